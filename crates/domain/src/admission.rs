@@ -1,0 +1,241 @@
+//! Which events may come in at all (T, E, X-1): what can be seen in the event and in where it came from.
+//!
+//! An event passes through three types: [`Event`] is well-formed, [`Screened`] has passed every cheap check,
+//! [`Admitted`] is verified too and may be given to a store.
+
+use std::sync::Arc;
+
+use crate::{
+    event::Event,
+    id::PublicKey,
+    kind::{Kind, KindClass},
+    limits::Limits,
+    refusal::Refusal,
+    time::Millis,
+    topic::{TopicId, TopicRules, TopicsMode},
+    vanish::RelayUrls,
+    verify::Verified,
+};
+
+/// Where an event came from. Origins differ in this value, not in their way through the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A client of this relay, with the keys it has authenticated as.
+    Client {
+        /// None for a stranger.
+        authenticated: Arc<[PublicKey]>,
+    },
+    /// A peer, over a gossip topic.
+    Gossip {
+        /// The peer's key.
+        peer: [u8; 32],
+        /// The topic it came over.
+        topic: TopicId,
+    },
+    /// A peer, asked for what was missed.
+    Sync {
+        /// The peer's key.
+        peer: [u8; 32],
+    },
+    /// The operator, from a file.
+    Import,
+}
+
+/// The kind of an [`Origin`], as a store remembers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// A client of this relay.
+    Client,
+    /// A gossip topic.
+    Gossip,
+    /// Catch-up with a peer.
+    Sync,
+    /// A file.
+    Import,
+}
+
+impl Origin {
+    /// A client that has not authenticated.
+    pub fn stranger() -> Self {
+        Self::Client { authenticated: Arc::default() }
+    }
+
+    /// Its kind.
+    pub fn source(&self) -> Source {
+        match self {
+            Self::Client { .. } => Source::Client,
+            Self::Gossip { .. } => Source::Gossip,
+            Self::Sync { .. } => Source::Sync,
+            Self::Import => Source::Import,
+        }
+    }
+}
+
+/// What this node admits: configuration.
+#[derive(Clone, Debug, Default)]
+pub struct Admission {
+    /// Sizes and times.
+    pub limits: Limits,
+    /// How topics are read.
+    pub topics: TopicRules,
+    /// What this relay is called.
+    pub relay_urls: RelayUrls,
+}
+
+/// An event that has passed every check that costs little; its signature comes next.
+#[derive(Clone, Debug)]
+pub struct Screened {
+    event: Event,
+    topics: Box<[TopicId]>,
+    origin: Origin,
+    vanishes: bool,
+    event_bytes: usize,
+}
+
+/// An event that may be decided on: verified, bound to its topics. What a store takes in.
+#[derive(Clone, Debug)]
+pub struct Admitted {
+    verified: Verified,
+    topics: Box<[TopicId]>,
+    source: Source,
+    vanishes: bool,
+}
+
+impl Admission {
+    /// From a text to a verified event, in the order of what the steps cost (E-9).
+    pub fn admit(&self, json: &[u8], origin: Origin, now: Millis) -> Result<Admitted, Refusal> {
+        self.limits.check_text(json)?;
+        self.screen(Event::from_json(json)?, origin, now)?.verify()
+    }
+
+    /// Every check but the signature.
+    pub fn screen(&self, event: Event, origin: Origin, now: Millis) -> Result<Screened, Refusal> {
+        self.limits.check(&event, now)?;
+        check_kind(event.kind)?;
+        let topics = self.topics.bind(&event)?;
+        check_form(&event)?;
+        if event.is_expired(now) {
+            return Err(Refusal::Expired);
+        }
+        self.check_origin(&event, &topics, &origin)?;
+        let vanishes = event.kind == Kind::VANISH && self.relay_urls.are_named_by(&event)?;
+        Ok(Screened { event, topics, origin, vanishes, event_bytes: self.limits.event_bytes })
+    }
+
+    fn check_origin(&self, event: &Event, topics: &[TopicId], origin: &Origin) -> Result<(), Refusal> {
+        match origin {
+            Origin::Client { authenticated } => check_protection(event, authenticated),
+            Origin::Gossip { topic, .. } => {
+                check_between_nodes(event)?;
+                let carries_all = self.topics.mode == TopicsMode::Global && *topic == TopicId::global();
+                if carries_all || topics.contains(topic) { Ok(()) } else { Err(Refusal::WrongTopic) }
+            }
+            Origin::Sync { .. } => check_between_nodes(event),
+            Origin::Import => Ok(()),
+        }
+    }
+}
+
+/// Kinds that are never taken in (E-6, E-10).
+fn check_kind(kind: Kind) -> Result<(), Refusal> {
+    if kind.is_p2p_only() {
+        return Err(Refusal::P2pOnly);
+    }
+    if kind == Kind::AUTHENTICATION {
+        return Err(Refusal::Authentication);
+    }
+    Ok(())
+}
+
+/// Tags that must be there (E-4, E-7).
+fn check_form(event: &Event) -> Result<(), Refusal> {
+    if event.kind.class() == KindClass::Addressable && event.identifier().is_none() {
+        return Err(Refusal::MissingIdentifier);
+    }
+    let is_scoped = event.tags.values("scope").any(|scope| scope != "public");
+    let is_epoch =
+        |value: &str| value.bytes().all(|byte| byte.is_ascii_digit()) && value.parse().is_ok_and(|n: u64| n > 0);
+    if is_scoped && !event.tags.values("epoch").any(is_epoch) {
+        return Err(Refusal::MissingEpoch);
+    }
+    Ok(())
+}
+
+/// A protected event comes only from its author (E-10).
+fn check_protection(event: &Event, authenticated: &[PublicKey]) -> Result<(), Refusal> {
+    if !event.is_protected() || authenticated.contains(&event.pubkey) {
+        Ok(())
+    } else if authenticated.is_empty() {
+        Err(Refusal::ProtectedUnauthenticated)
+    } else {
+        Err(Refusal::Protected)
+    }
+}
+
+/// Protected and private events are not taken from other nodes (E-10).
+fn check_between_nodes(event: &Event) -> Result<(), Refusal> {
+    if event.is_protected() {
+        return Err(Refusal::Protected);
+    }
+    if event.kind.is_private() {
+        return Err(Refusal::PrivateBetweenNodes);
+    }
+    Ok(())
+}
+
+impl Screened {
+    /// The event.
+    pub fn event(&self) -> &Event {
+        &self.event
+    }
+
+    /// The topics it is bound to.
+    pub fn topics(&self) -> &[TopicId] {
+        &self.topics
+    }
+
+    /// A client's event needs every topic of it enabled; a request needs none (T-8, T-9).
+    pub fn check_enabled(&self, is_enabled: impl Fn(&TopicId) -> bool) -> Result<(), Refusal> {
+        let exempt = self.origin.source() != Source::Client || self.event.kind.is_request();
+        if exempt || self.topics.iter().all(is_enabled) { Ok(()) } else { Err(Refusal::TopicNotEnabled) }
+    }
+
+    /// Checks the size of what would be stored, then id and signature, the one step that costs.
+    pub fn verify(self) -> Result<Admitted, Refusal> {
+        let verified = Verified::check_within(self.event_bytes, self.event)?;
+        Ok(Admitted { verified, topics: self.topics, source: self.origin.source(), vanishes: self.vanishes })
+    }
+
+    /// Takes id and signature at their word: see [`Verified::trusted`].
+    pub fn trusted(self) -> Admitted {
+        let verified = Verified::trusted(self.event);
+        Admitted { verified, topics: self.topics, source: self.origin.source(), vanishes: self.vanishes }
+    }
+}
+
+impl Admitted {
+    /// The event.
+    pub fn event(&self) -> &Event {
+        self.verified.event()
+    }
+
+    /// Its JSON as it is kept and served.
+    pub fn json(&self) -> &bytes::Bytes {
+        self.verified.json()
+    }
+
+    /// The topics it is bound to, at least one.
+    pub fn topics(&self) -> &[TopicId] {
+        &self.topics
+    }
+
+    /// Where it came from.
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    /// Whether it is a vanish request meant for this relay (D-12).
+    pub fn vanishes(&self) -> bool {
+        self.vanishes
+    }
+}

@@ -1,0 +1,194 @@
+//! Running short of room, in stages (P-6). The figures are running counters; nobody counts rows.
+
+use crate::{admission::Source, kind::Kind, refusal::Refusal};
+
+/// What is stored, in a topic or on the node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Rows, hidden ones too.
+    pub events: u64,
+    /// The bytes of their JSON.
+    pub bytes: u64,
+}
+
+/// How much may be stored. `None` is no bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capacity {
+    /// Rows.
+    pub max_events: Option<u64>,
+    /// Bytes of JSON.
+    pub max_bytes: Option<u64>,
+}
+
+/// When each stage begins, in percent of a capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thresholds {
+    /// [`Stage::LiveOnly`].
+    pub live_only: u8,
+    /// [`Stage::Shedding`].
+    pub shedding: u8,
+    /// [`Stage::Purging`].
+    pub purging: u8,
+    /// A stage is left this many points below where it began, so that it does not flutter.
+    pub leave_below: u8,
+    /// A purge for room goes down to this.
+    pub purge_to: u8,
+}
+
+impl Default for Thresholds {
+    fn default() -> Self {
+        Self { live_only: 80, shedding: 90, purging: 100, leave_below: 5, purge_to: 95 }
+    }
+}
+
+/// How short of room a topic or the node is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// Everything is taken in.
+    #[default]
+    Open,
+    /// Stage 1: no history, live events only.
+    LiveOnly,
+    /// Stage 2: topics of the lowest priority refuse.
+    Shedding,
+    /// Stage 3: the oldest is thrown away.
+    Purging,
+}
+
+impl Capacity {
+    /// Whether `usage` has reached `percent` of this capacity, in rows or in bytes.
+    pub fn is_reached(&self, usage: Usage, percent: u8) -> bool {
+        let reached = |used: u64, most: Option<u64>| {
+            most.is_some_and(|most| u128::from(used) * 100 >= u128::from(most) * u128::from(percent))
+        };
+        reached(usage.events, self.max_events) || reached(usage.bytes, self.max_bytes)
+    }
+
+    /// Whether `usage` is more than `percent` of this capacity.
+    pub fn is_exceeded(&self, usage: Usage, percent: u8) -> bool {
+        let exceeded = |used: u64, most: Option<u64>| {
+            most.is_some_and(|most| u128::from(used) * 100 > u128::from(most) * u128::from(percent))
+        };
+        exceeded(usage.events, self.max_events) || exceeded(usage.bytes, self.max_bytes)
+    }
+}
+
+impl Stage {
+    /// The stage that follows for this usage: entered at its threshold, left a few points lower.
+    #[must_use]
+    pub fn next(self, usage: Usage, capacity: Capacity, thresholds: &Thresholds) -> Self {
+        let begins = [
+            (Self::Purging, thresholds.purging),
+            (Self::Shedding, thresholds.shedding),
+            (Self::LiveOnly, thresholds.live_only),
+        ];
+        let holds = |&(stage, percent): &(Self, u8)| {
+            let percent = if stage <= self { percent.saturating_sub(thresholds.leave_below) } else { percent };
+            capacity.is_reached(usage, percent)
+        };
+        begins.iter().find(|entry| holds(entry)).map_or(Self::Open, |(stage, _)| *stage)
+    }
+}
+
+/// How loaded a topic, or the node, is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Its stage.
+    pub stage: Stage,
+    /// Whether what may never give way fills it alone.
+    pub is_full: bool,
+}
+
+/// A topic an event is bound to, as far as room is concerned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TopicLoad {
+    /// Its own load.
+    pub load: Load,
+    /// Whether its priority is among the first to be shed: see [`shed_priority`].
+    pub is_first_to_go: bool,
+}
+
+/// The priority that is shed first: the lowest, unless all are the same.
+pub fn shed_priority(priorities: impl IntoIterator<Item = u8>) -> Option<u8> {
+    let mut priorities = priorities.into_iter();
+    let first = priorities.next()?;
+    let (lowest, highest) = priorities.fold((first, first), |(low, high), next| (low.min(next), high.max(next)));
+    (lowest < highest).then_some(lowest)
+}
+
+/// Whether an event is kept out for want of room. Requests never are.
+pub fn refuse(kind: Kind, source: Source, node: Load, topics: &[TopicLoad]) -> Option<Refusal> {
+    if kind.is_request() {
+        return None;
+    }
+    if node.is_full || topics.iter().any(|topic| topic.load.is_full) {
+        return Some(Refusal::Full);
+    }
+    if node.stage >= Stage::Shedding && topics.iter().all(|topic| topic.is_first_to_go) {
+        return Some(Refusal::Shed);
+    }
+    let is_history = matches!(source, Source::Sync | Source::Import);
+    let is_short = node.stage >= Stage::LiveOnly || topics.iter().any(|topic| topic.load.stage >= Stage::LiveOnly);
+    (is_history && is_short).then_some(Refusal::LiveOnly)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_begins_at_its_threshold_and_is_left_five_points_lower() {
+        // P-6
+        let capacity = Capacity { max_events: Some(1_000), max_bytes: None };
+        let thresholds = Thresholds::default();
+        let mut stage = Stage::Open;
+        for (events, expected) in [
+            (799, Stage::Open),
+            (800, Stage::LiveOnly),
+            (750, Stage::LiveOnly),
+            (749, Stage::Open),
+            (1_000, Stage::Purging),
+            (951, Stage::Purging),
+            (949, Stage::Shedding),
+            (850, Stage::Shedding),
+            (849, Stage::LiveOnly),
+            (1_200, Stage::Purging),
+            (0, Stage::Open),
+        ] {
+            stage = stage.next(Usage { events, bytes: 0 }, capacity, &thresholds);
+            assert_eq!(stage, expected, "at {events}");
+        }
+    }
+
+    #[test]
+    fn room_is_refused_by_stage_and_never_to_requests() {
+        // P-6
+        let at = |stage| Load { stage, is_full: false };
+        let full = Load { stage: Stage::Purging, is_full: true };
+        let low = TopicLoad { is_first_to_go: true, ..TopicLoad::default() };
+        let high = TopicLoad::default();
+        let note = Kind(1);
+        for (kind, source, node, topics, expected, why) in [
+            (note, Source::Sync, at(Stage::Open), vec![high], None, "room for all"),
+            (note, Source::Sync, at(Stage::LiveOnly), vec![high], Some(Refusal::LiveOnly), "history waits"),
+            (note, Source::Import, at(Stage::LiveOnly), vec![high], Some(Refusal::LiveOnly), "imports too"),
+            (note, Source::Client, at(Stage::LiveOnly), vec![low], None, "live goes on"),
+            (note, Source::Gossip, at(Stage::Shedding), vec![low], Some(Refusal::Shed), "low topics are shed"),
+            (note, Source::Client, at(Stage::Shedding), vec![low, high], None, "a topic still takes it"),
+            (note, Source::Client, full, vec![high], Some(Refusal::Full), "nothing can give way"),
+            (Kind::DELETION, Source::Sync, full, vec![low], None, "requests always pass"),
+            (Kind::VANISH, Source::Client, full, vec![low], None, "requests always pass"),
+        ] {
+            assert_eq!(refuse(kind, source, node, &topics), expected, "{why}");
+        }
+        let tight = TopicLoad { load: at(Stage::LiveOnly), is_first_to_go: false };
+        assert_eq!(refuse(note, Source::Sync, at(Stage::Open), &[tight]), Some(Refusal::LiveOnly));
+    }
+
+    #[test]
+    fn the_lowest_priority_is_shed_unless_all_are_alike() {
+        assert_eq!(shed_priority([2, 0, 1, 0]), Some(0));
+        assert_eq!(shed_priority([1, 1]), None);
+        assert_eq!(shed_priority([]), None);
+    }
+}

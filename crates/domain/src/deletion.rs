@@ -1,0 +1,132 @@
+//! Deletion requests (NIP-09): what one names and what it may take away (D-2 to D-6, D-11).
+
+use crate::{
+    address::Address,
+    event::Event,
+    id::{EventId, PublicKey},
+    kind::Kind,
+    time::{Millis, Timestamp},
+};
+
+/// What a deletion request names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DeletionTargetKind {
+    /// One event, by an `e` tag.
+    EventId(EventId),
+    /// All versions of a key up to the request's time, by an `a` tag.
+    Address(Address),
+}
+
+/// One target of a deletion request, with what is needed to judge it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeletionTarget {
+    /// What is to be deleted.
+    pub target: DeletionTargetKind,
+    /// Who asks.
+    pub requester_pubkey: PublicKey,
+    /// When: the upper end of what an address covers (D-4).
+    pub request_created_at: Timestamp,
+}
+
+impl DeletionTarget {
+    /// The targets of a kind 5, each once. Malformed ones, and addresses of another author, are left out (D-2, D-3).
+    pub fn parse_from_event(event: &Event) -> Vec<Self> {
+        let mut targets: Vec<_> = named(event)
+            .filter_map(|target| target.filter(|target| may_be_requested(target, event.pubkey)))
+            .map(|target| Self { target, requester_pubkey: event.pubkey, request_created_at: event.created_at })
+            .collect();
+        targets.sort_unstable_by(|left, right| left.target.cmp(&right.target));
+        targets.dedup();
+        targets
+    }
+
+    /// Whether this target covers an event: by id or address, requested by an owner, in time, and of no protected kind.
+    pub fn covers(&self, event: &Event) -> bool {
+        if DeletionValidator::is_protected_kind(event.kind) || !event.is_owned_by(&self.requester_pubkey) {
+            return false;
+        }
+        match &self.target {
+            DeletionTargetKind::EventId(id) => *id == event.id,
+            DeletionTargetKind::Address(address) => {
+                DeletionValidator::is_within_deletion_window(event.created_at, self.request_created_at)
+                    && event.address().as_ref() == Some(address)
+            }
+        }
+    }
+}
+
+/// Every `e` and `a` tag: its target, or `None` if it is malformed.
+fn named(event: &Event) -> impl Iterator<Item = Option<DeletionTargetKind>> {
+    event.tags.iter().filter_map(|tag| {
+        let value = tag.value().unwrap_or_default();
+        match tag.name()? {
+            "e" => Some(EventId::from_hex(value).ok().map(DeletionTargetKind::EventId)),
+            "a" => Some(value.parse().ok().map(DeletionTargetKind::Address)),
+            _ => None,
+        }
+    })
+}
+
+fn may_be_requested(target: &DeletionTargetKind, requester: PublicKey) -> bool {
+    match target {
+        DeletionTargetKind::EventId(_) => true,
+        DeletionTargetKind::Address(address) => DeletionValidator::validate_pubkey_match(&address.pubkey(), &requester),
+    }
+}
+
+/// How many targets a request names in its tags, malformed ones included.
+pub(crate) fn named_count(event: &Event) -> usize {
+    named(event).count()
+}
+
+/// The single questions that decide on a deletion.
+pub struct DeletionValidator;
+
+impl DeletionValidator {
+    /// Only its author deletes an event (D-3). Gift wraps have more owners: see [`Event::owners`].
+    pub fn validate_pubkey_match(target_pubkey: &PublicKey, requester_pubkey: &PublicKey) -> bool {
+        target_pubkey == requester_pubkey
+    }
+
+    /// Requests can't be deleted (D-5).
+    pub fn is_protected_kind(kind: Kind) -> bool {
+        kind.is_request()
+    }
+
+    /// An address covers versions up to the time of the request, that second included (D-4).
+    pub fn is_within_deletion_window(event_created_at: Timestamp, request_created_at: Timestamp) -> bool {
+        event_created_at <= request_created_at
+    }
+}
+
+/// What became of a request's targets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeletionResult {
+    /// Stored events it took away.
+    pub deleted_count: usize,
+    /// Targets that took nothing away: malformed, foreign, protected, or not here (yet).
+    pub skipped_count: usize,
+}
+
+/// A deletion remembered for a target that may come, or come again (D-6). One per target and requester.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tombstone {
+    /// What is deleted, by whom, up to when.
+    pub target: DeletionTarget,
+    /// The request.
+    pub deletion_id: EventId,
+    /// When it first met its target, if it has.
+    pub applied_at: Option<Millis>,
+}
+
+impl Tombstone {
+    /// Of two tombstones for one target by one requester, the one to keep: for an address the later request reaches
+    /// further; for an id they say the same and the first stays. It has met its target if either has.
+    #[must_use]
+    pub fn merged_with(self, known: Self) -> Self {
+        let reaches_further = matches!(self.target.target, DeletionTargetKind::Address(_))
+            && self.target.request_created_at > known.target.request_created_at;
+        let applied_at = known.applied_at.or(self.applied_at);
+        Self { applied_at, ..if reaches_further { self } else { known } }
+    }
+}

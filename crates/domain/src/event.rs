@@ -1,0 +1,136 @@
+//! An event as NIP-01 defines it, and what can be read off one alone.
+
+use bytes::Bytes;
+use serde::Deserialize;
+
+use crate::{
+    address::{Address, Rank},
+    id::{EventId, PublicKey, Signature},
+    json,
+    kind::{Kind, KindClass},
+    refusal::{Malformed, Refusal},
+    tags::{Letter, Tags},
+    time::{Millis, Timestamp},
+};
+
+/// A well-formed event. Nothing is known yet about whether its id and signature are true: see [`crate::Verified`].
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Event {
+    /// The hash of the rest, as its sender claims.
+    pub id: EventId,
+    /// Its author.
+    pub pubkey: PublicKey,
+    /// When its author says it was made.
+    pub created_at: Timestamp,
+    /// What kind of event it is.
+    pub kind: Kind,
+    /// Its tags.
+    pub tags: Tags,
+    /// Its text, whose form depends on the kind.
+    pub content: String,
+    /// The author's signature of the id, as its sender claims.
+    pub sig: Signature,
+}
+
+impl Event {
+    /// Reads an event from JSON.
+    ///
+    /// Every field must be there once, with the type and spelling NIP-01 gives it, and without what no store can
+    /// hold (E-8: NUL, times at or past 2^53). Fields that NIP-01 does not know are passed over and not kept.
+    pub fn from_json(json: impl AsRef<[u8]>) -> Result<Self, Refusal> {
+        let json = json.as_ref().trim_ascii_start();
+        if json.first() != Some(&b'{') {
+            return Err(Malformed::new("an event is a JSON object").into());
+        }
+        // Checked as a whole, which is faster than string by string, and covers the fields that are passed over.
+        let json = str::from_utf8(json).map_err(|_| Malformed::new("an event is UTF-8 text"))?;
+        let event: Self = serde_json::from_str(json).map_err(|error| Malformed::from_json(&error))?;
+        event.check_storable()?;
+        Ok(event)
+    }
+
+    /// What holds on every store, whatever the configuration (E-8).
+    fn check_storable(&self) -> Result<(), Malformed> {
+        if self.created_at > Timestamp::MAX_IN_EVENT {
+            return Err(Malformed::new("created_at must be below 2^53"));
+        }
+        if self.content.contains('\0') {
+            return Err(Malformed::new("content must not hold a NUL character"));
+        }
+        if self.tags.contains_char('\0') {
+            return Err(Malformed::new("tags must not hold a NUL character"));
+        }
+        Ok(())
+    }
+
+    /// The one JSON form in which this node keeps and serves the event: no white space, fields in the order of NIP-01.
+    pub fn to_json(&self) -> Bytes {
+        json::Encoded::of(self).into_json()
+    }
+
+    /// The id that the event's content really has.
+    pub fn true_id(&self) -> EventId {
+        json::Encoded::of(self).id_of(self)
+    }
+
+    /// Its place among the versions of one key (E-3).
+    pub fn rank(&self) -> Rank {
+        Rank { created_at: self.created_at, id: self.id }
+    }
+
+    /// The key its versions compete for, if it is replaceable or addressable. The first `d` counts (E-4).
+    pub fn address(&self) -> Option<Address> {
+        match self.kind.class() {
+            KindClass::Replaceable => Some(Address::replaceable(self.kind, self.pubkey)),
+            KindClass::Addressable => {
+                Some(Address::addressable(self.kind, self.pubkey, self.identifier().unwrap_or_default()))
+            }
+            KindClass::Regular | KindClass::Ephemeral => None,
+        }
+    }
+
+    /// The value of the first `d` tag.
+    pub fn identifier(&self) -> Option<&str> {
+        self.tags.values("d").next()
+    }
+
+    /// Who may delete it: its author, and for a gift wrap each recipient too (D-10).
+    pub fn owners(&self) -> impl Iterator<Item = PublicKey> + '_ {
+        let recipients =
+            (self.kind == Kind::GIFT_WRAP).then(|| self.recipients().filter(|&recipient| recipient != self.pubkey));
+        std::iter::once(self.pubkey).chain(recipients.into_iter().flatten())
+    }
+
+    /// Whether `pubkey` is one of its owners.
+    pub fn is_owned_by(&self, pubkey: &PublicKey) -> bool {
+        self.owners().any(|owner| owner == *pubkey)
+    }
+
+    /// The public keys in its `p` tags.
+    pub fn recipients(&self) -> impl Iterator<Item = PublicKey> + '_ {
+        self.tags.values("p").filter_map(|value| PublicKey::from_hex(value).ok())
+    }
+
+    /// When it ends (NIP-40). Requests never do. A value that is no time is none.
+    pub fn expiration(&self) -> Option<Timestamp> {
+        if self.kind.is_request() {
+            return None;
+        }
+        self.tags.values("expiration").next()?.parse().ok().map(Timestamp)
+    }
+
+    /// Whether its end has come: from that moment on it is not served.
+    pub fn is_expired(&self, now: Millis) -> bool {
+        self.expiration().is_some_and(|end| end <= now.seconds())
+    }
+
+    /// Marked by its author to be published by nobody else (NIP-70).
+    pub fn is_protected(&self) -> bool {
+        self.tags.iter().any(|tag| tag.name() == Some("-"))
+    }
+
+    /// Whether it has a tag of this name and value.
+    pub fn has_tag(&self, letter: Letter, value: &str) -> bool {
+        self.tags.indexed().any(|tag| tag == (letter, value))
+    }
+}

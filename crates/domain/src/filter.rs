@@ -1,0 +1,235 @@
+//! What a client asks for (NIP-01), and whether an event answers it.
+
+use std::{fmt, ops::RangeInclusive};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, MapAccess},
+};
+
+use crate::{
+    event::Event,
+    id::{EventId, PublicKey},
+    kind::Kind,
+    refusal::Malformed,
+    tags::Letter,
+    time::Timestamp,
+    topic::TopicId,
+};
+
+/// One filter: all its conditions hold for an event that matches (W-1).
+///
+/// Lists are sorted and hold each value once. `None` is no condition; an empty list matches nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    ids: Option<Vec<EventId>>,
+    authors: Option<Vec<PublicKey>>,
+    kinds: Option<Vec<Kind>>,
+    tags: Vec<(Letter, Vec<Box<str>>)>,
+    since: Option<Timestamp>,
+    until: Option<Timestamp>,
+    limit: Option<usize>,
+}
+
+impl Filter {
+    /// A filter that matches everything.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads a filter from JSON. A key NIP-01 does not know is an error: passing it over would answer another question.
+    pub fn from_json(json: impl AsRef<[u8]>) -> Result<Self, Malformed> {
+        serde_json::from_slice(json.as_ref()).map_err(|error| Malformed::from_json(&error))
+    }
+
+    /// With these ids.
+    #[must_use]
+    pub fn with_ids(mut self, ids: impl IntoIterator<Item = EventId>) -> Self {
+        self.ids = Some(sorted(ids));
+        self
+    }
+
+    /// By these authors.
+    #[must_use]
+    pub fn with_authors(mut self, authors: impl IntoIterator<Item = PublicKey>) -> Self {
+        self.authors = Some(sorted(authors));
+        self
+    }
+
+    /// Of these kinds.
+    #[must_use]
+    pub fn with_kinds(mut self, kinds: impl IntoIterator<Item = Kind>) -> Self {
+        self.kinds = Some(sorted(kinds));
+        self
+    }
+
+    /// With a tag of this name and one of these values.
+    #[must_use]
+    pub fn with_tag<V: Into<Box<str>>>(mut self, letter: Letter, values: impl IntoIterator<Item = V>) -> Self {
+        self.tags.retain(|(other, _)| *other != letter);
+        self.tags.push((letter, sorted(values.into_iter().map(Into::into))));
+        self.tags.sort_unstable_by_key(|(letter, _)| *letter);
+        self
+    }
+
+    /// Made at or after this time.
+    #[must_use]
+    pub fn with_since(mut self, since: Timestamp) -> Self {
+        self.since = Some(since);
+        self
+    }
+
+    /// Made at or before this time.
+    #[must_use]
+    pub fn with_until(mut self, until: Timestamp) -> Self {
+        self.until = Some(until);
+        self
+    }
+
+    /// No more stored events than this.
+    #[must_use]
+    pub fn with_limit(mut self, limit: usize) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// The ids asked for.
+    pub fn ids(&self) -> Option<&[EventId]> {
+        self.ids.as_deref()
+    }
+
+    /// The authors asked for.
+    pub fn authors(&self) -> Option<&[PublicKey]> {
+        self.authors.as_deref()
+    }
+
+    /// The kinds asked for.
+    pub fn kinds(&self) -> Option<&[Kind]> {
+        self.kinds.as_deref()
+    }
+
+    /// The tags asked for, by letter.
+    pub fn tags(&self) -> &[(Letter, Vec<Box<str>>)] {
+        &self.tags
+    }
+
+    /// The values asked for of one tag.
+    pub fn tag_values(&self, letter: Letter) -> Option<&[Box<str>]> {
+        self.tags.iter().find(|(other, _)| *other == letter).map(|(_, values)| values.as_slice())
+    }
+
+    /// The times asked for, both ends included.
+    pub fn window(&self) -> RangeInclusive<Timestamp> {
+        self.since.unwrap_or_default()..=self.until.unwrap_or(Timestamp(u64::MAX))
+    }
+
+    /// The most stored events asked for.
+    pub fn limit(&self) -> Option<usize> {
+        self.limit
+    }
+
+    /// How many values its lists hold together, for a limit on them (W-4).
+    pub fn value_count(&self) -> usize {
+        self.ids.as_ref().map_or(0, Vec::len)
+            + self.authors.as_ref().map_or(0, Vec::len)
+            + self.kinds.as_ref().map_or(0, Vec::len)
+            + self.tags.iter().map(|(_, values)| values.len()).sum::<usize>()
+    }
+
+    /// Whether it asks for ids and nothing else.
+    pub fn is_ids_only(&self) -> bool {
+        let Self { ids, authors, kinds, tags, since, until, limit: _ } = self;
+        ids.is_some() && authors.is_none() && kinds.is_none() && tags.is_empty() && since.is_none() && until.is_none()
+    }
+
+    /// Whether no event can match.
+    pub fn is_empty(&self) -> bool {
+        self.window().is_empty()
+            || self.ids.as_ref().is_some_and(Vec::is_empty)
+            || self.authors.as_ref().is_some_and(Vec::is_empty)
+            || self.kinds.as_ref().is_some_and(Vec::is_empty)
+            || self.tags.iter().any(|(_, values)| values.is_empty())
+    }
+
+    /// Whether an event that is bound to these topics meets every condition. The limit is none of them.
+    ///
+    /// `#t` asks for topics as much as for tags: an event may be bound to one it does not name (T-7, T-9).
+    pub fn matches(&self, event: &Event, topics: &[TopicId]) -> bool {
+        self.window().contains(&event.created_at)
+            && listed(self.ids.as_deref(), &event.id)
+            && listed(self.authors.as_deref(), &event.pubkey)
+            && listed(self.kinds.as_deref(), &event.kind)
+            && self.tags.iter().all(|(letter, values)| matches_tag(event, topics, *letter, values))
+    }
+}
+
+fn matches_tag(event: &Event, topics: &[TopicId], letter: Letter, values: &[Box<str>]) -> bool {
+    let wanted = |value: &str| values.binary_search_by(|wanted| wanted.as_ref().cmp(value)).is_ok();
+    event.tags.indexed().any(|(name, value)| name == letter && wanted(value))
+        || (letter == Letter::T && topics.iter().any(|topic| wanted(topic.as_str())))
+}
+
+fn listed<T: Ord>(list: Option<&[T]>, value: &T) -> bool {
+    list.is_none_or(|list| list.binary_search(value).is_ok())
+}
+
+fn sorted<T: Ord>(values: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut values: Vec<T> = values.into_iter().collect();
+    values.sort_unstable();
+    values.dedup();
+    values
+}
+
+impl<'de> Deserialize<'de> for Filter {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Conditions;
+        impl<'de> de::Visitor<'de> for Conditions {
+            type Value = Filter;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a filter: a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Filter, A::Error> {
+                let mut filter = Filter::default();
+                while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
+                    match key.as_ref() {
+                        "ids" => once(&mut filter.ids, "ids", sorted(map.next_value::<Vec<_>>()?))?,
+                        "authors" => once(&mut filter.authors, "authors", sorted(map.next_value::<Vec<_>>()?))?,
+                        "kinds" => once(&mut filter.kinds, "kinds", sorted(map.next_value::<Vec<_>>()?))?,
+                        "since" => once(&mut filter.since, "since", map.next_value()?)?,
+                        "until" => once(&mut filter.until, "until", map.next_value()?)?,
+                        "limit" => {
+                            let limit = usize::try_from(map.next_value::<u64>()?).unwrap_or(usize::MAX);
+                            once(&mut filter.limit, "limit", limit)?;
+                        }
+                        name => {
+                            let letter = name.strip_prefix('#').and_then(Letter::from_name);
+                            let letter = letter.ok_or_else(|| unknown_key(name))?;
+                            if filter.tag_values(letter).is_some() {
+                                return Err(de::Error::custom(format_args!("filter key `#{letter}` is there twice")));
+                            }
+                            filter = filter.with_tag(letter, map.next_value::<Vec<Box<str>>>()?);
+                        }
+                    }
+                }
+                Ok(filter)
+            }
+        }
+        deserializer.deserialize_map(Conditions)
+    }
+}
+
+fn once<T, E: de::Error>(field: &mut Option<T>, name: &'static str, value: T) -> Result<(), E> {
+    if field.replace(value).is_some() {
+        return Err(E::duplicate_field(name));
+    }
+    Ok(())
+}
+
+fn unknown_key<E: de::Error>(name: &str) -> E {
+    let shown: String = name.chars().take(40).collect();
+    E::custom(format_args!(
+        "filter key `{shown}` is unknown; there are ids, authors, kinds, since, until, limit and # with one letter"
+    ))
+}

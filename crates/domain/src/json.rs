@@ -1,0 +1,139 @@
+//! Writing an event: the JSON that is kept and served, and the text whose hash is its id.
+//!
+//! Both hold the same tags and content, so these are written once and hashed where they stand. Strings are escaped
+//! as `JSON.stringify` does, which is what every client hashes: NIP-01's seven short escapes, and `\u00xx` for the
+//! other control characters.
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use std::ops::Range;
+
+use crate::{event::Event, hex, id::EventId};
+
+/// An event's JSON, with the place of the parts its id is made of.
+pub(crate) struct Encoded {
+    json: Vec<u8>,
+    tags: Range<usize>,
+    content: Range<usize>,
+}
+
+impl Encoded {
+    pub(crate) fn of(event: &Event) -> Self {
+        // Everything but the tags and content takes about 340 bytes.
+        let items: usize = event.tags.iter().map(|tag| tag.text_bytes() + 3 * tag.items().len() + 3).sum();
+        let mut json = Vec::with_capacity(352 + items + event.content.len() + event.content.len() / 16);
+
+        json.extend_from_slice(br#"{"id":""#);
+        hex::encode_into(event.id.as_bytes(), &mut json);
+        json.extend_from_slice(br#"","pubkey":""#);
+        hex::encode_into(event.pubkey.as_bytes(), &mut json);
+        json.extend_from_slice(br#"","created_at":"#);
+        push_number(event.created_at.0, &mut json);
+        json.extend_from_slice(br#","kind":"#);
+        push_number(event.kind.0.into(), &mut json);
+
+        json.extend_from_slice(br#","tags":"#);
+        let tags_start = json.len();
+        push_tags(event, &mut json);
+        let tags = tags_start..json.len();
+
+        json.extend_from_slice(br#","content":"#);
+        let content_start = json.len();
+        push_string(&event.content, &mut json);
+        let content = content_start..json.len();
+
+        json.extend_from_slice(br#","sig":""#);
+        hex::encode_into(event.sig.as_bytes(), &mut json);
+        json.extend_from_slice(br#""}"#);
+        Self { json, tags, content }
+    }
+
+    /// SHA-256 of `[0,pubkey,created_at,kind,tags,content]` (NIP-01).
+    pub(crate) fn id_of(&self, event: &Event) -> EventId {
+        let mut head = Vec::with_capacity(112);
+        head.extend_from_slice(br#"[0,""#);
+        hex::encode_into(event.pubkey.as_bytes(), &mut head);
+        head.extend_from_slice(br#"","#);
+        push_number(event.created_at.0, &mut head);
+        head.push(b',');
+        push_number(event.kind.0.into(), &mut head);
+        head.push(b',');
+
+        let mut hash = Sha256::new();
+        hash.update(&head);
+        hash.update(&self.json[self.tags.clone()]);
+        hash.update(b",");
+        hash.update(&self.json[self.content.clone()]);
+        hash.update(b"]");
+        EventId::from_bytes(hash.finalize().into())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.json.len()
+    }
+
+    pub(crate) fn into_json(self) -> Bytes {
+        self.json.into()
+    }
+}
+
+fn push_tags(event: &Event, out: &mut Vec<u8>) {
+    out.push(b'[');
+    for (index, tag) in event.tags.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        out.push(b'[');
+        for (index, item) in tag.items().enumerate() {
+            if index > 0 {
+                out.push(b',');
+            }
+            push_string(item, out);
+        }
+        out.push(b']');
+    }
+    out.push(b']');
+}
+
+/// Copies the runs between characters that must be escaped.
+fn push_string(text: &str, out: &mut Vec<u8>) {
+    out.push(b'"');
+    let bytes = text.as_bytes();
+    let mut copied = 0;
+    for (index, &byte) in bytes.iter().enumerate() {
+        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
+            continue;
+        }
+        out.extend_from_slice(&bytes[copied..index]);
+        copied = index + 1;
+        match byte {
+            b'"' => out.extend_from_slice(br#"\""#),
+            b'\\' => out.extend_from_slice(br"\\"),
+            b'\n' => out.extend_from_slice(br"\n"),
+            b'\r' => out.extend_from_slice(br"\r"),
+            b'\t' => out.extend_from_slice(br"\t"),
+            0x08 => out.extend_from_slice(br"\b"),
+            0x0c => out.extend_from_slice(br"\f"),
+            control => {
+                out.extend_from_slice(br"\u00");
+                hex::encode_into(&[control], out);
+            }
+        }
+    }
+    out.extend_from_slice(&bytes[copied..]);
+    out.push(b'"');
+}
+
+fn push_number(mut number: u64, out: &mut Vec<u8>) {
+    let mut digits = [0; 20];
+    let mut start = digits.len();
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[start..]);
+}

@@ -1,0 +1,126 @@
+//! Event kinds and what follows from their number alone (E-2, E-6, E-10, D-5).
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, de};
+
+/// An event's kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct Kind(pub u16);
+
+/// How a kind is stored and which of its events count (E-2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KindClass {
+    /// Every event counts.
+    Regular,
+    /// The highest version per author and kind counts.
+    Replaceable,
+    /// Passed on to whoever listens now, never stored (E-5).
+    Ephemeral,
+    /// The highest version per kind, author and `d` tag counts.
+    Addressable,
+}
+
+impl Kind {
+    /// Profile metadata.
+    pub const METADATA: Self = Self(0);
+    /// Encrypted direct message of NIP-04.
+    pub const DIRECT_MESSAGE: Self = Self(4);
+    /// Deletion request (NIP-09).
+    pub const DELETION: Self = Self(5);
+    /// Request to vanish (NIP-62).
+    pub const VANISH: Self = Self(62);
+    /// Gift wrap (NIP-59), owned by its recipients too (D-10).
+    pub const GIFT_WRAP: Self = Self(1059);
+    /// Ephemeral gift wrap.
+    pub const EPHEMERAL_GIFT_WRAP: Self = Self(21059);
+    /// Client authentication (NIP-42), never an event to keep.
+    pub const AUTHENTICATION: Self = Self(22242);
+
+    /// The class of this kind (E-2); a kind in no named range is regular.
+    pub const fn class(self) -> KindClass {
+        match self.0 {
+            0 | 3 | 10_000..20_000 => KindClass::Replaceable,
+            20_000..30_000 => KindClass::Ephemeral,
+            30_000..40_000 => KindClass::Addressable,
+            _ => KindClass::Regular,
+        }
+    }
+
+    /// Replaceable or addressable: versions compete for one key.
+    pub const fn is_keyed(self) -> bool {
+        matches!(self.class(), KindClass::Replaceable | KindClass::Addressable)
+    }
+
+    /// A deletion or vanish request: never deleted, never expired, never shed (D-5, X-4, P-6).
+    pub const fn is_request(self) -> bool {
+        matches!(self, Self::DELETION | Self::VANISH)
+    }
+
+    /// Access control events, which pass between peers only (E-6).
+    pub const fn is_p2p_only(self) -> bool {
+        matches!(self.0, 39_020..=39_022)
+    }
+
+    /// Shown only to an authenticated party to it (E-10).
+    pub const fn is_private(self) -> bool {
+        matches!(self, Self::DIRECT_MESSAGE | Self::GIFT_WRAP | Self::EPHEMERAL_GIFT_WRAP)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<'de> Deserialize<'de> for Kind {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Number;
+        impl de::Visitor<'_> for Number {
+            type Value = Kind;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a kind from 0 to 65535")
+            }
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Kind, E> {
+                u16::try_from(number).map(Kind).map_err(|_| E::invalid_value(de::Unexpected::Unsigned(number), &self))
+            }
+        }
+        deserializer.deserialize_u64(Number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_the_class_of_its_range() {
+        // E-2
+        for (kind, class) in [
+            (0, KindClass::Replaceable),
+            (1, KindClass::Regular),
+            (2, KindClass::Regular),
+            (3, KindClass::Replaceable),
+            (4, KindClass::Regular),
+            (5, KindClass::Regular),
+            (44, KindClass::Regular),
+            (45, KindClass::Regular),
+            (62, KindClass::Regular),
+            (999, KindClass::Regular),
+            (1_000, KindClass::Regular),
+            (9_999, KindClass::Regular),
+            (10_000, KindClass::Replaceable),
+            (19_999, KindClass::Replaceable),
+            (20_000, KindClass::Ephemeral),
+            (29_999, KindClass::Ephemeral),
+            (30_000, KindClass::Addressable),
+            (39_999, KindClass::Addressable),
+            (40_000, KindClass::Regular),
+            (65_535, KindClass::Regular),
+        ] {
+            assert_eq!(Kind(kind).class(), class, "kind {kind}");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The rules of a kukuri community node. Pure: no I/O, no async, no clock (time is an argument), no global state.
+//!
+//! # Layout
+//!
+//! What an event is:
+//! [`event`] · [`id`] · [`kind`] · [`tags`] · [`time`] · [`address`] · [`topic`] · [`verify`] (and `json`, `hex`)
+//!
+//! Whether it comes in, and what it changes:
+//! [`admission`] checks what the event shows by itself; [`limits`] are its sizes; [`refusal`] is every reason to say no;
+//! [`decision`] decides, given what a store knows, with [`deletion`] and [`vanish`] for the two requests.
+//!
+//! What is kept, and for whom:
+//! [`retention`] · [`capacity`] · [`clock`] · [`subscription`] · [`filter`] · [`viewer`]
+//!
+//! Comments name rules by number (`D-6`); `docs/rules.md` lists them.
+
+pub mod address;
+pub mod admission;
+pub mod capacity;
+pub mod clock;
+pub mod decision;
+pub mod deletion;
+pub mod event;
+pub mod filter;
+mod hex;
+pub mod id;
+mod json;
+pub mod kind;
+pub mod limits;
+pub mod refusal;
+pub mod retention;
+pub mod subscription;
+pub mod tags;
+pub mod time;
+pub mod topic;
+pub mod vanish;
+pub mod verify;
+pub mod viewer;
+
+pub use address::{Address, AddressDigest, Rank};
+pub use admission::{Admission, Admitted, Origin, Source};
+pub use decision::{DeletionMode, Reason, State};
+pub use event::Event;
+pub use filter::Filter;
+pub use hex::HexError;
+pub use id::{EventId, PublicKey, Signature};
+pub use kind::{Kind, KindClass};
+pub use limits::Limits;
+pub use refusal::{Malformed, Refusal};
+pub use tags::{Letter, Tags};
+pub use time::{Millis, Timestamp};
+pub use topic::TopicId;
+pub use verify::Verified;
+pub use viewer::Viewer;

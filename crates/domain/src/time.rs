@@ -1,0 +1,68 @@
+//! Two clocks that must not be mixed: what an event says of itself, and what this node's clock says.
+
+use std::{fmt, time::Duration};
+
+use serde::{Deserialize, Deserializer, Serialize, de};
+
+/// Seconds since 1970 as written in an event or a filter. The author's word, not ours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct Timestamp(pub u64);
+
+impl Timestamp {
+    /// The highest value an event may carry (E-8): what every JSON reader keeps exactly.
+    pub const MAX_IN_EVENT: Self = Self((1 << 53) - 1);
+}
+
+/// Milliseconds since 1970 by this node's clock: `ingested_at` and everything that retention goes by (P-5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Millis(pub u64);
+
+impl Millis {
+    /// The moment that begins at this second.
+    pub const fn from_secs(seconds: u64) -> Self {
+        Self(seconds.saturating_mul(1_000))
+    }
+
+    /// The second this moment lies in, to compare with what events say.
+    pub const fn seconds(self) -> Timestamp {
+        Timestamp(self.0 / 1_000)
+    }
+
+    /// `duration` earlier, or the beginning of time.
+    pub fn before(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(as_millis(duration)))
+    }
+
+    /// `duration` later.
+    pub fn after(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(as_millis(duration)))
+    }
+}
+
+fn as_millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Seconds;
+        impl de::Visitor<'_> for Seconds {
+            type Value = Timestamp;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a time in whole seconds, not negative")
+            }
+            fn visit_u64<E: de::Error>(self, seconds: u64) -> Result<Timestamp, E> {
+                Ok(Timestamp(seconds))
+            }
+        }
+        deserializer.deserialize_u64(Seconds)
+    }
+}

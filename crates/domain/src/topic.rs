@@ -1,0 +1,312 @@
+//! Topics: a community's name, its id, and the gossip topic it maps to (T-1 to T-7).
+
+use std::{collections::HashSet, fmt, str::FromStr, sync::Arc};
+
+use unicode_normalization::UnicodeNormalization;
+
+use crate::{event::Event, filter::Filter, hex, id::PublicKey, kind::Kind, refusal::Refusal, tags::Letter};
+
+const PREFIX: &str = "kukuri:";
+const USER_PREFIX: &str = "user:";
+const GLOBAL: &str = "kukuri:global";
+
+/// The canonical id of a topic (T-1). Cheap to clone: events share it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TopicId(Arc<str>);
+
+/// How a topic's name becomes its id. A later version will run beside this one (T-2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mapping {
+    /// `kukuri:` and the hex of blake3 over network id and normalized name.
+    #[default]
+    V1,
+}
+
+/// Why a text names no topic.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TopicError {
+    /// Nothing is left of the name after normalization.
+    #[error("a topic's name must not be empty")]
+    EmptyName,
+    /// It starts as an id does and is none: hashing it would hide a slip.
+    #[error(
+        "`{0}` is no topic id: kukuri:<64 lowercase hex>, kukuri:global, kukuri:user:<64 lowercase hex> or a reserved id"
+    )]
+    Malformed(String),
+    /// A reserved entry of the configuration is neither an id nor a prefix.
+    #[error("reserved topic `{0}` must be `kukuri:<name>` or `kukuri:<name>:*`, at most {longest} bytes", longest = TopicId::LONGEST)]
+    Reserved(String),
+}
+
+impl TopicId {
+    /// Longer ids are malformed: an id has to fit a key of every store.
+    pub const LONGEST: usize = 200;
+
+    /// The topic of a node that has no other (T-7, T-9), enabled from the start (T-8).
+    pub fn global() -> Self {
+        Self(GLOBAL.into())
+    }
+
+    /// The topic that a name maps to in a network; an id is taken as it is (T-2).
+    pub fn from_name(network: &str, name: &str, mapping: Mapping, rules: &TopicRules) -> Result<Self, TopicError> {
+        match rules.read(name) {
+            TopicValue::Topic(id) => return Ok(id),
+            TopicValue::Malformed => return Err(TopicError::Malformed(name.to_owned())),
+            TopicValue::Hashtag => {}
+        }
+        let name = normalize(name);
+        if name.is_empty() {
+            return Err(TopicError::EmptyName);
+        }
+        match mapping {
+            Mapping::V1 => {
+                let mut hash = blake3::Hasher::new();
+                hash.update(network.as_bytes());
+                hash.update(name.as_bytes());
+                Ok(Self(format!("{PREFIX}{}", hash.finalize().to_hex()).into()))
+            }
+        }
+    }
+
+    /// An id this node stored before. Nothing is checked.
+    pub fn trusted(id: &str) -> Self {
+        Self(id.into())
+    }
+
+    /// The id.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The iroh-gossip topic it is carried on (T-3).
+    pub fn gossip_id(&self) -> [u8; 32] {
+        self.hashed().unwrap_or_else(|| *blake3::hash(self.0.as_bytes()).as_bytes())
+    }
+
+    /// The bytes of `kukuri:<64 hex>`.
+    fn hashed(&self) -> Option<[u8; 32]> {
+        hex::decode(self.0.strip_prefix(PREFIX)?.as_bytes()).ok()
+    }
+}
+
+/// NFKC, lower case without a locale, trimmed, runs of white space as one space (T-2).
+fn normalize(name: &str) -> String {
+    let lower = name.nfkc().collect::<String>().to_lowercase();
+    lower.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+impl fmt::Display for TopicId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for TopicId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Whether every event and filter has to name topics (T-7).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TopicsMode {
+    /// Events and filters name their topics.
+    #[default]
+    Required,
+    /// What names no topic belongs to [`TopicId::global`]; filters may read everything.
+    Global,
+}
+
+/// What the value of a `t` tag is (T-1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TopicValue {
+    /// A topic.
+    Topic(TopicId),
+    /// A plain hashtag: kept, no topic.
+    Hashtag,
+    /// It starts with `kukuri:` and is no topic.
+    Malformed,
+}
+
+/// Whether a `t` value claims to be a topic; in an event that was admitted it then is one (T-1).
+pub fn claims_to_be_topic(value: &str) -> bool {
+    value.starts_with(PREFIX)
+}
+
+/// How this node reads topics: configuration, the same for its whole run.
+#[derive(Clone, Debug, Default)]
+pub struct TopicRules {
+    /// Whether events must name a topic.
+    pub mode: TopicsMode,
+    reserved: Vec<Reserved>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Reserved {
+    Exactly(String),
+    /// With the colon at its end.
+    Under(String),
+}
+
+impl FromStr for Reserved {
+    type Err = TopicError;
+
+    fn from_str(text: &str) -> Result<Self, TopicError> {
+        let error = || TopicError::Reserved(text.to_owned());
+        let name = text.strip_prefix(PREFIX).filter(|_| text.len() <= TopicId::LONGEST).ok_or_else(error)?;
+        match name.split_once('*') {
+            None if !name.is_empty() => Ok(Self::Exactly(text.to_owned())),
+            Some((prefix, "")) if prefix.len() > 1 && prefix.ends_with(':') => {
+                Ok(Self::Under(format!("{PREFIX}{prefix}")))
+            }
+            _ => Err(error()),
+        }
+    }
+}
+
+impl TopicRules {
+    /// Rules with reserved ids, each an exact id or `prefix:*` (T-1).
+    pub fn new(mode: TopicsMode, reserved: &[impl AsRef<str>]) -> Result<Self, TopicError> {
+        let reserved = reserved.iter().map(|entry| entry.as_ref().parse()).collect::<Result<_, _>>()?;
+        Ok(Self { mode, reserved })
+    }
+
+    /// What a `t` value is.
+    pub fn read(&self, value: &str) -> TopicValue {
+        let Some(name) = value.strip_prefix(PREFIX) else { return TopicValue::Hashtag };
+        let of_a_user = || name.strip_prefix(USER_PREFIX).is_some_and(|key| PublicKey::from_hex(key).is_ok());
+        let is_topic = value == GLOBAL
+            || hex::decode::<32>(name.as_bytes()).is_ok()
+            || of_a_user()
+            || self.reserved.iter().any(|entry| entry.covers(value));
+        if is_topic && value.len() <= TopicId::LONGEST {
+            TopicValue::Topic(TopicId(value.into()))
+        } else {
+            TopicValue::Malformed
+        }
+    }
+
+    /// All topics an event is bound to, each once (T-4, T-5, T-7, T-9).
+    pub fn bind(&self, event: &Event) -> Result<Box<[TopicId]>, Refusal> {
+        let mut topics = Vec::new();
+        let mut seen = HashSet::new();
+        for value in event.tags.values("t") {
+            match self.read(value) {
+                TopicValue::Topic(topic) if seen.insert(value) => topics.push(topic),
+                TopicValue::Topic(_) | TopicValue::Hashtag => {}
+                TopicValue::Malformed => return Err(Refusal::MalformedTopic),
+            }
+        }
+        if topics.is_empty() {
+            if self.mode == TopicsMode::Required && event.kind != Kind::VANISH {
+                return Err(Refusal::MissingTopic);
+            }
+            topics.push(TopicId::global());
+        }
+        Ok(topics.into())
+    }
+
+    /// Whether a filter asks for what may be asked for (T-6).
+    pub fn check(&self, filter: &Filter) -> Result<(), FilterWithoutTopic> {
+        if self.mode == TopicsMode::Global {
+            return Ok(());
+        }
+        let values = filter.tag_values(Letter::T).ok_or(FilterWithoutTopic)?;
+        let all_topics = values.iter().all(|value| matches!(self.read(value), TopicValue::Topic(_)));
+        if all_topics { Ok(()) } else { Err(FilterWithoutTopic) }
+    }
+}
+
+impl Reserved {
+    fn covers(&self, value: &str) -> bool {
+        match self {
+            Self::Exactly(id) => value == id,
+            Self::Under(prefix) => value.len() > prefix.len() && value.starts_with(prefix),
+        }
+    }
+}
+
+/// A filter must name topics on this node (T-6). Its `Display` is the message of `CLOSED`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid: #t must name topics")]
+pub struct FilterWithoutTopic;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NETWORK: &str = "kukuri:main:";
+
+    fn from_name(name: &str) -> Result<TopicId, TopicError> {
+        TopicId::from_name(NETWORK, name, Mapping::V1, &TopicRules::default())
+    }
+
+    #[test]
+    fn names_that_differ_only_in_form_map_to_one_id() {
+        // T-2
+        for (left, right, why) in [
+            ("Bitcoin", "bitcoin", "case"),
+            ("ＢＩＴＣＯＩＮ", "bitcoin", "full-width letters"),
+            ("ﾄｳｷｮｳ", "トウキョウ", "half-width katakana"),
+            ("  a \t b\u{3000}c ", "a b c", "white space"),
+            ("ガ", "カ\u{3099}", "combining marks"),
+        ] {
+            assert_eq!(from_name(left).unwrap(), from_name(right).unwrap(), "{why}");
+        }
+        assert_ne!(
+            from_name("bitcoin").unwrap(),
+            TopicId::from_name("kukuri:dev:", "bitcoin", Mapping::V1, &TopicRules::default()).unwrap()
+        );
+    }
+
+    #[test]
+    fn an_id_is_never_hashed_again_and_a_wrong_one_is_no_name() {
+        // T-2
+        let id = from_name("bitcoin").unwrap();
+        assert_eq!(from_name(id.as_str()).unwrap(), id);
+        assert_eq!(from_name("kukuri:global").unwrap(), TopicId::global());
+        assert!(matches!(from_name("kukuri:nonsense"), Err(TopicError::Malformed(_))));
+        assert_eq!(from_name(" \u{3000}"), Err(TopicError::EmptyName));
+    }
+
+    #[test]
+    fn the_gossip_topic_is_the_decoded_hex_or_the_hash_of_the_id() {
+        // T-3
+        let hashed = TopicId::trusted(&format!("kukuri:{}", "0f".repeat(32)));
+        assert_eq!(hashed.gossip_id(), [0x0f; 32]);
+        assert_eq!(TopicId::global().gossip_id(), *blake3::hash(b"kukuri:global").as_bytes());
+    }
+
+    #[test]
+    fn a_t_value_is_a_topic_a_hashtag_or_malformed() {
+        // T-1
+        let rules = TopicRules::new(TopicsMode::Required, &["kukuri:lobby", "kukuri:room:*"]).unwrap();
+        let hex = "0a".repeat(32);
+        for (value, expected) in [
+            (format!("kukuri:{hex}"), "topic"),
+            ("kukuri:global".into(), "topic"),
+            (format!("kukuri:user:{hex}"), "topic"),
+            ("kukuri:lobby".into(), "topic"),
+            ("kukuri:room:1".into(), "topic"),
+            ("kukuri:room:".into(), "malformed"),
+            ("kukuri:lobby2".into(), "malformed"),
+            (format!("kukuri:{}", hex.to_uppercase()), "malformed"),
+            (format!("kukuri:{}", &hex[1..]), "malformed"),
+            (format!("kukuri:room:{}", "x".repeat(TopicId::LONGEST)), "malformed"),
+            ("kukuri:".into(), "malformed"),
+            ("Kukuri:global".into(), "hashtag"),
+            ("東京".into(), "hashtag"),
+            (String::new(), "hashtag"),
+        ] {
+            let read = match rules.read(&value) {
+                TopicValue::Topic(_) => "topic",
+                TopicValue::Hashtag => "hashtag",
+                TopicValue::Malformed => "malformed",
+            };
+            assert_eq!(read, expected, "{value}");
+        }
+        for entry in ["room:*", "kukuri:*", "kukuri:a*b", "kukuri::*", "kukuri:"] {
+            assert!(TopicRules::new(TopicsMode::Required, &[entry]).is_err(), "{entry}");
+        }
+    }
+}
