@@ -1,0 +1,24 @@
+//! An event as it comes out of a store.
+
+use bytes::Bytes;
+use kukuri_domain::{Event, EventId, Timestamp};
+
+use crate::error::{Result, StoreError};
+
+/// An effective event: its JSON, ready to be served, and what orders it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredEvent {
+    /// Its id.
+    pub id: EventId,
+    /// When its author says it was made.
+    pub created_at: Timestamp,
+    /// Its JSON.
+    pub json: Bytes,
+}
+
+impl StoredEvent {
+    /// The event itself, for whoever needs more than its bytes.
+    pub fn event(&self) -> Result<Event> {
+        Event::from_json(&self.json).map_err(|error| StoreError::Damaged(format!("event {}: {error}", self.id)))
+    }
+}

@@ -1,0 +1,30 @@
+//! The port to event storage: what the node asks of a store, and how a store is known to be right.
+//!
+//! # Layout
+//!
+//! - [`port`]: the [`Store`] trait. It speaks in whole decisions; the rules are `kukuri_domain`'s.
+//! - [`event`], [`ingest`], [`query`], [`outbox`], [`maintenance`], [`report`]: the values that cross it, by what they are for.
+//! - [`error`]: what can go wrong.
+//! - [`model`]: a store in memory, so simple that it is obviously right. Others are compared with it.
+//! - `conformance` (a feature, for tests): the suite that every store passes.
+
+#[cfg(feature = "conformance")]
+pub mod conformance;
+pub mod error;
+pub mod event;
+pub mod ingest;
+pub mod maintenance;
+pub mod model;
+pub mod outbox;
+pub mod port;
+pub mod query;
+pub mod report;
+
+pub use error::{Result, StoreError};
+pub use event::StoredEvent;
+pub use ingest::{Ingested, Outcome, StageChange, StoreRules};
+pub use maintenance::{Purged, Swept};
+pub use outbox::{ConsumerOffset, Op, OutboxRow, Seq, SnapshotCursor, SnapshotEvent, SnapshotPage};
+pub use port::Store;
+pub use query::{Answer, Query};
+pub use report::{AddressExplanation, CheckReport, Explanation, IdRecord, RowRecord, Standing, Stats, TopicStats};

@@ -1,0 +1,334 @@
+//! What the model keeps, and taking events in.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use kukuri_domain::{
+    Address, Admitted, Event, EventId, Kind, KindClass, Millis, PublicKey, Rank, Reason, State, TopicId,
+    capacity::{self, Capacity, Load, Stage, TopicLoad, Usage},
+    clock::Clock,
+    decision::{self, Decision, KeyState, Known, Row as KnownRow, Verdict},
+    deletion::{DeletionResult, DeletionTarget, DeletionTargetKind, Tombstone},
+    retention::RetentionClass,
+    subscription::{IngestPolicy, NodeSubscription},
+    vanish::VanishMark,
+};
+
+use crate::{
+    ingest::{Ingested, Outcome, StageChange, StoreRules},
+    outbox::{ConsumerOffset, Op, OutboxRow, Seq},
+    report::{self, IdRecord, Standing},
+};
+
+/// A stored event, effective or hidden.
+#[derive(Clone)]
+pub(super) struct Row {
+    /// Its place in the order of arrival.
+    pub(super) place: u64,
+    pub(super) event: Event,
+    pub(super) json: Bytes,
+    pub(super) topics: Vec<TopicId>,
+    pub(super) ingested_at: Millis,
+    pub(super) effective: bool,
+}
+
+impl Row {
+    pub(super) fn class(&self) -> RetentionClass {
+        RetentionClass::of(self.event.kind, self.effective)
+    }
+}
+
+/// Something remembered, with the time it was last written.
+#[derive(Clone)]
+pub(super) struct Noted<T> {
+    pub(super) what: T,
+    pub(super) at: Millis,
+}
+
+/// Everything the model keeps.
+pub(super) struct Memory {
+    rules: StoreRules,
+    pub(super) clock: Clock,
+    pub(super) rows: Vec<Row>,
+    arrivals: u64,
+    pub(super) ids: BTreeMap<EventId, IdRecord>,
+    pub(super) tombstones: BTreeMap<(DeletionTargetKind, PublicKey), Noted<Tombstone>>,
+    pub(super) floors: BTreeMap<Address, Noted<Rank>>,
+    pub(super) vanish_marks: BTreeMap<PublicKey, Noted<VanishMark>>,
+    pub(super) outbox: Vec<OutboxRow>,
+    pub(super) head: Seq,
+    pub(super) outbox_dropped: Seq,
+    pub(super) offsets: BTreeMap<String, ConsumerOffset>,
+    pub(super) subscriptions: BTreeMap<TopicId, NodeSubscription>,
+    /// Topics that were ever bound to an event, with the last time.
+    pub(super) topics: BTreeMap<TopicId, Millis>,
+    /// Stages above [`Stage::Open`]; `None` is the node.
+    pub(super) stages: BTreeMap<Option<TopicId>, Stage>,
+}
+
+impl Memory {
+    pub(super) fn new(rules: StoreRules) -> Self {
+        Self {
+            rules,
+            clock: Clock::default(),
+            rows: Vec::new(),
+            arrivals: 0,
+            ids: BTreeMap::new(),
+            tombstones: BTreeMap::new(),
+            floors: BTreeMap::new(),
+            vanish_marks: BTreeMap::new(),
+            outbox: Vec::new(),
+            head: Seq::default(),
+            outbox_dropped: Seq::default(),
+            offsets: BTreeMap::new(),
+            subscriptions: BTreeMap::new(),
+            topics: BTreeMap::new(),
+            stages: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn ingest(&mut self, batch: &[Admitted], now: Millis) -> Ingested {
+        // Nothing is written for what is known or not kept, not even the time.
+        let is_new = |event: &Event| event.kind.class() != KindClass::Ephemeral && !self.ids.contains_key(&event.id);
+        if batch.iter().any(|admitted| is_new(admitted.event())) {
+            self.clock = self.clock.tick(now);
+        }
+        let mut ingested = Ingested::default();
+        for admitted in batch {
+            let outcome = self.take_in(admitted, now, &mut ingested.deletions);
+            ingested.outcomes.push(outcome);
+            ingested.stages.extend(self.update_stages());
+        }
+        ingested.head = self.head;
+        ingested
+    }
+
+    fn take_in(&mut self, admitted: &Admitted, now: Millis, deletions: &mut DeletionResult) -> Outcome {
+        let event = admitted.event();
+        if event.kind.class() == KindClass::Ephemeral {
+            return Outcome::Ephemeral;
+        }
+        let stamp = self.clock.latest.max(now);
+        if let Some(record) = self.ids.get_mut(&event.id) {
+            record.last_seen_at = record.last_seen_at.max(stamp);
+            record.seen_count += 1;
+            let refusal = decision::repeat(event, record.standing.state(), now);
+            return refusal.map_or(Outcome::Duplicate, Outcome::Refused);
+        }
+        if let Some(refusal) = self.lacks_room(admitted) {
+            return Outcome::Refused(refusal);
+        }
+        match self.decide(admitted, now) {
+            Verdict::Known(decision) => {
+                if let Some(result) = decision.deletion {
+                    deletions.deleted_count += result.deleted_count;
+                    deletions.skipped_count += result.skipped_count;
+                }
+                self.apply(admitted, *decision)
+            }
+            Verdict::Ephemeral => Outcome::Ephemeral,
+            Verdict::Refused(refusal) => Outcome::Refused(refusal),
+        }
+    }
+
+    /// Gathers what is known about the event and asks the domain.
+    fn decide(&self, admitted: &Admitted, now: Millis) -> Verdict {
+        let event = admitted.event();
+        let vanish_marks: Vec<_> =
+            event.owners().filter_map(|owner| self.vanish_marks.get(&owner)).map(|mark| mark.what).collect();
+        let tombstones = self.tombstones_of(event);
+        let targets = match event.kind {
+            Kind::DELETION => self.rows_named_by(event),
+            _ => Vec::new(),
+        };
+        let known = Known {
+            vanish_marks: &vanish_marks,
+            tombstones: &tombstones,
+            key: event.address().and_then(|address| self.key(&address)),
+            targets: &targets,
+        };
+        decision::decide(admitted, &known, now)
+    }
+
+    pub(super) fn tombstones_of(&self, event: &Event) -> Vec<Tombstone> {
+        let address = event.address();
+        let names = |target: &DeletionTargetKind| match target {
+            DeletionTargetKind::EventId(id) => *id == event.id,
+            DeletionTargetKind::Address(named) => Some(named) == address.as_ref(),
+        };
+        self.tombstones.iter().filter(|((target, _), _)| names(target)).map(|(_, noted)| noted.what.clone()).collect()
+    }
+
+    pub(super) fn key(&self, address: &Address) -> Option<KeyState> {
+        let is_current = |row: &&Row| row.effective && row.event.address().as_ref() == Some(address);
+        Some(KeyState {
+            floor: self.floors.get(address)?.what,
+            current: self.rows.iter().find(is_current).map(|row| row.event.id),
+        })
+    }
+
+    fn rows_named_by(&self, request: &Event) -> Vec<KnownRow<'_>> {
+        let targets = DeletionTarget::parse_from_event(request);
+        let is_named = |row: &&Row| {
+            targets.iter().any(|target| match &target.target {
+                DeletionTargetKind::EventId(id) => *id == row.event.id,
+                DeletionTargetKind::Address(address) => row.event.address().as_ref() == Some(address),
+            })
+        };
+        let state_of = |id| self.ids.get(id).map_or(State::Effective, |record| record.standing.state());
+        let rows = self.rows.iter().filter(is_named);
+        rows.map(|row| KnownRow { event: &row.event, state: state_of(&row.event.id) }).collect()
+    }
+
+    /// Carries a decision out.
+    fn apply(&mut self, admitted: &Admitted, decision: Decision) -> Outcome {
+        let event = admitted.event();
+        let now = self.clock.latest;
+        for (id, reason) in decision.taken {
+            self.take_away(&id, reason, Some(event.id));
+        }
+        if let (Some(floor), Some(address)) = (decision.floor, event.address()) {
+            self.floors.insert(address, Noted { what: floor, at: now });
+        }
+        for tombstone in decision.tombstones {
+            let key = (tombstone.target.target.clone(), tombstone.target.requester_pubkey);
+            let merged = match self.tombstones.remove(&key) {
+                Some(known) => tombstone.merged_with(known.what),
+                None => tombstone,
+            };
+            self.tombstones.insert(key, Noted { what: merged, at: now });
+        }
+        if let Some(mark) = decision.vanish {
+            let known = self.vanish_marks.get(&mark.pubkey);
+            if known.is_none_or(|known| known.what.until < mark.until) {
+                self.vanish_marks.insert(mark.pubkey, Noted { what: mark, at: now });
+            }
+            let covered: Vec<_> = self.rows.iter().filter(|row| mark.covers(&row.event)).collect();
+            for id in covered.iter().map(|row| row.event.id).collect::<Vec<_>>() {
+                self.take_away(&id, Reason::Vanish, Some(mark.request_id));
+            }
+        }
+
+        let standing = match decision.against {
+            None => Standing::Effective,
+            Some((reason, cause)) => Standing::Gone { reason, cause: Some(cause), since: now },
+        };
+        let record =
+            IdRecord { source: admitted.source(), first_seen_at: now, last_seen_at: now, seen_count: 1, standing };
+        self.ids.insert(event.id, record);
+        if standing == Standing::Effective {
+            self.store(admitted);
+            return Outcome::Stored;
+        }
+        decision::repeat(event, standing.state(), now).map_or(Outcome::Duplicate, Outcome::Refused)
+    }
+
+    fn store(&mut self, admitted: &Admitted) {
+        self.arrivals += 1;
+        let row = Row {
+            place: self.arrivals,
+            event: admitted.event().clone(),
+            json: admitted.json().clone(),
+            topics: admitted.topics().to_vec(),
+            ingested_at: self.clock.latest,
+            effective: true,
+        };
+        for topic in &row.topics {
+            self.topics.insert(topic.clone(), row.ingested_at);
+        }
+        self.write_outbox(&row, Op::Upsert);
+        self.rows.push(row);
+    }
+
+    /// A row, effective or hidden, loses its standing for this reason.
+    pub(super) fn take_away(&mut self, id: &EventId, reason: Reason, cause: Option<EventId>) {
+        let Some(index) = self.rows.iter().position(|row| row.event.id == *id) else { return };
+        if self.rows[index].effective {
+            self.rows[index].effective = false;
+            let row = self.rows[index].clone();
+            self.write_outbox(&row, Op::Delete(reason));
+        }
+        if let Some(record) = self.ids.get_mut(id) {
+            record.standing = Standing::Gone { reason, cause, since: self.clock.latest };
+        }
+        if !self.rules.deletion.keeps_row(reason) {
+            self.rows.remove(index);
+        }
+    }
+
+    fn write_outbox(&mut self, row: &Row, op: Op) {
+        for topic in &row.topics {
+            self.head = self.head.next();
+            self.outbox.push(OutboxRow {
+                seq: self.head,
+                op,
+                event_id: row.event.id,
+                topic: topic.clone(),
+                kind: row.event.kind,
+                created_at: row.event.created_at,
+                ingested_at: row.ingested_at,
+                effective_key: row.event.address(),
+                written_at: self.clock.latest,
+            });
+        }
+    }
+
+    pub(super) fn usage(&self, topic: Option<&TopicId>) -> [Usage; 4] {
+        let mut by_class = [Usage::default(); 4];
+        let counted = self.rows.iter().filter(|row| topic.is_none_or(|topic| row.topics.contains(topic)));
+        for row in counted {
+            let usage = &mut by_class[row.class() as usize];
+            usage.events += 1;
+            usage.bytes += row.json.len() as u64;
+        }
+        by_class
+    }
+
+    pub(super) fn policy(&self, topic: &TopicId) -> IngestPolicy {
+        self.subscriptions.get(topic).map(|subscription| subscription.policy).unwrap_or_default()
+    }
+
+    pub(super) fn capacity(&self, topic: Option<&TopicId>) -> Capacity {
+        topic.map_or(self.rules.capacity, |topic| self.policy(topic).capacity())
+    }
+
+    pub(super) fn stage(&self, topic: Option<&TopicId>) -> Stage {
+        self.stages.get(&topic.cloned()).copied().unwrap_or_default()
+    }
+
+    pub(super) fn purge_to(&self) -> u8 {
+        self.rules.thresholds.purge_to
+    }
+
+    fn load(&self, topic: Option<&TopicId>) -> Load {
+        let lasting = report::lasting(&self.usage(topic));
+        Load { stage: self.stage(topic), is_full: self.capacity(topic).is_reached(lasting, 100) }
+    }
+
+    fn lacks_room(&self, admitted: &Admitted) -> Option<kukuri_domain::Refusal> {
+        let enabled = self.subscriptions.values().filter(|subscription| subscription.enabled);
+        let first_to_go = capacity::shed_priority(enabled.map(|subscription| subscription.policy.priority));
+        let topic_load = |topic: &TopicId| TopicLoad {
+            load: self.load(Some(topic)),
+            is_first_to_go: first_to_go == Some(self.policy(topic).priority),
+        };
+        let topics: Vec<_> = admitted.topics().iter().map(topic_load).collect();
+        capacity::refuse(admitted.event().kind, admitted.source(), self.load(None), &topics)
+    }
+
+    /// Brings every stage up to date with what is stored.
+    pub(super) fn update_stages(&mut self) -> Vec<StageChange> {
+        let places: Vec<_> = std::iter::once(None).chain(self.topics.keys().cloned().map(Some)).collect();
+        let mut changes = Vec::new();
+        for place in places {
+            let usage = report::total(&self.usage(place.as_ref()));
+            let from = self.stage(place.as_ref());
+            let to = from.next(usage, self.capacity(place.as_ref()), &self.rules.thresholds);
+            if from != to {
+                self.stages.insert(place.clone(), to);
+                changes.push(StageChange { topic: place, from, to });
+            }
+        }
+        changes
+    }
+}

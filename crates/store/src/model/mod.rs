@@ -1,0 +1,170 @@
+//! A store in memory, so simple that it is obviously right.
+//!
+//! Everything is a plain collection and every question a scan of it: no index, no counter, nothing kept twice. Other
+//! stores are compared with this one; it is not meant to be fast.
+//!
+//! - `memory`: what is kept, and taking events in.
+//! - `upkeep`: expiry and purges.
+//! - `reading`: queries and reports.
+
+mod memory;
+mod reading;
+mod upkeep;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use kukuri_domain::{
+    Address, Admitted, EventId, Millis, TopicId,
+    retention::Retention,
+    subscription::{NodeSubscription, SubscriptionChange},
+};
+use tokio::sync::watch;
+
+use crate::{
+    error::{Result, StoreError},
+    event::StoredEvent,
+    ingest::{Ingested, StoreRules},
+    maintenance::{Purged, Swept},
+    outbox::{ConsumerOffset, OutboxRow, Seq, SnapshotCursor, SnapshotPage},
+    port::Store,
+    query::{Answer, Query},
+    report::{AddressExplanation, CheckReport, Explanation, Stats},
+};
+use memory::Memory;
+
+/// The store in memory.
+pub struct ModelStore {
+    memory: Mutex<Memory>,
+    head: watch::Sender<Seq>,
+    subscriptions: watch::Sender<u64>,
+}
+
+impl ModelStore {
+    /// An empty one.
+    pub fn new(rules: StoreRules) -> Self {
+        Self {
+            memory: Mutex::new(Memory::new(rules)),
+            head: watch::Sender::new(Seq::default()),
+            subscriptions: watch::Sender::new(0),
+        }
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the memory and wakes those who follow the outbox.
+    fn write<T>(&self, change: impl FnOnce(&mut Memory) -> T) -> T {
+        let mut memory = self.memory();
+        let result = change(&mut memory);
+        self.head.send_if_modified(|head| std::mem::replace(head, memory.head) != memory.head);
+        result
+    }
+}
+
+#[async_trait]
+impl Store for ModelStore {
+    async fn ingest(&self, batch: Vec<Admitted>, now: Millis) -> Result<Ingested> {
+        Ok(self.write(|memory| memory.ingest(&batch, now)))
+    }
+
+    async fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn query(&self, query: &Query) -> Result<Answer> {
+        Ok(self.memory().query(query))
+    }
+
+    async fn count(&self, query: &Query) -> Result<u64> {
+        Ok(self.memory().count(query))
+    }
+
+    async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<StoredEvent>>> {
+        Ok(self.memory().get(ids, now))
+    }
+
+    async fn expire(&self, now: Millis) -> Result<Swept> {
+        Ok(self.write(|memory| memory.expire(now)))
+    }
+
+    async fn purge(&self, retention: &Retention, now: Millis) -> Result<Purged> {
+        self.write(|memory| memory.purge(retention, now))
+    }
+
+    async fn confirm_clock(&self, now: Millis) -> Result<()> {
+        self.write(|memory| memory.clock = memory.clock.confirmed(now));
+        Ok(())
+    }
+
+    async fn outbox(&self, after: Seq, limit: usize) -> Result<Vec<OutboxRow>> {
+        let memory = self.memory();
+        if after < memory.outbox_dropped {
+            return Err(StoreError::Truncated { after, first: memory.outbox_dropped.next() });
+        }
+        Ok(memory.outbox.iter().filter(|row| row.seq > after).take(limit).cloned().collect())
+    }
+
+    fn watch_outbox(&self) -> watch::Receiver<Seq> {
+        self.head.subscribe()
+    }
+
+    async fn snapshot(&self, cursor: SnapshotCursor, limit: usize) -> Result<SnapshotPage> {
+        Ok(self.memory().snapshot(cursor, limit))
+    }
+
+    async fn offsets(&self) -> Result<Vec<ConsumerOffset>> {
+        Ok(self.memory().offsets.values().cloned().collect())
+    }
+
+    async fn set_offset(&self, consumer: &str, seq: Seq, now: Millis) -> Result<()> {
+        let mut memory = self.memory();
+        if seq > memory.head {
+            return Err(StoreError::OffsetAhead { offset: seq, head: memory.head });
+        }
+        let offset = ConsumerOffset { consumer: consumer.to_owned(), last_seq: seq, updated_at: now };
+        memory.offsets.insert(consumer.to_owned(), offset);
+        Ok(())
+    }
+
+    async fn subscriptions(&self) -> Result<Vec<NodeSubscription>> {
+        Ok(self.memory().subscriptions.values().cloned().collect())
+    }
+
+    async fn change_subscription(
+        &self,
+        topic: &TopicId,
+        change: SubscriptionChange,
+        now: Millis,
+    ) -> Result<NodeSubscription> {
+        let mut memory = self.memory();
+        let changed = change.apply(topic, memory.subscriptions.get(topic).cloned(), now);
+        memory.subscriptions.insert(topic.clone(), changed.clone());
+        memory.update_stages();
+        drop(memory);
+        self.subscriptions.send_modify(|version| *version += 1);
+        Ok(changed)
+    }
+
+    fn watch_subscriptions(&self) -> watch::Receiver<u64> {
+        self.subscriptions.subscribe()
+    }
+
+    async fn stats(&self) -> Result<Stats> {
+        Ok(self.memory().stats())
+    }
+
+    async fn explain(&self, id: &EventId) -> Result<Explanation> {
+        Ok(self.memory().explain(id))
+    }
+
+    async fn explain_address(&self, address: &Address) -> Result<AddressExplanation> {
+        Ok(self.memory().explain_address(address))
+    }
+
+    async fn check(&self) -> Result<CheckReport> {
+        // Nothing is kept twice here, so nothing can disagree.
+        Ok(CheckReport { rows: self.memory().rows.len() as u64, problems: Vec::new() })
+    }
+}

@@ -1,0 +1,118 @@
+//! Expiry and purges of the model.
+
+use kukuri_domain::{EventId, Millis, Reason, TopicId, capacity::Stage, retention::Retention};
+
+use super::memory::{Memory, Row};
+use crate::{
+    error::Result,
+    ingest::StageChange,
+    maintenance::{Purged, Swept},
+    report::{self, Standing},
+};
+
+impl Memory {
+    pub(super) fn expire(&mut self, now: Millis) -> Swept {
+        self.clock = self.clock.tick(now);
+        if self.clock.held {
+            return Swept { held: true, ..Swept::default() };
+        }
+        let due: Vec<EventId> =
+            self.rows.iter().filter(|row| row.effective && row.event.is_expired(now)).map(|row| row.event.id).collect();
+        for id in &due {
+            self.take_away(id, Reason::Expiration, None);
+        }
+        self.update_stages();
+        let waiting = self.rows.iter().filter(|row| row.effective);
+        Swept { expired: due.len() as u64, next: waiting.filter_map(|row| row.event.expiration()).min(), held: false }
+    }
+
+    pub(super) fn purge(&mut self, retention: &Retention, now: Millis) -> Result<Purged> {
+        let policies: Vec<_> = self.subscriptions.values().map(|subscription| subscription.policy.retention).collect();
+        retention.validate(&policies)?;
+        self.clock = self.clock.tick(now);
+        if self.clock.held {
+            return Ok(Purged { held: true, ..Purged::default() });
+        }
+
+        let mut purged = Purged { by_retention: self.purge_by_age(retention, now), ..Purged::default() };
+        purged.stages.extend(self.update_stages());
+        let topics: Vec<_> = self.topics.keys().cloned().collect();
+        for place in topics.iter().map(Some).chain([None]) {
+            purged.by_capacity += self.make_room(place);
+            purged.stages.extend(self.update_stages());
+        }
+        purged.ids = self.forget_ids(retention, now);
+        purged.outbox = self.drop_outbox(retention, now);
+        purged.memories = self.drop_memories(retention, now);
+        purged.stages = StageChange::summed_up(purged.stages);
+        Ok(purged)
+    }
+
+    fn purge_by_age(&mut self, retention: &Retention, now: Millis) -> u64 {
+        let is_over = |row: &&Row| {
+            let policies: Vec<_> = row.topics.iter().map(|topic| self.policy(topic).retention).collect();
+            retention.keep(row.class(), &policies).is_over(row.ingested_at, now)
+        };
+        let over: Vec<EventId> = self.rows.iter().filter(is_over).map(|row| row.event.id).collect();
+        over.iter().for_each(|id| self.throw_away(id, Reason::Retention));
+        over.len() as u64
+    }
+
+    /// Throws away the oldest rows that give way, while a topic (or the node) that purges holds too much.
+    fn make_room(&mut self, place: Option<&TopicId>) -> u64 {
+        let mut count = 0;
+        while self.stage(place) == Stage::Purging {
+            let usage = report::total(&self.usage(place));
+            if !self.capacity(place).is_exceeded(usage, self.purge_to()) {
+                break;
+            }
+            let belongs = |row: &&Row| place.is_none_or(|topic| row.topics.contains(topic));
+            let gives_way = self.rows.iter().filter(belongs).filter(|row| row.class().gives_way());
+            let Some(oldest) = gives_way.min_by_key(|row| row.place).map(|row| row.event.id) else { break };
+            self.throw_away(&oldest, Reason::Capacity);
+            count += 1;
+        }
+        count
+    }
+
+    /// A visible row leaves as any other does; of a hidden one nobody need hear (P-8).
+    fn throw_away(&mut self, id: &EventId, reason: Reason) {
+        let is_visible = self.rows.iter().any(|row| row.event.id == *id && row.effective);
+        if is_visible {
+            self.take_away(id, reason, None);
+        } else {
+            self.rows.retain(|row| row.event.id != *id);
+        }
+    }
+
+    fn forget_ids(&mut self, retention: &Retention, now: Millis) -> u64 {
+        let before = self.ids.len();
+        let rows = &self.rows;
+        self.ids.retain(|id, record| {
+            record.standing == Standing::Effective
+                || rows.iter().any(|row| row.event.id == *id)
+                || !retention.dedupe.is_over(record.last_seen_at, now)
+        });
+        (before - self.ids.len()) as u64
+    }
+
+    fn drop_outbox(&mut self, retention: &Retention, now: Millis) -> u64 {
+        let before = self.outbox.len();
+        self.outbox.retain(|row| !retention.outbox.is_over(row.written_at, now));
+        let dropped = (before - self.outbox.len()) as u64;
+        self.outbox_dropped.0 += dropped;
+        dropped
+    }
+
+    /// Tombstones, vanish marks, and floors without an effective version follow the requests (P-5).
+    fn drop_memories(&mut self, retention: &Retention, now: Millis) -> u64 {
+        let stays = |at| !retention.requests.is_over(at, now);
+        let before = self.tombstones.len() + self.vanish_marks.len() + self.floors.len();
+        self.tombstones.retain(|_, noted| stays(noted.at));
+        self.vanish_marks.retain(|_, noted| stays(noted.at));
+        let effective: Vec<_> =
+            self.rows.iter().filter(|row| row.effective).filter_map(|row| row.event.address()).collect();
+        self.floors.retain(|address, noted| stays(noted.at) || effective.contains(address));
+        (before - self.tombstones.len() - self.vanish_marks.len() - self.floors.len()) as u64
+    }
+}

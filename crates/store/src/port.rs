@@ -1,0 +1,92 @@
+//! What the node asks of a store.
+
+use async_trait::async_trait;
+use kukuri_domain::{
+    Address, Admitted, EventId, Millis, TopicId,
+    retention::Retention,
+    subscription::{NodeSubscription, SubscriptionChange},
+};
+use tokio::sync::watch;
+
+use crate::{
+    error::Result,
+    event::StoredEvent,
+    ingest::Ingested,
+    maintenance::{Purged, Swept},
+    outbox::{ConsumerOffset, OutboxRow, Seq, SnapshotCursor, SnapshotPage},
+    query::{Answer, Query},
+    report::{AddressExplanation, CheckReport, Explanation, Stats},
+};
+
+/// A place where events are kept by the rules of `kukuri_domain`.
+///
+/// A store reads what a decision needs, asks the domain, and writes what it answered, all in one transaction (P-3).
+/// Time is always an argument. A returned `Ok` is durable.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Takes events in, in order, in one durable transaction. One that can't be decided on or stored is refused
+    /// alone. An error means that nothing of the batch was kept.
+    async fn ingest(&self, batch: Vec<Admitted>, now: Millis) -> Result<Ingested>;
+
+    /// Writes the repeats counted so far (P-1). Loss of them costs counts, never ids.
+    async fn flush(&self) -> Result<()>;
+
+    /// The events that answer a query.
+    async fn query(&self, query: &Query) -> Result<Answer>;
+
+    /// How many different events match, limits aside.
+    async fn count(&self, query: &Query) -> Result<u64>;
+
+    /// The effective events of these ids, in their order.
+    async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<StoredEvent>>>;
+
+    /// Turns off what has expired.
+    async fn expire(&self, now: Millis) -> Result<Swept>;
+
+    /// Throws away what has stayed long enough or has to make room (P-5, P-6). Interrupted, it goes on next time.
+    async fn purge(&self, retention: &Retention, now: Millis) -> Result<Purged>;
+
+    /// An operator confirms, after a jump of the clock, that `now` is the time (P-5).
+    async fn confirm_clock(&self, now: Millis) -> Result<()>;
+
+    /// The rows after a sequence, in order, no more than `limit`.
+    async fn outbox(&self, after: Seq, limit: usize) -> Result<Vec<OutboxRow>>;
+
+    /// The highest sequence, changing with every commit that wrote rows. A wake-up, not a promise (O-4).
+    fn watch_outbox(&self) -> watch::Receiver<Seq>;
+
+    /// A page of the effective set, from the beginning with [`SnapshotCursor::default`] (O-8).
+    async fn snapshot(&self, cursor: SnapshotCursor, limit: usize) -> Result<SnapshotPage>;
+
+    /// How far all consumers have come, by name.
+    async fn offsets(&self) -> Result<Vec<ConsumerOffset>>;
+
+    /// Moves a consumer: ahead after its effect is in place, or back to replay (O-6, O-8).
+    async fn set_offset(&self, consumer: &str, seq: Seq, now: Millis) -> Result<()>;
+
+    /// All node-level subscriptions, by topic (S-1).
+    async fn subscriptions(&self) -> Result<Vec<NodeSubscription>>;
+
+    /// Changes one, or makes it.
+    async fn change_subscription(
+        &self,
+        topic: &TopicId,
+        change: SubscriptionChange,
+        now: Millis,
+    ) -> Result<NodeSubscription>;
+
+    /// A number that changes with the subscriptions.
+    fn watch_subscriptions(&self) -> watch::Receiver<u64>;
+
+    /// Figures, from running counters.
+    async fn stats(&self) -> Result<Stats>;
+
+    /// Why an event is, or is not, visible.
+    async fn explain(&self, id: &EventId) -> Result<Explanation>;
+
+    /// What is known about a key.
+    async fn explain_address(&self, address: &Address) -> Result<AddressExplanation>;
+
+    /// Reads everything and compares the parts: slow, changes nothing.
+    async fn check(&self) -> Result<CheckReport>;
+}

@@ -1,0 +1,32 @@
+//! Asking for events.
+
+use kukuri_domain::{Filter, Millis, Viewer};
+
+use crate::{event::StoredEvent, outbox::Seq};
+
+/// A question: events that match any of the filters, that this viewer may see now.
+#[derive(Clone, Debug)]
+pub struct Query {
+    /// Any of these. A filter's own limit counts for it alone; one without a limit gets everything (W-1).
+    pub filters: Vec<Filter>,
+    /// Who asks (E-10).
+    pub viewer: Viewer,
+    /// What has expired by now is not shown.
+    pub now: Millis,
+}
+
+impl Query {
+    /// Everything that one filter matches.
+    pub fn of(filter: Filter, viewer: Viewer, now: Millis) -> Self {
+        Self { filters: vec![filter], viewer, now }
+    }
+}
+
+/// The answer: newest first, ties by the lower id, each event once (W-1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The outbox sequence it was read at: what came later is not in it and will be live (W-2).
+    pub seq: Seq,
+    /// The events.
+    pub events: Vec<StoredEvent>,
+}
