@@ -1,0 +1,81 @@
+//! What a store's files are: the format number, and the way from an older one.
+//!
+//! `Meta` holds `format` (a mark and a number) and `state` (the node's counters). A migration works in steps; each
+//! step commits its work with the place it came to, so that one that was interrupted goes on from there.
+
+use heed::{RoTxn, RwTxn};
+
+use crate::{
+    error::{Result, damaged, engine},
+    pack::{Pack, Unpack},
+    record::NodeRecord,
+    tables::{LmdbEnv, Opened, Table, Tables},
+};
+
+/// The format this program writes.
+pub(crate) const FORMAT: u32 = 1;
+
+/// All migrations there are, by the format they start from. The first release has none.
+pub(crate) const MIGRATIONS: &[Migration] = &[];
+
+const FORMAT_KEY: &[u8] = b"format";
+const STATE_KEY: &[u8] = b"state";
+const MIGRATION_KEY: &[u8] = b"migration";
+const MARK: &[u8] = b"kukuri-store";
+
+/// The way from one format to the next.
+pub(crate) struct Migration {
+    pub(crate) from: u32,
+    /// Does some of the work, from the place it is given (empty at first). Returns the place it came to, or `None`
+    /// when nothing is left.
+    pub(crate) step: fn(&Tables, &mut RwTxn<'_>, &[u8]) -> Result<Option<Vec<u8>>>,
+}
+
+/// Writes the mark of a new store.
+pub(crate) fn initialize(txn: &mut RwTxn<'_>, meta: Opened<'_>) -> Result<()> {
+    if meta.get(txn, FORMAT_KEY).map_err(engine)?.is_none() {
+        meta.put(txn, FORMAT_KEY, &mark(FORMAT)).map_err(engine)?;
+        meta.put(txn, STATE_KEY, &NodeRecord::default().pack()).map_err(engine)?;
+    }
+    Ok(())
+}
+
+fn mark(format: u32) -> Vec<u8> {
+    Pack::default().bytes(MARK).u32(format).done()
+}
+
+/// The format number in a `Meta` table; `None` if that table is not ours.
+pub(crate) fn read(txn: &RoTxn<'_>, meta: Opened<'_>) -> Result<Option<u32>> {
+    let Some(record) = meta.get(txn, FORMAT_KEY).map_err(engine)? else { return Ok(None) };
+    let Some(number) = record.strip_prefix(MARK) else { return Ok(None) };
+    Ok(Unpack::new("format", number).u32().ok())
+}
+
+/// Brings an older store up to the newest format of `migrations`.
+pub(crate) fn migrate(env: &LmdbEnv, tables: &Tables, migrations: &[Migration]) -> Result<()> {
+    let meta = tables.of(Table::Meta);
+    loop {
+        let mut txn = env.write_txn().map_err(engine)?;
+        let format = read(&txn, meta)?.ok_or_else(|| damaged("the format mark is gone"))?;
+        let Some(migration) = migrations.iter().find(|migration| migration.from == format) else { return Ok(()) };
+        let place = meta.get(&txn, MIGRATION_KEY).map_err(engine)?.unwrap_or_default().to_vec();
+        match (migration.step)(tables, &mut txn, &place)? {
+            Some(place) => meta.put(&mut txn, MIGRATION_KEY, &place).map_err(engine)?,
+            None => {
+                meta.delete(&mut txn, MIGRATION_KEY).map_err(engine)?;
+                meta.put(&mut txn, FORMAT_KEY, &mark(format + 1)).map_err(engine)?;
+                tracing::info!(from = format, to = format + 1, "store migrated");
+            }
+        }
+        txn.commit().map_err(engine)?;
+    }
+}
+
+pub(crate) fn node_record(tables: &Tables, txn: &RoTxn<'_>) -> Result<NodeRecord> {
+    let record = tables.get(txn, Table::Meta, STATE_KEY)?.ok_or_else(|| damaged("the node's state is gone"))?;
+    Ok(NodeRecord::unpack(record)?)
+}
+
+pub(crate) fn put_node_record(tables: &Tables, txn: &mut RwTxn<'_>, node: &NodeRecord) -> Result<()> {
+    tables.put(txn, Table::Meta, STATE_KEY, &node.pack())
+}

@@ -1,0 +1,408 @@
+//! Taking a batch in: what a decision needs is read, the domain decides, its answer is written (P-3).
+//!
+//! The batch is one transaction. An event that makes a decision or an index fail is taken out, counted and refused
+//! alone; the others are tried again without it. Want of room refuses everything but requests.
+
+use std::{
+    collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use heed::RoTxn;
+use kukuri_domain::{
+    Admitted, Event, EventId, Kind, KindClass, Letter, Millis, Reason, Refusal, State,
+    capacity::{self, TopicLoad},
+    decision::{self, Decision, Known, Row as KnownRow, Verdict},
+    deletion::{DeletionResult, DeletionTarget, DeletionTargetKind, Tombstone},
+    vanish::VanishMark,
+};
+use kukuri_store::{Ingested, Outcome, Standing};
+
+use crate::{
+    batch::{Batch, StoredRow},
+    error::{Failure, Result, engine},
+    format,
+    key::{self, AuthorNo, EventNo, Order, prefix},
+    pack::Unpack,
+    record::{Cover, KnownId, TombstoneRecord, VanishRecord},
+    tables::{Table, Tables},
+    writer::Writer,
+};
+
+/// What went wrong with an attempt.
+enum Attempt {
+    /// One event did not get through.
+    Event(usize, Failure),
+    /// No single event is to blame.
+    Whole(Failure),
+}
+
+/// Events that a test wants to fail.
+#[cfg(test)]
+#[derive(Default)]
+pub(crate) struct Faults {
+    pub(crate) failing: Vec<EventId>,
+    pub(crate) panicking: Vec<EventId>,
+}
+
+impl Writer {
+    pub(crate) fn ingest(&mut self, batch: &[Admitted], now: Millis) -> Result<Ingested> {
+        if let Some(ingested) = self.answer_repeats(batch, now)? {
+            return Ok(ingested);
+        }
+        let mut refused = self.refuse_for_room(batch)?;
+        let mut failed = 0;
+        loop {
+            match self.attempt(batch, &refused, failed, now) {
+                Ok((ingested, repeats, stamp)) => {
+                    self.note_repeats(repeats, stamp);
+                    if self.repeats_are_due(now) {
+                        self.flush()?;
+                    }
+                    return Ok(ingested);
+                }
+                Err(Attempt::Event(index, error)) => {
+                    tracing::error!(id = %batch[index].event().id, %error, "an event was refused: it can't be stored");
+                    refused.insert(index, Refusal::Failed);
+                    failed += 1;
+                }
+                Err(Attempt::Whole(error)) if error.is_full() && ordinary(batch, &refused).next().is_some() => {
+                    tracing::warn!(%error, "no room: only requests are taken");
+                    refused
+                        .extend(ordinary(batch, &refused).map(|index| (index, Refusal::DiskFull)).collect::<Vec<_>>());
+                }
+                Err(Attempt::Whole(error)) => return Err(error),
+            }
+        }
+    }
+
+    /// Answers a batch of nothing but known events without writing anything.
+    fn answer_repeats(&mut self, batch: &[Admitted], now: Millis) -> Result<Option<Ingested>> {
+        let txn = self.env.read_txn().map_err(engine)?;
+        let mut outcomes = Vec::with_capacity(batch.len());
+        let mut repeats = Vec::new();
+        for admitted in batch {
+            let event = admitted.event();
+            if event.kind.class() == KindClass::Ephemeral {
+                outcomes.push(Outcome::Ephemeral);
+                continue;
+            }
+            let Some(record) = self.tables.get(&txn, Table::Ids, event.id.as_bytes())? else { return Ok(None) };
+            outcomes.push(repeat(event, &KnownId::unpack(record)?, now));
+            repeats.push(event.id);
+        }
+        let node = format::node_record(&self.tables, &txn)?;
+        drop(txn);
+        self.note_repeats(repeats, node.clock.latest.max(now));
+        if self.repeats_are_due(now) {
+            self.flush()?;
+        }
+        Ok(Some(Ingested { outcomes, head: node.head, ..Ingested::default() }))
+    }
+
+    /// Refuses ordinary events if they would take the room that is kept for requests.
+    fn refuse_for_room(&mut self, batch: &[Admitted]) -> Result<HashMap<usize, Refusal>> {
+        let bytes = batch.iter().map(|admitted| admitted.json().len()).sum();
+        let txn = self.env.read_txn().map_err(engine)?;
+        if self.room.fits(&self.env, &self.tables, &txn, batch.len(), bytes)? {
+            return Ok(HashMap::new());
+        }
+        let none = HashMap::new();
+        Ok(ordinary(batch, &none).map(|index| (index, Refusal::DiskFull)).collect())
+    }
+
+    fn attempt(
+        &self,
+        events: &[Admitted],
+        refused: &HashMap<usize, Refusal>,
+        failed: u64,
+        now: Millis,
+    ) -> Result<(Ingested, Vec<EventId>, Millis), Attempt> {
+        let mut taking = Taking {
+            batch: Batch::begin(self.around(), now).map_err(Attempt::Whole)?,
+            now,
+            deletions: DeletionResult::default(),
+            repeats: Vec::new(),
+        };
+        taking.batch.node.failed += failed;
+        let mut outcomes = Vec::with_capacity(events.len());
+        for (index, admitted) in events.iter().enumerate() {
+            if let Some(refusal) = refused.get(&index) {
+                outcomes.push(Outcome::Refused(refusal.clone()));
+                continue;
+            }
+            #[cfg(test)]
+            let faults = &self.faults;
+            let taken = catch_unwind(AssertUnwindSafe(|| {
+                #[cfg(test)]
+                faults.strike(admitted)?;
+                taking.take_in(admitted)
+            }));
+            match taken.unwrap_or(Err(Failure::Panic)) {
+                Ok(outcome) => outcomes.push(outcome),
+                Err(failure) if failure.is_full() || failure.is_of_the_engine() => return Err(Attempt::Whole(failure)),
+                Err(failure) => return Err(Attempt::Event(index, failure)),
+            }
+        }
+        let (deletions, repeats, stamp) = (taking.deletions, taking.repeats, taking.batch.stamp());
+        let (stages, head) = taking.batch.commit().map_err(Attempt::Whole)?;
+        Ok((Ingested { outcomes, head, deletions, stages }, repeats, stamp))
+    }
+}
+
+/// The places of the events that are no requests and not refused yet.
+fn ordinary<'b>(batch: &'b [Admitted], refused: &'b HashMap<usize, Refusal>) -> impl Iterator<Item = usize> + 'b {
+    let places = batch.iter().enumerate().filter(|(_, admitted)| !admitted.event().kind.is_request());
+    places.map(|(index, _)| index).filter(|index| !refused.contains_key(index))
+}
+
+fn repeat(event: &Event, known: &KnownId, now: Millis) -> Outcome {
+    let refusal = decision::repeat(event, known.record.standing.state(), now);
+    refusal.map_or(Outcome::Duplicate, Outcome::Refused)
+}
+
+/// A batch that is being taken in.
+struct Taking<'s> {
+    batch: Batch<'s>,
+    now: Millis,
+    deletions: DeletionResult,
+    repeats: Vec<EventId>,
+}
+
+impl Taking<'_> {
+    fn take_in(&mut self, admitted: &Admitted) -> Result<Outcome> {
+        let event = admitted.event();
+        if event.kind.class() == KindClass::Ephemeral {
+            return Ok(Outcome::Ephemeral);
+        }
+        if let Some(known) = self.batch.known_id(&event.id)? {
+            self.repeats.push(event.id);
+            return Ok(repeat(event, &known, self.now));
+        }
+        if let Some(refusal) = self.lacks_room(admitted)? {
+            return Ok(Outcome::Refused(refusal));
+        }
+        match self.decide(admitted)? {
+            Verdict::Known(decision) => self.apply(admitted, *decision),
+            Verdict::Ephemeral => Ok(Outcome::Ephemeral),
+            Verdict::Refused(refusal) => Ok(Outcome::Refused(refusal)),
+        }
+    }
+
+    fn lacks_room(&mut self, admitted: &Admitted) -> Result<Option<Refusal>> {
+        let mut topics = Vec::with_capacity(admitted.topics().len());
+        for topic in admitted.topics() {
+            topics.push(TopicLoad {
+                load: self.batch.topic_load(topic)?,
+                is_first_to_go: self.batch.around.subscriptions.is_first_to_go(topic),
+            });
+        }
+        Ok(capacity::refuse(admitted.event().kind, admitted.source(), self.batch.node_load(), &topics))
+    }
+
+    /// Gathers what is known about the event and asks the domain.
+    fn decide(&self, admitted: &Admitted) -> Result<Verdict> {
+        let event = admitted.event();
+        let tables = &self.batch.around.tables;
+        let targets = match event.kind {
+            Kind::DELETION => self.rows_named_by(event)?,
+            _ => Vec::new(),
+        };
+        let targets: Vec<_> =
+            targets.iter().map(|(row, state)| KnownRow { event: &row.event, state: *state }).collect();
+        let key = match event.address() {
+            Some(address) => self.batch.key(&address)?.map(|key| key.state()),
+            None => None,
+        };
+        let known = Known {
+            vanish_marks: &vanish_marks_of(tables, &self.batch.txn, event)?,
+            tombstones: &tombstones_of(tables, &self.batch.txn, event)?,
+            key,
+            targets: &targets,
+        };
+        Ok(decision::decide(admitted, &known, self.now))
+    }
+
+    /// The rows that a deletion request names by id, and all rows of the addresses it names.
+    fn rows_named_by(&self, request: &Event) -> Result<Vec<(StoredRow, State)>> {
+        let mut numbers = Vec::new();
+        for target in DeletionTarget::parse_from_event(request) {
+            match &target.target {
+                DeletionTargetKind::EventId(id) => {
+                    numbers.extend(self.batch.known_id(id)?.and_then(|known| known.no));
+                }
+                DeletionTargetKind::Address(address) => {
+                    numbers.extend(self.batch.key(address)?.and_then(|key| key.current));
+                    let hidden = key::hidden_versions(address);
+                    numbers.extend(numbers_under(&self.batch, Table::Hidden, &hidden)?);
+                }
+            }
+        }
+        numbers.sort_unstable();
+        numbers.dedup();
+        let mut rows = Vec::with_capacity(numbers.len());
+        for no in numbers {
+            let Some(row) = self.batch.row(no)? else { continue };
+            let known = self.batch.known_id(&row.event.id)?;
+            let state = known.map_or(State::Effective, |known| known.record.standing.state());
+            rows.push((row, state));
+        }
+        Ok(rows)
+    }
+
+    /// Carries a decision out.
+    fn apply(&mut self, admitted: &Admitted, decision: Decision) -> Result<Outcome> {
+        let event = admitted.event();
+        for (id, reason) in decision.taken {
+            self.take_away(&id, reason, event.id)?;
+        }
+        for tombstone in decision.tombstones {
+            self.record(tombstone)?;
+        }
+        if let Some(mark) = decision.vanish {
+            self.vanish(mark)?;
+        }
+        if let Some(result) = decision.deletion {
+            self.deletions.deleted_count += result.deleted_count;
+            self.deletions.skipped_count += result.skipped_count;
+        }
+        let outcome = match decision.against {
+            None => {
+                self.batch.store(admitted)?;
+                Outcome::Stored
+            }
+            Some((reason, cause)) => {
+                if let (Some(floor), Some(address)) = (decision.floor, event.address()) {
+                    self.batch.raise_floor(&address, floor)?;
+                }
+                let standing = Standing::Gone { reason, cause: Some(cause), since: self.batch.stamp() };
+                self.batch.remember(admitted, standing, None)?;
+                decision::repeat(event, reason.state(), self.now).map_or(Outcome::Duplicate, Outcome::Refused)
+            }
+        };
+        self.batch.update_stages()?;
+        Ok(outcome)
+    }
+
+    fn take_away(&mut self, id: &EventId, reason: Reason, cause: EventId) -> Result<()> {
+        let Some(no) = self.batch.known_id(id)?.and_then(|known| known.no) else { return Ok(()) };
+        match self.batch.row(no)? {
+            Some(row) => self.batch.take_away(row, reason, Some(cause)),
+            None => Ok(()),
+        }
+    }
+
+    fn record(&mut self, tombstone: Tombstone) -> Result<()> {
+        let key = key::tombstone(&tombstone.target.target, &tombstone.target.requester_pubkey);
+        let merged = match self.batch.get(Table::Tombstones, &key)? {
+            Some(known) => tombstone.merged_with(TombstoneRecord::unpack(known)?.tombstone),
+            None => tombstone,
+        };
+        let record = TombstoneRecord { tombstone: merged, noted_at: self.batch.stamp() };
+        self.batch.put(Table::Tombstones, &key, &record.pack())
+    }
+
+    /// Leaves the mark, and takes away every row it covers (D-12).
+    fn vanish(&mut self, mark: VanishMark) -> Result<()> {
+        let known = self.batch.get(Table::Vanished, mark.pubkey.as_bytes())?.map(VanishRecord::unpack).transpose()?;
+        if known.is_none_or(|known| known.mark.until < mark.until) {
+            let record = VanishRecord { mark, noted_at: self.batch.stamp() };
+            self.batch.put(Table::Vanished, mark.pubkey.as_bytes(), &record.pack())?;
+        }
+        for no in self.rows_owned_by(&mark)? {
+            let Some(row) = self.batch.row(no)? else { continue };
+            if mark.covers(&row.event) {
+                self.batch.take_away(row, Reason::Vanish, Some(mark.request_id))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows of the mark's author, gift wraps for them, and what is hidden of either, up to the mark's time.
+    fn rows_owned_by(&self, mark: &VanishMark) -> Result<Vec<EventNo>> {
+        let mut numbers = numbers_under(&self.batch, Table::Hidden, &key::hidden_of(&mark.pubkey))?;
+        if let Some(author) = self.batch.get(Table::Authors, mark.pubkey.as_bytes())? {
+            let author = AuthorNo(Unpack::new("authors", author).u32()?);
+            self.indexed_until(mark, Table::ByAuthor, &prefix::author(author), |_| true, &mut numbers)?;
+        }
+        let recipient = prefix::tag(Letter::P, &mark.pubkey.to_string());
+        self.indexed_until(mark, Table::ByTag, &recipient, |cover| cover.kind == Kind::GIFT_WRAP, &mut numbers)?;
+        numbers.sort_unstable();
+        numbers.dedup();
+        Ok(numbers)
+    }
+
+    fn indexed_until(
+        &self,
+        mark: &VanishMark,
+        table: Table,
+        prefix: &[u8],
+        wanted: impl Fn(&Cover) -> bool,
+        numbers: &mut Vec<EventNo>,
+    ) -> Result<()> {
+        let entries = self.batch.around.tables.of(table).prefix_iter(&self.batch.txn, prefix).map_err(engine)?;
+        for entry in entries {
+            let (key, cover) = entry.map_err(engine)?;
+            let Some(order) = Order::of_key(key) else { continue };
+            if order.created_at() <= mark.until && wanted(&Cover::unpack(cover)?) {
+                numbers.push(order.no());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The row numbers at the end of the keys that start so.
+fn numbers_under(batch: &Batch<'_>, table: Table, prefix: &[u8]) -> Result<Vec<EventNo>> {
+    let mut numbers = Vec::new();
+    for entry in batch.around.tables.of(table).prefix_iter(&batch.txn, prefix).map_err(engine)? {
+        let (key, _) = entry.map_err(engine)?;
+        numbers.extend(key.last_chunk::<8>().and_then(|no| EventNo::from_key(no)));
+    }
+    Ok(numbers)
+}
+
+/// The vanish marks of an event's owners.
+pub(crate) fn vanish_marks_of(tables: &Tables, txn: &RoTxn<'_>, event: &Event) -> Result<Vec<VanishMark>> {
+    let mut marks = Vec::new();
+    for owner in event.owners() {
+        if let Some(record) = tables.get(txn, Table::Vanished, owner.as_bytes())? {
+            marks.push(VanishRecord::unpack(record)?.mark);
+        }
+    }
+    Ok(marks)
+}
+
+/// The tombstones that name an event's id or its address.
+pub(crate) fn tombstones_of(tables: &Tables, txn: &RoTxn<'_>, event: &Event) -> Result<Vec<Tombstone>> {
+    let mut tombstones = tombstones_under(tables, txn, &DeletionTargetKind::EventId(event.id))?;
+    if let Some(address) = event.address() {
+        tombstones.extend(tombstones_under(tables, txn, &DeletionTargetKind::Address(address))?);
+    }
+    Ok(tombstones)
+}
+
+pub(crate) fn tombstones_under(
+    tables: &Tables,
+    txn: &RoTxn<'_>,
+    target: &DeletionTargetKind,
+) -> Result<Vec<Tombstone>> {
+    let mut tombstones = Vec::new();
+    for entry in tables.of(Table::Tombstones).prefix_iter(txn, &key::tombstones(target)).map_err(engine)? {
+        let (_, record) = entry.map_err(engine)?;
+        tombstones.push(TombstoneRecord::unpack(record)?.tombstone);
+    }
+    Ok(tombstones)
+}
+
+#[cfg(test)]
+impl Faults {
+    fn strike(&self, admitted: &Admitted) -> Result<()> {
+        let id = admitted.event().id;
+        assert!(!self.panicking.contains(&id), "a test wants this event to panic");
+        if self.failing.contains(&id) {
+            return Err(crate::error::damaged("a test wants this event to fail"));
+        }
+        Ok(())
+    }
+}

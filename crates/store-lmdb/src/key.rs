@@ -1,0 +1,196 @@
+//! The layouts of keys. Integers are big-endian, so the order of bytes is the order of values.
+//!
+//! Every `By` table ends in the same [`Order`]: newest first, ties by the lower id, made unique by the row number.
+//! (Eight bytes of an id do not make it unique: two events of one second that agree in them can be made on purpose.)
+
+use kukuri_domain::{
+    Address, EventId, Kind, Letter, Millis, PublicKey, Timestamp, deletion::DeletionTargetKind,
+    retention::RetentionClass,
+};
+use kukuri_store::Seq;
+
+use crate::pack::Pack;
+
+/// The number of a row in `Events`: the order of arrival, never used twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct EventNo(pub(crate) u64);
+
+/// A topic's number in this store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct TopicNo(pub(crate) u32);
+
+/// An author's number in this store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct AuthorNo(pub(crate) u32);
+
+impl EventNo {
+    pub(crate) fn key(self) -> [u8; 8] {
+        self.0.to_be_bytes()
+    }
+
+    pub(crate) fn from_key(key: &[u8]) -> Option<Self> {
+        key.try_into().ok().map(u64::from_be_bytes).map(Self)
+    }
+}
+
+pub(crate) fn seq(seq: Seq) -> [u8; 8] {
+    seq.0.to_be_bytes()
+}
+
+/// An event's place in a newest-first table. Ordered as its bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Order([u8; Order::LEN]);
+
+impl Order {
+    /// Seven bytes of time, eight of id, six of row number.
+    pub(crate) const LEN: usize = 21;
+    const TIME: usize = 7;
+
+    pub(crate) fn new(created_at: Timestamp, id: &EventId, no: EventNo) -> Self {
+        let mut order = Self::at(created_at);
+        order.0[Self::TIME..15].copy_from_slice(&id.prefix());
+        order.0[15..].copy_from_slice(&no.0.to_be_bytes()[2..]);
+        order
+    }
+
+    /// The first place of a second.
+    pub(crate) fn at(created_at: Timestamp) -> Self {
+        let newest_first = u64::MAX - created_at.0;
+        let mut order = [0; Self::LEN];
+        order[..Self::TIME].copy_from_slice(&newest_first.to_be_bytes()[1..]);
+        Self(order)
+    }
+
+    /// The last place of a second.
+    pub(crate) fn end_of(created_at: Timestamp) -> Self {
+        let mut order = Self::at(created_at);
+        order.0[Self::TIME..].fill(u8::MAX);
+        order
+    }
+
+    /// The place at the end of a table's key.
+    pub(crate) fn of_key(key: &[u8]) -> Option<Self> {
+        key.last_chunk().copied().map(Self)
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8; Self::LEN] {
+        &self.0
+    }
+
+    pub(crate) fn created_at(&self) -> Timestamp {
+        let mut bytes = [u8::MAX; 8];
+        bytes[1..].copy_from_slice(&self.0[..Self::TIME]);
+        Timestamp(u64::MAX - u64::from_be_bytes(bytes))
+    }
+
+    pub(crate) fn no(&self) -> EventNo {
+        let mut bytes = [0; 8];
+        bytes[2..].copy_from_slice(&self.0[15..]);
+        EventNo(u64::from_be_bytes(bytes))
+    }
+
+    /// Whether only full ids can tell which of the two comes first.
+    pub(crate) fn ties_with(&self, other: &Self) -> bool {
+        self.0[..15] == other.0[..15]
+    }
+}
+
+/// The part of a newest-first key before its [`Order`].
+pub(crate) mod prefix {
+    use super::*;
+
+    pub(crate) fn topic(topic: TopicNo) -> Vec<u8> {
+        Pack::with_capacity(4 + Order::LEN).u32(topic.0).done()
+    }
+
+    pub(crate) fn topic_kind(topic: TopicNo, kind: Kind) -> Vec<u8> {
+        Pack::with_capacity(6 + Order::LEN).u32(topic.0).u16(kind.0).done()
+    }
+
+    pub(crate) fn author(author: AuthorNo) -> Vec<u8> {
+        Pack::with_capacity(8 + Order::LEN).u32(author.0).done()
+    }
+
+    pub(crate) fn author_topic(author: AuthorNo, topic: TopicNo) -> Vec<u8> {
+        Pack::with_capacity(8 + Order::LEN).u32(author.0).u32(topic.0).done()
+    }
+
+    pub(crate) fn kind(kind: Kind) -> Vec<u8> {
+        Pack::with_capacity(2 + Order::LEN).u16(kind.0).done()
+    }
+
+    /// A tag's value is hashed: values may be long, and 16 bytes of blake3 do not collide.
+    pub(crate) fn tag(letter: Letter, value: &str) -> Vec<u8> {
+        let hash = blake3::hash(value.as_bytes());
+        Pack::with_capacity(17 + Order::LEN).u8(letter.code()).bytes(&hash.as_bytes()[..16]).done()
+    }
+}
+
+pub(crate) fn expiry(expiration: Timestamp, no: EventNo) -> Vec<u8> {
+    Pack::with_capacity(16).timestamp(expiration).u64(no.0).done()
+}
+
+pub(crate) fn age(topic: TopicNo, class: RetentionClass, no: EventNo) -> Vec<u8> {
+    Pack::with_capacity(13).bytes(&ages(topic, class)).u64(no.0).done()
+}
+
+/// The beginning of the keys of one topic's rows of one class.
+pub(crate) fn ages(topic: TopicNo, class: RetentionClass) -> [u8; 5] {
+    let [a, b, c, d] = topic.0.to_be_bytes();
+    [a, b, c, d, class as u8]
+}
+
+/// An id without a row, by when it was last seen.
+pub(crate) fn gone(last_seen_at: Millis, id: &EventId) -> Vec<u8> {
+    Pack::with_capacity(40).millis(last_seen_at).bytes(id.as_bytes()).done()
+}
+
+/// The beginning of the keys of what an owner has hidden.
+pub(crate) fn hidden_of(owner: &PublicKey) -> Vec<u8> {
+    owner.as_bytes().to_vec()
+}
+
+/// The beginning of the keys of the hidden versions of an address.
+pub(crate) fn hidden_versions(address: &Address) -> Vec<u8> {
+    let digest = address.digest();
+    Pack::with_capacity(48).bytes(address.pubkey().as_bytes()).bytes(&digest.0[..8]).done()
+}
+
+/// A hidden row, under one of its owners.
+pub(crate) fn hidden(owner: &PublicKey, address: Option<&Address>, no: EventNo) -> Vec<u8> {
+    let digest = address.map_or([0; 32], |address| address.digest().0);
+    Pack::with_capacity(48).bytes(owner.as_bytes()).bytes(&digest[..8]).u64(no.0).done()
+}
+
+/// The beginning of the keys of the tombstones of a target.
+pub(crate) fn tombstones(target: &DeletionTargetKind) -> Vec<u8> {
+    match target {
+        DeletionTargetKind::EventId(id) => Pack::with_capacity(65).u8(b'e').bytes(id.as_bytes()).done(),
+        DeletionTargetKind::Address(address) => Pack::with_capacity(65).u8(b'a').bytes(&address.digest().0).done(),
+    }
+}
+
+pub(crate) fn tombstone(target: &DeletionTargetKind, requester: &PublicKey) -> Vec<u8> {
+    let mut key = tombstones(target);
+    key.extend_from_slice(requester.as_bytes());
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_is_newest_first_then_lower_id_and_gives_back_its_parts() {
+        let id = |byte| EventId::from_bytes([byte; 32]);
+        let newer = Order::new(Timestamp(20), &id(9), EventNo(1));
+        let older = Order::new(Timestamp(10), &id(1), EventNo(2));
+        let tied = Order::new(Timestamp(10), &id(2), EventNo(3));
+        assert!(newer < older && older < tied);
+        assert_eq!(tied.created_at(), Timestamp(10));
+        assert_eq!(tied.no(), EventNo(3));
+        assert_eq!(Order::at(Timestamp::MAX_IN_EVENT).created_at(), Timestamp::MAX_IN_EVENT);
+        assert!(Order::at(Timestamp(10)) < older && tied < Order::end_of(Timestamp(10)));
+        assert!(Order::new(Timestamp(10), &id(2), EventNo(9)).ties_with(&tied));
+    }
+}

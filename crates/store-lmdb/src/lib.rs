@@ -1,0 +1,45 @@
+//! The embedded event store, on LMDB.
+//!
+//! # Layout
+//!
+//! - `store`: the port of `kukuri_store`, put together from the rest.
+//! - `open`: who may write, whether the files are ours. `format`: their version, and migrations.
+//! - `tables`, `key`, `record`, `pack`: what is on disk.
+//! - `writer`: the one writer. `batch`: one write transaction. `ingest`: events into it. `upkeep`: expiry and purges.
+//!   `room`: space to write in, and what is kept back for requests. `subscriptions`: topics that are taken in.
+//! - `index`: which index rows an event has. `scan`: walking them. `query`: answering filters. `reading`: the rest.
+//! - `check`: whether all of it agrees.
+//!
+//! # One event, one transaction
+//!
+//! A batch is decided on by `kukuri_domain`, one event after the other, and written in one LMDB transaction, which
+//! ends with two syncs: one for the pages, one for the new root. Only then is anything answered. LMDB pays per page
+//! it has to write, so large batches are far cheaper per event than small ones.
+//!
+//! # Reading
+//!
+//! Every index row carries kind, author and topic of its event, so that most filters are decided without a look at
+//! the event itself. No read transaction lives longer than a step of a few thousand rows.
+
+mod batch;
+mod check;
+mod error;
+mod format;
+mod index;
+mod ingest;
+mod key;
+mod open;
+mod pack;
+mod query;
+mod reading;
+mod record;
+mod room;
+mod scan;
+mod store;
+mod subscriptions;
+mod tables;
+mod upkeep;
+mod writer;
+
+pub use open::{LmdbOptions, Sync};
+pub use store::LmdbStore;

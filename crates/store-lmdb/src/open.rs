@@ -1,0 +1,152 @@
+//! Opening a store: who may write, whether the files are ours, and which format they have.
+
+use std::{
+    fs::{self, File, TryLockError},
+    path::Path,
+};
+
+use heed::{CommitOrAbort, EnvFlags, EnvOpenOptions, WithoutTls, types::Bytes};
+use kukuri_store::{StoreError, StoreRules};
+
+use crate::{
+    error::{Failure, Result, engine},
+    format::{self, FORMAT, MIGRATIONS},
+    tables::{LmdbEnv, Table, Tables},
+    writer::Writer,
+};
+
+const DATA_FILE: &str = "data.mdb";
+const LOCK_FILE: &str = "writer.lock";
+const READERS: u32 = 1_024;
+
+/// How to open a store.
+#[derive(Clone, Debug)]
+pub struct LmdbOptions {
+    /// The largest the data file may grow: address space only. Rounded to whole pages.
+    pub map_size: usize,
+    /// Room kept back for deletion and vanish requests when there is no other.
+    pub reserve: usize,
+    /// Whether a commit waits for the disk. Only tests that don't look at durability turn it off.
+    pub sync: Sync,
+    /// How events are treated.
+    pub rules: StoreRules,
+}
+
+/// Whether what is acknowledged is on disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sync {
+    /// It is.
+    #[default]
+    Durable,
+    /// It may be lost with the machine, and the whole store with it.
+    Off,
+}
+
+impl Default for LmdbOptions {
+    fn default() -> Self {
+        Self { map_size: 1 << 40, reserve: 32 << 20, sync: Sync::Durable, rules: StoreRules::default() }
+    }
+}
+
+/// An open environment with its tables.
+pub(crate) struct Opened {
+    pub(crate) env: LmdbEnv,
+    pub(crate) tables: Tables,
+}
+
+/// Opens a store for writing, making it if there is none.
+pub(crate) fn writable(path: &Path, options: LmdbOptions) -> Result<(Opened, Writer)> {
+    fs::create_dir_all(path).map_err(io)?;
+    let lock = lock(path)?;
+    if holds_something(path)? {
+        inspect(path, &options)?;
+    }
+    let flags = match options.sync {
+        Sync::Durable => EnvFlags::empty(),
+        Sync::Off => EnvFlags::NO_SYNC,
+    };
+    let env = environment(path, &options, flags)?;
+    env.clear_stale_readers().map_err(engine)?;
+    let tables = Tables::create(&env, format::initialize)?;
+    format::migrate(&env, &tables, MIGRATIONS)?;
+    let writer = Writer::new(env.clone(), tables, options.rules, options.reserve as u64, lock)?;
+    Ok((Opened { env, tables }, writer))
+}
+
+/// Opens a store for reading, beside a writer or without one.
+pub(crate) fn readable(path: &Path, options: &LmdbOptions) -> Result<Opened> {
+    if !holds_something(path)? {
+        return Err(foreign(path, "there is no store here").into());
+    }
+    let env = environment(path, options, EnvFlags::READ_ONLY)?;
+    check_format(path, &env)?;
+    let tables = Tables::open(&env)?.ok_or_else(|| foreign(path, "tables are missing"))?;
+    Ok(Opened { env, tables })
+}
+
+fn lock(path: &Path) -> Result<File> {
+    let file = File::options().create(true).truncate(false).write(true).open(path.join(LOCK_FILE)).map_err(io)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(StoreError::Locked { path: path.to_owned() }.into()),
+        Err(TryLockError::Error(error)) => Err(io(error)),
+    }
+}
+
+fn holds_something(path: &Path) -> Result<bool> {
+    match fs::metadata(path.join(DATA_FILE)) {
+        Ok(metadata) => Ok(metadata.len() > 0),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(io(error)),
+    }
+}
+
+/// Looks at the files without changing a byte of them. Whoever calls this holds the writer's lock.
+fn inspect(path: &Path, options: &LmdbOptions) -> Result<()> {
+    let env = environment(path, options, EnvFlags::READ_ONLY | EnvFlags::NO_LOCK)?;
+    let checked = check_format(path, &env);
+    env.prepare_for_closing().wait();
+    checked
+}
+
+fn check_format(path: &Path, env: &LmdbEnv) -> Result<()> {
+    let txn = env.read_txn().map_err(engine)?;
+    let is_empty = env.unnamed_database_stat().entries == 0;
+    let found = env.open_databases_and_commit(txn, |opener, txn| {
+        let meta = opener.open_database::<Bytes, Bytes>(txn, Some(Table::Meta.name())).map_err(engine)?;
+        let format = meta.map(|meta| format::read(txn, meta)).transpose()?;
+        Ok::<_, Failure>(CommitOrAbort::<(), _>::Abort(format.flatten()))
+    })?;
+    match found {
+        CommitOrAbort::Abort(Some(found)) if found > FORMAT => {
+            Err(StoreError::Newer { path: path.to_owned(), found, supported: FORMAT }.into())
+        }
+        CommitOrAbort::Abort(Some(_)) => Ok(()),
+        // Made, and not yet filled when the program ended.
+        _ if is_empty => Ok(()),
+        _ => Err(foreign(path, "an LMDB file of another program").into()),
+    }
+}
+
+fn environment(path: &Path, options: &LmdbOptions, flags: EnvFlags) -> Result<LmdbEnv> {
+    let mut builder: EnvOpenOptions<WithoutTls> = EnvOpenOptions::new().read_txn_without_tls();
+    builder.map_size(options.map_size.next_multiple_of(4096)).max_readers(READERS).max_dbs(Table::ALL.len() as u32);
+    // SAFETY: the files are ours alone (`writer.lock` for writers, LMDB's own lock file for readers), they are on a
+    // local disk, and nothing else maps or changes them. NO_LOCK is used only while the writer's lock is held.
+    #[allow(unsafe_code)]
+    let opened = unsafe { builder.flags(flags).open(path) };
+    opened.map_err(|error| match error {
+        heed::Error::Mdb(heed::MdbError::Invalid | heed::MdbError::VersionMismatch | heed::MdbError::Corrupted) => {
+            foreign(path, "not an LMDB file").into()
+        }
+        other => engine(other),
+    })
+}
+
+fn foreign(path: &Path, found: &str) -> StoreError {
+    StoreError::Foreign { path: path.to_owned(), found: found.to_owned() }
+}
+
+fn io(error: std::io::Error) -> Failure {
+    engine(heed::Error::Io(error))
+}

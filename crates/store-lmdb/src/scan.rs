@@ -1,0 +1,161 @@
+//! Walking newest-first tables: several ranges merged into one order, in steps.
+//!
+//! A scan holds no transaction between steps, only the place it came to, so a slow or large query never keeps LMDB
+//! from reusing pages. Rows that came in after the scan began are passed over: they are newer than its sequence.
+
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, VecDeque},
+    ops::{Bound, RangeInclusive},
+};
+
+use heed::RoTxn;
+use kukuri_domain::Timestamp;
+
+use crate::{
+    error::{Result, damaged, engine},
+    key::{EventNo, Order},
+    record::Cover,
+    tables::{Table, Tables},
+};
+
+/// How many rows a range reads at first, and at most, at a time.
+const FIRST_BLOCK: usize = 16;
+const LAST_BLOCK: usize = 512;
+
+/// A row of a newest-first table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) order: Order,
+    pub(crate) cover: Cover,
+}
+
+/// One prefix of one table, within a window of time.
+struct Range {
+    table: Table,
+    prefix_len: usize,
+    /// The next key to read, then the last.
+    from: Bound<Vec<u8>>,
+    to: Vec<u8>,
+    block: VecDeque<Candidate>,
+    block_size: usize,
+    is_read: bool,
+}
+
+/// Several ranges in one order. A row that is in several of them is met once.
+pub(crate) struct Scan {
+    ranges: Vec<Range>,
+    heads: BinaryHeap<Reverse<(Order, usize)>>,
+    started: bool,
+    newest: EventNo,
+    last: Option<Order>,
+}
+
+impl Scan {
+    /// A scan of what was there when row `newest` was the last.
+    pub(crate) fn new(newest: EventNo) -> Self {
+        Self { ranges: Vec::new(), heads: BinaryHeap::new(), started: false, newest, last: None }
+    }
+
+    /// Adds a range before the scan starts.
+    pub(crate) fn add(&mut self, table: Table, prefix: Vec<u8>, window: &RangeInclusive<Timestamp>) {
+        // Rows hold times below 2^53; a window may name any.
+        let end = |time: Timestamp| time.min(Timestamp::MAX_IN_EVENT);
+        let key = |order: Order| {
+            let mut key = prefix.clone();
+            key.extend_from_slice(order.as_bytes());
+            key
+        };
+        self.ranges.push(Range {
+            table,
+            prefix_len: prefix.len(),
+            from: Bound::Included(key(Order::at(end(*window.end())))),
+            to: key(Order::end_of(end(*window.start()))),
+            block: VecDeque::new(),
+            block_size: FIRST_BLOCK,
+            is_read: false,
+        });
+    }
+
+    /// The next row, reading on as needed.
+    pub(crate) fn next(&mut self, tables: &Tables, txn: &RoTxn<'_>) -> Result<Option<Candidate>> {
+        if !self.started {
+            self.started = true;
+            for index in 0..self.ranges.len() {
+                self.push_head(index, tables, txn)?;
+            }
+        }
+        loop {
+            let Some(Reverse((order, index))) = self.heads.pop() else { return Ok(None) };
+            let candidate = self.ranges[index].block.pop_front();
+            self.push_head(index, tables, txn)?;
+            let candidate = candidate.ok_or_else(|| damaged("a scan lost its place"))?;
+            let is_repeat = self.last.replace(order) == Some(order);
+            if !is_repeat && order.no() <= self.newest {
+                return Ok(Some(candidate));
+            }
+        }
+    }
+
+    fn push_head(&mut self, index: usize, tables: &Tables, txn: &RoTxn<'_>) -> Result<()> {
+        let range = &mut self.ranges[index];
+        if range.block.is_empty() && !range.is_read {
+            range.read_on(tables, txn)?;
+        }
+        if let Some(candidate) = range.block.front() {
+            self.heads.push(Reverse((candidate.order, index)));
+        }
+        Ok(())
+    }
+}
+
+impl Range {
+    fn read_on(&mut self, tables: &Tables, txn: &RoTxn<'_>) -> Result<()> {
+        let bounds = (self.from.as_ref().map(Vec::as_slice), Bound::Included(self.to.as_slice()));
+        let entries = tables.of(self.table).range(txn, &bounds).map_err(engine)?;
+        let mut last_key = None;
+        for entry in entries.take(self.block_size) {
+            let (key, cover) = entry.map_err(engine)?;
+            let order = Order::of_key(&key[self.prefix_len.min(key.len())..])
+                .ok_or_else(|| damaged(format!("a key of {} is too short", self.table.name())))?;
+            self.block.push_back(Candidate { order, cover: Cover::unpack(cover)? });
+            last_key = Some(key);
+        }
+        self.is_read = self.block.len() < self.block_size;
+        self.block_size = (2 * self.block_size).min(LAST_BLOCK);
+        if let Some(key) = last_key {
+            self.from = Bound::Excluded(key.to_vec());
+        }
+        Ok(())
+    }
+}
+
+/// The different values of the `len` bytes after `prefix`, in order: one look-up each, however many rows they have.
+pub(crate) fn distinct(
+    tables: &Tables,
+    txn: &RoTxn<'_>,
+    table: Table,
+    prefix: &[u8],
+    len: usize,
+) -> Result<Vec<Vec<u8>>> {
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    loop {
+        let after = match found.last() {
+            None if prefix.is_empty() => Bound::Unbounded,
+            None => Bound::Included(prefix.to_vec()),
+            Some(last) => {
+                let mut end = last.clone();
+                end.extend_from_slice(&[u8::MAX; Order::LEN]);
+                Bound::Excluded(end)
+            }
+        };
+        let bounds = (after.as_ref().map(Vec::as_slice), Bound::Unbounded);
+        let next = tables.of(table).range(txn, &bounds).map_err(engine)?.next().transpose().map_err(engine)?;
+        match next {
+            Some((key, _)) if key.starts_with(prefix) && key.len() >= prefix.len() + len => {
+                found.push(key[..prefix.len() + len].to_vec());
+            }
+            _ => return Ok(found),
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! The port, on top of the parts: reads on the caller's thread in short steps, writes on a thread that may wait.
+
+use std::{
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use async_trait::async_trait;
+use heed::RoTxn;
+use kukuri_domain::{
+    Address, Admitted, EventId, Millis, TopicId,
+    retention::Retention,
+    subscription::{NodeSubscription, SubscriptionChange},
+};
+use kukuri_store::{
+    AddressExplanation, Answer, CheckReport, ConsumerOffset, Explanation, Ingested, OutboxRow, Purged, Query, Result,
+    Seq, SnapshotCursor, SnapshotPage, Stats, Store, StoreError, StoredEvent, Swept,
+};
+use tokio::sync::watch;
+
+use crate::{
+    check,
+    error::{Failure, engine},
+    format,
+    open::{self, LmdbOptions, Opened},
+    query::FilterScan,
+    reading,
+    subscriptions::Subscriptions,
+    tables::{LmdbEnv, Tables},
+    upkeep::PurgeWork,
+    writer::Writer,
+};
+
+/// The embedded store: one LMDB environment in a directory.
+pub struct LmdbStore {
+    env: LmdbEnv,
+    tables: Tables,
+    /// None if the store was opened for reading.
+    writer: Option<Arc<Mutex<Writer>>>,
+    head: Arc<watch::Sender<Seq>>,
+    subscriptions: watch::Sender<u64>,
+}
+
+impl LmdbStore {
+    /// Opens the store in a directory for writing, making it if there is none. One process at a time may.
+    pub fn open(path: impl AsRef<Path>, options: LmdbOptions) -> Result<Self> {
+        let (Opened { env, tables }, writer) = open::writable(path.as_ref(), options)?;
+        let head = writer.head()?;
+        Ok(Self::new(env, tables, Some(writer), head))
+    }
+
+    /// Opens the store in a directory for reading; another process may be writing to it.
+    pub fn open_for_reading(path: impl AsRef<Path>, options: LmdbOptions) -> Result<Self> {
+        let Opened { env, tables } = open::readable(path.as_ref(), &options)?;
+        Ok(Self::new(env, tables, None, Seq::default()))
+    }
+
+    fn new(env: LmdbEnv, tables: Tables, writer: Option<Writer>, head: Seq) -> Self {
+        Self {
+            env,
+            tables,
+            writer: writer.map(|writer| Arc::new(Mutex::new(writer))),
+            head: Arc::new(watch::Sender::new(head)),
+            subscriptions: watch::Sender::new(0),
+        }
+    }
+
+    /// Reads in one transaction. It must not outlive the call: an old transaction keeps LMDB from reusing pages.
+    fn read<T>(&self, read: impl FnOnce(&Tables, &RoTxn<'_>) -> crate::error::Result<T>) -> Result<T> {
+        let txn = self.env.read_txn().map_err(engine)?;
+        read(&self.tables, &txn).map_err(StoreError::from)
+    }
+
+    /// Changes the store on a thread that may block, and wakes those who follow the outbox.
+    async fn write<T, F>(&self, change: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Writer) -> crate::error::Result<T> + Send + 'static,
+    {
+        let writer = Arc::clone(self.writer.as_ref().ok_or(StoreError::ReadOnly)?);
+        let head = Arc::clone(&self.head);
+        let work = tokio::task::spawn_blocking(move || {
+            let mut writer = locked(&writer);
+            let result = change(&mut writer)?;
+            let newest = writer.head()?;
+            head.send_if_modified(|head| std::mem::replace(head, newest) != newest);
+            Ok::<_, Failure>(result)
+        });
+        match work.await {
+            Ok(result) => result.map_err(StoreError::from),
+            Err(error) => Err(StoreError::Engine(Box::new(error))),
+        }
+    }
+
+    /// Runs every filter of a query to its end, giving the thread back between steps, and hands each step's scan on.
+    async fn scan<'q>(
+        &self,
+        query: &'q Query,
+        limit: impl Fn(Option<usize>) -> usize,
+        mut after_step: impl FnMut(&mut FilterScan<'q>),
+    ) -> Result<(Seq, Vec<FilterScan<'q>>)> {
+        let (node, mut scans) = self.read(|tables, txn| {
+            let node = format::node_record(tables, txn)?;
+            let scans = query
+                .filters
+                .iter()
+                .map(|filter| FilterScan::new(filter, query, node.last_event, limit(filter.limit()), tables, txn));
+            Ok((node, scans.collect::<crate::error::Result<Vec<_>>>()?))
+        })?;
+        for scan in &mut scans {
+            loop {
+                let is_done = self.read(|tables, txn| scan.step(tables, txn))?;
+                after_step(scan);
+                if is_done {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok((node.head, scans))
+    }
+}
+
+fn locked(writer: &Mutex<Writer>) -> MutexGuard<'_, Writer> {
+    // A panic inside a batch aborts its transaction; the writer itself stays sound.
+    writer.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[async_trait]
+impl Store for LmdbStore {
+    async fn ingest(&self, batch: Vec<Admitted>, now: Millis) -> Result<Ingested> {
+        self.write(move |writer| writer.ingest(&batch, now)).await
+    }
+
+    async fn flush(&self) -> Result<()> {
+        self.write(Writer::flush).await
+    }
+
+    async fn query(&self, query: &Query) -> Result<Answer> {
+        let (seq, scans) = self.scan(query, |limit| limit.unwrap_or(usize::MAX), |_| {}).await?;
+        let events = self.read(|tables, txn| {
+            let mut events = Vec::new();
+            for scan in scans {
+                events.extend(scan.finish(tables, txn)?);
+            }
+            Ok(events)
+        })?;
+        let mut events: Vec<StoredEvent> = events.into_iter().map(|(_, event)| event).collect();
+        if query.filters.len() > 1 {
+            events.sort_by(|left, right| right.created_at.cmp(&left.created_at).then(left.id.cmp(&right.id)));
+            events.dedup_by_key(|event| event.id);
+        }
+        Ok(Answer { seq, events })
+    }
+
+    async fn count(&self, query: &Query) -> Result<u64> {
+        if query.filters.len() == 1 {
+            let mut count = 0;
+            let add = |scan: &mut FilterScan<'_>| {
+                count += scan.count() as u64;
+                scan.clear();
+            };
+            self.scan(query, |_| usize::MAX, add).await?;
+            return Ok(count);
+        }
+        let mut numbers = Vec::new();
+        let collect = |scan: &mut FilterScan<'_>| {
+            numbers.extend(scan.numbers());
+            scan.clear();
+        };
+        self.scan(query, |_| usize::MAX, collect).await?;
+        numbers.sort_unstable();
+        numbers.dedup();
+        Ok(numbers.len() as u64)
+    }
+
+    async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<StoredEvent>>> {
+        self.read(|tables, txn| ids.iter().map(|id| reading::get(tables, txn, id, now)).collect())
+    }
+
+    async fn expire(&self, now: Millis) -> Result<Swept> {
+        let mut swept = Swept::default();
+        loop {
+            let (more, so_far) = self
+                .write(move |writer| {
+                    let more = writer.expire_some(now, &mut swept)?;
+                    Ok((more, swept))
+                })
+                .await?;
+            swept = so_far;
+            if !more {
+                return Ok(swept);
+            }
+        }
+    }
+
+    async fn purge(&self, retention: &Retention, now: Millis) -> Result<Purged> {
+        let mut work = PurgeWork::new(*retention, now);
+        loop {
+            let (more, so_far) = self
+                .write(move |writer| {
+                    let more = writer.purge_some(&mut work)?;
+                    Ok((more, work))
+                })
+                .await?;
+            work = so_far;
+            if !more {
+                return Ok(work.purged);
+            }
+        }
+    }
+
+    async fn confirm_clock(&self, now: Millis) -> Result<()> {
+        self.write(move |writer| writer.confirm_clock(now)).await
+    }
+
+    async fn outbox(&self, after: Seq, limit: usize) -> Result<Vec<OutboxRow>> {
+        self.read(|tables, txn| reading::outbox(tables, txn, after, limit))
+    }
+
+    fn watch_outbox(&self) -> watch::Receiver<Seq> {
+        self.head.subscribe()
+    }
+
+    async fn snapshot(&self, cursor: SnapshotCursor, limit: usize) -> Result<SnapshotPage> {
+        self.read(|tables, txn| reading::snapshot(tables, txn, cursor, limit))
+    }
+
+    async fn offsets(&self) -> Result<Vec<ConsumerOffset>> {
+        self.read(reading::offsets)
+    }
+
+    async fn set_offset(&self, consumer: &str, seq: Seq, now: Millis) -> Result<()> {
+        let consumer = consumer.to_owned();
+        self.write(move |writer| writer.set_offset(&consumer, seq, now)).await
+    }
+
+    async fn subscriptions(&self) -> Result<Vec<NodeSubscription>> {
+        self.read(|tables, txn| Ok(Subscriptions::load(tables, txn)?.all().cloned().collect()))
+    }
+
+    async fn change_subscription(
+        &self,
+        topic: &TopicId,
+        change: SubscriptionChange,
+        now: Millis,
+    ) -> Result<NodeSubscription> {
+        let topic = topic.clone();
+        let changed = self.write(move |writer| writer.change_subscription(&topic, change, now)).await?;
+        self.subscriptions.send_modify(|version| *version += 1);
+        Ok(changed)
+    }
+
+    fn watch_subscriptions(&self) -> watch::Receiver<u64> {
+        self.subscriptions.subscribe()
+    }
+
+    async fn stats(&self) -> Result<Stats> {
+        self.read(|tables, txn| reading::stats(tables, txn))
+    }
+
+    async fn explain(&self, id: &EventId) -> Result<Explanation> {
+        let mut explanation = self.read(|tables, txn| reading::explain(tables, txn, id))?;
+        if let (Some(record), Some(writer)) = (&mut explanation.record, &self.writer) {
+            // Copies that were counted and not written yet.
+            if let Some(repeats) = locked(writer).repeats.get(id) {
+                record.last_seen_at = record.last_seen_at.max(repeats.last_seen_at);
+                record.seen_count += repeats.count;
+            }
+        }
+        Ok(explanation)
+    }
+
+    async fn explain_address(&self, address: &Address) -> Result<AddressExplanation> {
+        self.read(|tables, txn| reading::explain_address(tables, txn, address))
+    }
+
+    async fn check(&self) -> Result<CheckReport> {
+        self.read(check::check)
+    }
+}

@@ -1,0 +1,168 @@
+//! The tables of a store: one LMDB environment, every table a plain ordered map of bytes.
+
+use heed::{CommitOrAbort, Database, DatabaseOpener, Env, PutFlags, RoTxn, RwTxn, WithoutTls, types::Bytes};
+
+use crate::error::{Result, engine};
+
+pub(crate) type LmdbEnv = Env<WithoutTls>;
+
+macro_rules! tables {
+    ($($(#[$doc:meta])* $table:ident = $name:literal,)+) => {
+        /// One table. The layouts of keys are in `key`, those of values in `record`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub(crate) enum Table {
+            $($(#[$doc])* $table,)+
+        }
+
+        impl Table {
+            pub(crate) const ALL: [Self; [$(Self::$table),+].len()] = [$(Self::$table),+];
+
+            pub(crate) fn name(self) -> &'static str {
+                match self {
+                    $(Self::$table => $name,)+
+                }
+            }
+        }
+    };
+}
+
+tables! {
+    /// `format`, `state`, and the cursors of long work.
+    Meta = "meta",
+    /// Row number → header and JSON. Effective and hidden events, in the order they came.
+    Events = "events",
+    /// Id → what is remembered of it (P-1), and its row number.
+    Ids = "ids",
+    /// Topic → its number and counters.
+    Topics = "topics",
+    /// Topic number → topic.
+    TopicNames = "topic-names",
+    /// Public key → author number.
+    Authors = "authors",
+    /// Topic, newest first. Effective events only, as in all `By` tables.
+    ByTopic = "by-topic",
+    /// Topic and kind, newest first.
+    ByTopicKind = "by-topic-kind",
+    /// Author and topic, newest first.
+    ByAuthor = "by-author",
+    /// Kind, newest first.
+    ByKind = "by-kind",
+    /// Tag letter and value, newest first.
+    ByTag = "by-tag",
+    /// Digest of an address → its floor and its effective row (P-4).
+    Keys = "keys",
+    /// Target and requester → deletion (D-6).
+    Tombstones = "tombstones",
+    /// Public key → vanish mark (D-12).
+    Vanished = "vanished",
+    /// Owner, address and row number of hidden rows, for requests that reach them too.
+    Hidden = "hidden",
+    /// Expiration and row number of effective events.
+    Expiry = "expiry",
+    /// Topic, retention class and row number of every row: the oldest first.
+    Ages = "ages",
+    /// Last seen and id of what has no row, the longest unseen first.
+    Gone = "gone",
+    /// Sequence → outbox row.
+    Outbox = "outbox",
+    /// Consumer → how far it has come.
+    Offsets = "offsets",
+    /// Topic → node-level subscription.
+    Subscriptions = "subscriptions",
+}
+
+/// Handles to all tables.
+#[derive(Clone, Copy)]
+pub(crate) struct Tables([Database<'static, Bytes, Bytes>; Table::ALL.len()]);
+
+impl Tables {
+    /// Makes all tables and lets `fill` write into the new ones, in one transaction.
+    pub(crate) fn create(env: &LmdbEnv, fill: impl FnOnce(&mut RwTxn<'_>, Opened<'_>) -> Result<()>) -> Result<Self> {
+        let made = env.create_databases_and_commit(env.write_txn().map_err(engine)?, |opener, txn| {
+            let tables = each(|table| create_one(opener, txn, table))?;
+            fill(txn, tables[Table::Meta as usize])?;
+            Ok::<_, crate::error::Failure>(CommitOrAbort::<_, ()>::Commit(tables))
+        })?;
+        Ok(Self(committed(made)))
+    }
+
+    /// Opens all tables for reading. `None` if one is missing.
+    pub(crate) fn open(env: &LmdbEnv) -> Result<Option<Self>> {
+        let opened = env.open_databases_and_commit(env.read_txn().map_err(engine)?, |opener, txn| {
+            let mut found = Vec::with_capacity(Table::ALL.len());
+            for table in Table::ALL {
+                match opener.open_database::<Bytes, Bytes>(txn, Some(table.name())).map_err(engine)? {
+                    Some(database) => found.push(database),
+                    None => return Ok(CommitOrAbort::Abort(())),
+                }
+            }
+            let found: [_; Table::ALL.len()] = match found.try_into() {
+                Ok(found) => found,
+                Err(_) => return Ok(CommitOrAbort::Abort(())),
+            };
+            Ok::<_, crate::error::Failure>(CommitOrAbort::Commit(found))
+        })?;
+        Ok(match opened {
+            CommitOrAbort::Commit(tables) => Some(Self(tables)),
+            CommitOrAbort::Abort(()) => None,
+        })
+    }
+
+    pub(crate) fn of(&self, table: Table) -> Database<'static, Bytes, Bytes> {
+        self.0[table as usize]
+    }
+
+    pub(crate) fn get<'txn>(&self, txn: &'txn RoTxn<'_>, table: Table, key: &[u8]) -> Result<Option<&'txn [u8]>> {
+        self.of(table).get(txn, key).map_err(engine)
+    }
+
+    pub(crate) fn put(&self, txn: &mut RwTxn<'_>, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
+        self.of(table).put(txn, key, value).map_err(engine)
+    }
+
+    /// Puts a key that is higher than all others: fills pages to the end.
+    pub(crate) fn append(&self, txn: &mut RwTxn<'_>, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
+        self.of(table).put_with_flags(txn, PutFlags::APPEND, key, value).map_err(engine)
+    }
+
+    pub(crate) fn delete(&self, txn: &mut RwTxn<'_>, table: Table, key: &[u8]) -> Result<bool> {
+        self.of(table).delete(txn, key).map_err(engine)
+    }
+
+    pub(crate) fn len(&self, txn: &RoTxn<'_>, table: Table) -> Result<u64> {
+        self.of(table).len(txn).map_err(engine)
+    }
+
+    /// The pages that all tables use together.
+    pub(crate) fn pages(&self, txn: &RoTxn<'_>) -> Result<u64> {
+        let mut pages = 0;
+        for database in self.0 {
+            let stat = database.stat(txn).map_err(engine)?;
+            pages += stat.branch_pages + stat.leaf_pages + stat.overflow_pages;
+        }
+        Ok(pages as u64)
+    }
+}
+
+/// A table within the transaction that opens it.
+pub(crate) type Opened<'e> = Database<'e, Bytes, Bytes>;
+
+fn each<'e>(mut open: impl FnMut(Table) -> Result<Opened<'e>>) -> Result<[Opened<'e>; Table::ALL.len()]> {
+    let first = open(Table::ALL[0])?;
+    let mut tables = [first; Table::ALL.len()];
+    for table in Table::ALL.into_iter().skip(1) {
+        tables[table as usize] = open(table)?;
+    }
+    Ok(tables)
+}
+
+fn create_one<'e>(opener: &DatabaseOpener<'e, WithoutTls>, txn: &mut RwTxn<'e>, table: Table) -> Result<Opened<'e>> {
+    opener.create_database(txn, Some(table.name())).map_err(engine)
+}
+
+fn committed<T>(made: CommitOrAbort<T, ()>) -> T {
+    match made {
+        CommitOrAbort::Commit(tables) => tables,
+        CommitOrAbort::Abort(()) => unreachable!("the transaction is never aborted"),
+    }
+}

@@ -1,0 +1,373 @@
+//! Expiry and purges, in steps: each is one transaction of bounded size, and between two the writer is free.
+//!
+//! What a step did is complete in itself, so an interruption leaves nothing half done and the next run goes on.
+
+use std::{cmp::Reverse, collections::BinaryHeap, ops::Bound};
+
+use kukuri_domain::{
+    Millis, Reason, Timestamp,
+    capacity::{Capacity, Stage},
+    retention::{Keep, Retention, RetentionClass},
+};
+use kukuri_store::{Purged, Seq, StageChange, StoreError, Swept, report};
+
+use crate::{
+    batch::Batch,
+    error::{Result, damaged, engine},
+    key::{self, EventNo, TopicNo},
+    record::{Counters, KeyRecord, KnownId, OutboxRecord, Row, TombstoneRecord, VanishRecord},
+    tables::Table,
+    writer::Writer,
+};
+
+/// The most rows a step changes.
+const STEP: usize = 1_000;
+
+impl Writer {
+    /// Turns off some of what has expired. Returns whether there is more.
+    pub(crate) fn expire_some(&mut self, now: Millis, swept: &mut Swept) -> Result<bool> {
+        let mut batch = Batch::begin(self.around(), now)?;
+        if batch.node.clock.held {
+            swept.held = true;
+            batch.commit()?;
+            return Ok(false);
+        }
+        let due = batch.due(now.seconds())?;
+        let count = due.len();
+        for no in due {
+            let row = batch.row(no)?.ok_or_else(|| damaged(format!("row {} expires and is not there", no.0)))?;
+            batch.take_away(row, Reason::Expiration, None)?;
+        }
+        batch.update_stages()?;
+        swept.expired += count as u64;
+        swept.next = batch.next_expiration()?;
+        batch.commit()?;
+        Ok(count == STEP)
+    }
+
+    /// Does some of what a purge has to do. Returns whether there is more.
+    pub(crate) fn purge_some(&mut self, work: &mut PurgeWork) -> Result<bool> {
+        if work.phase == Phase::Begin {
+            work.retention.validate(self.subscriptions.retentions()).map_err(StoreError::from)?;
+            self.flush()?;
+        }
+        let mut batch = Batch::begin(self.around(), work.now)?;
+        if batch.node.clock.held {
+            work.purged.held = true;
+            batch.commit()?;
+            return Ok(false);
+        }
+        let is_phase_done = match work.phase.clone() {
+            Phase::Begin => true,
+            Phase::Ages { topic, class } => batch.purge_by_age(topic, class, work)?,
+            Phase::Room { topics, place } => batch.make_room(topics.get(place).copied(), work)?,
+            Phase::Ids => batch.forget_ids(work)?,
+            Phase::Outbox => batch.drop_outbox(work)?,
+            Phase::Memories { table } => batch.drop_memories(MEMORIES[table], work)?,
+            Phase::Done => return Ok(false),
+        };
+        if is_phase_done {
+            work.cursor.clear();
+            work.phase = batch.after(&work.phase)?;
+        }
+        batch.update_stages()?;
+        let (stages, _) = batch.commit()?;
+        work.purged.stages.extend(stages);
+        work.purged.stages = StageChange::summed_up(std::mem::take(&mut work.purged.stages));
+        Ok(work.phase != Phase::Done)
+    }
+}
+
+const MEMORIES: [Table; 3] = [Table::Tombstones, Table::Vanished, Table::Keys];
+
+/// How far a purge has come.
+pub(crate) struct PurgeWork {
+    retention: Retention,
+    now: Millis,
+    phase: Phase,
+    /// Where the phase goes on: the last key it looked at.
+    cursor: Vec<u8>,
+    pub(crate) purged: Purged,
+}
+
+impl PurgeWork {
+    pub(crate) fn new(retention: Retention, now: Millis) -> Self {
+        Self { retention, now, phase: Phase::Begin, cursor: Vec::new(), purged: Purged::default() }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    Begin,
+    /// Rows that have stayed long enough, topic by topic, class by class.
+    Ages {
+        topic: TopicNo,
+        class: usize,
+    },
+    /// Topics in the order of their ids, then the node: those at their last stage.
+    Room {
+        topics: Vec<TopicNo>,
+        place: usize,
+    },
+    Ids,
+    Outbox,
+    Memories {
+        table: usize,
+    },
+    Done,
+}
+
+impl Batch<'_> {
+    /// What a purge does after this phase.
+    fn after(&mut self, phase: &Phase) -> Result<Phase> {
+        let last_class = RetentionClass::ALL.len() - 1;
+        Ok(match phase {
+            Phase::Begin => self.ages_from(TopicNo(1))?,
+            Phase::Ages { topic, class } if *class < last_class => Phase::Ages { topic: *topic, class: class + 1 },
+            Phase::Ages { topic, .. } => self.ages_from(TopicNo(topic.0 + 1))?,
+            Phase::Room { topics, place } if *place < topics.len() => {
+                Phase::Room { topics: topics.clone(), place: place + 1 }
+            }
+            Phase::Room { .. } => Phase::Ids,
+            Phase::Ids => Phase::Outbox,
+            Phase::Outbox => Phase::Memories { table: 0 },
+            Phase::Memories { table } if table + 1 < MEMORIES.len() => Phase::Memories { table: table + 1 },
+            Phase::Memories { .. } | Phase::Done => Phase::Done,
+        })
+    }
+
+    fn ages_from(&mut self, topic: TopicNo) -> Result<Phase> {
+        if topic <= self.node.last_topic {
+            return Ok(Phase::Ages { topic, class: 0 });
+        }
+        let mut purging = Vec::new();
+        for no in (1..=self.node.last_topic.0).map(TopicNo) {
+            if self.counters(no)?.stage == Stage::Purging {
+                purging.push((self.topic_id(no)?, no));
+            }
+        }
+        purging.sort_unstable();
+        Ok(Phase::Room { topics: purging.into_iter().map(|(_, no)| no).collect(), place: 0 })
+    }
+
+    // Expiry.
+
+    fn due(&self, now: Timestamp) -> Result<Vec<EventNo>> {
+        let mut due = Vec::new();
+        for entry in self.around.tables.of(Table::Expiry).iter(&self.txn).map_err(engine)?.take(STEP) {
+            let (expiration, no) = expiry_parts(entry.map_err(engine)?.0)?;
+            if expiration > now {
+                break;
+            }
+            due.push(no);
+        }
+        Ok(due)
+    }
+
+    fn next_expiration(&self) -> Result<Option<Timestamp>> {
+        let first = self.around.tables.of(Table::Expiry).first(&self.txn).map_err(engine)?;
+        first.map(|(key, _)| expiry_parts(key).map(|(expiration, _)| expiration)).transpose()
+    }
+
+    // Retention.
+
+    /// Purges rows of one topic and class whose time has come and that no other topic keeps.
+    fn purge_by_age(&mut self, topic: TopicNo, class: usize, work: &mut PurgeWork) -> Result<bool> {
+        let class = RetentionClass::ALL[class];
+        let id = self.topic_id(topic)?;
+        let keep = work.retention.in_topic(class, &self.policy(&id).retention);
+        let Some(cutoff) = keep.cutoff(work.now) else { return Ok(true) };
+
+        let keys = self.keys_after(Table::Ages, &key::ages(topic, class), &work.cursor, STEP)?;
+        let is_last = keys.len() < STEP;
+        for key in keys {
+            let no = key.last_chunk::<8>().and_then(|no| EventNo::from_key(no)).unwrap_or_default();
+            if self.ingested_at(no)? > cutoff {
+                return Ok(true);
+            }
+            let Some(row) = self.row(no)? else { return Err(damaged(format!("row {} ages and is not there", no.0))) };
+            let mut retentions = Vec::with_capacity(row.topics.len());
+            for topic in &row.topics {
+                let id = self.topic_id(*topic)?;
+                retentions.push(self.policy(&id).retention);
+            }
+            if work.retention.keep(class, &retentions).is_over(row.ingested_at, work.now) {
+                self.throw_away(row, Reason::Retention)?;
+                work.purged.by_retention += 1;
+            }
+            work.cursor = key;
+        }
+        Ok(is_last)
+    }
+
+    fn ingested_at(&self, no: EventNo) -> Result<Millis> {
+        let record = self.get(Table::Events, &no.key())?;
+        let record = record.ok_or_else(|| damaged(format!("row {} ages and is not there", no.0)))?;
+        Ok(Row::unpack(record)?.ingested_at)
+    }
+
+    // Capacity.
+
+    /// Throws away the oldest rows that give way, while a topic (or the node) at its last stage holds too much.
+    fn make_room(&mut self, topic: Option<TopicNo>, work: &mut PurgeWork) -> Result<bool> {
+        let capacity = match topic {
+            Some(no) => {
+                let id = self.topic_id(no)?;
+                self.policy(&id).capacity()
+            }
+            None => self.around.rules.capacity,
+        };
+        let topics = topic.map_or_else(|| (1..=self.node.last_topic.0).map(TopicNo).collect(), |no| vec![no]);
+        let mut oldest = None;
+        for _ in 0..STEP {
+            if !self.must_make_room(topic, capacity)? {
+                return Ok(true);
+            }
+            let oldest = match &mut oldest {
+                Some(oldest) => oldest,
+                none => none.insert(Oldest::of(self, &topics)?),
+            };
+            let Some(no) = oldest.next(self)? else { return Ok(true) };
+            let Some(row) = self.row(no)? else { continue };
+            self.throw_away(row, Reason::Capacity)?;
+            work.purged.by_capacity += 1;
+        }
+        Ok(false)
+    }
+
+    fn must_make_room(&mut self, topic: Option<TopicNo>, capacity: Capacity) -> Result<bool> {
+        let counters: Counters = match topic {
+            Some(no) => self.counters(no)?,
+            None => self.node.counters,
+        };
+        let purge_to = self.around.rules.thresholds.purge_to;
+        Ok(counters.stage == Stage::Purging && capacity.is_exceeded(report::total(&counters.by_class), purge_to))
+    }
+
+    // Memory of ids, outbox, requests.
+
+    fn forget_ids(&mut self, work: &mut PurgeWork) -> Result<bool> {
+        let Some(cutoff) = work.retention.dedupe.cutoff(work.now) else { return Ok(true) };
+        let keys = self.keys_after(Table::Gone, &[], &work.cursor, STEP)?;
+        let is_last = keys.len() < STEP;
+        for key in keys {
+            let Some((seen, id)) = key.split_first_chunk::<8>() else { continue };
+            if Millis(u64::from_be_bytes(*seen)) > cutoff {
+                return Ok(true);
+            }
+            self.delete(Table::Gone, &key)?;
+            let known = self.get(Table::Ids, id)?.map(KnownId::unpack).transpose()?;
+            match known {
+                Some(known) if known.record.last_seen_at > cutoff => {
+                    // It came again since: its time runs from there.
+                    let mut later = known.record.last_seen_at.0.to_be_bytes().to_vec();
+                    later.extend_from_slice(id);
+                    self.put(Table::Gone, &later, &[])?;
+                }
+                Some(_) => {
+                    self.delete(Table::Ids, id)?;
+                    work.purged.ids += 1;
+                }
+                None => {}
+            }
+            work.cursor = key;
+        }
+        Ok(is_last)
+    }
+
+    fn drop_outbox(&mut self, work: &mut PurgeWork) -> Result<bool> {
+        let keys = self.keys_after(Table::Outbox, &[], &work.cursor, STEP)?;
+        let is_last = keys.len() < STEP;
+        for key in keys {
+            let Some(record) = self.get(Table::Outbox, &key)? else { continue };
+            if !work.retention.outbox.is_over(OutboxRecord::unpack(record)?.written_at, work.now) {
+                return Ok(true);
+            }
+            self.delete(Table::Outbox, &key)?;
+            self.node.outbox_dropped = Seq(EventNo::from_key(&key).unwrap_or_default().0);
+            work.purged.outbox += 1;
+            work.cursor = key;
+        }
+        Ok(is_last)
+    }
+
+    /// Tombstones, vanish marks, and floors without an effective version follow the requests (P-5). Usually they are
+    /// kept forever and nothing is looked at.
+    fn drop_memories(&mut self, table: Table, work: &mut PurgeWork) -> Result<bool> {
+        if work.retention.requests == Keep::Forever {
+            return Ok(true);
+        }
+        let keys = self.keys_after(table, &[], &work.cursor, STEP)?;
+        let is_last = keys.len() < STEP;
+        for key in keys {
+            let Some(record) = self.get(table, &key)? else { continue };
+            let noted_at = match table {
+                Table::Tombstones => Some(TombstoneRecord::unpack(record)?.noted_at),
+                Table::Vanished => Some(VanishRecord::unpack(record)?.noted_at),
+                _ => Some(KeyRecord::unpack(record)?).filter(|key| key.current.is_none()).map(|key| key.raised_at),
+            };
+            if noted_at.is_some_and(|at| work.retention.requests.is_over(at, work.now)) {
+                self.delete(table, &key)?;
+                work.purged.memories += 1;
+            }
+            work.cursor = key;
+        }
+        Ok(is_last)
+    }
+
+    /// Keys that start with `prefix` and come after `after`, no more than `most`.
+    fn keys_after(&self, table: Table, prefix: &[u8], after: &[u8], most: usize) -> Result<Vec<Vec<u8>>> {
+        // LMDB takes no empty key as a bound.
+        let from = match (after, prefix) {
+            ([], []) => Bound::Unbounded,
+            ([], prefix) => Bound::Included(prefix),
+            (after, _) => Bound::Excluded(after),
+        };
+        let mut keys = Vec::new();
+        let range = self.around.tables.of(table).range(&self.txn, &(from, Bound::Unbounded)).map_err(engine)?;
+        for entry in range.take(most) {
+            let (key, _) = entry.map_err(engine)?;
+            if !key.starts_with(prefix) {
+                break;
+            }
+            keys.push(key.to_vec());
+        }
+        Ok(keys)
+    }
+}
+
+fn expiry_parts(key: &[u8]) -> Result<(Timestamp, EventNo)> {
+    let mut key = crate::pack::Unpack::new("expiry", key);
+    Ok((key.timestamp()?, EventNo(key.u64()?)))
+}
+
+/// The rows of some topics that give way, the oldest first.
+struct Oldest {
+    heads: BinaryHeap<Reverse<(EventNo, Vec<u8>)>>,
+}
+
+impl Oldest {
+    fn of(batch: &Batch<'_>, topics: &[TopicNo]) -> Result<Self> {
+        let mut oldest = Self { heads: BinaryHeap::new() };
+        for topic in topics {
+            for class in RetentionClass::ALL.into_iter().filter(|class| class.gives_way()) {
+                oldest.advance(batch, &key::ages(*topic, class), &[])?;
+            }
+        }
+        Ok(oldest)
+    }
+
+    fn advance(&mut self, batch: &Batch<'_>, prefix: &[u8], after: &[u8]) -> Result<()> {
+        if let Some(key) = batch.keys_after(Table::Ages, prefix, after, 1)?.pop() {
+            let no = key.last_chunk::<8>().and_then(|no| EventNo::from_key(no)).unwrap_or_default();
+            self.heads.push(Reverse((no, key)));
+        }
+        Ok(())
+    }
+
+    fn next(&mut self, batch: &Batch<'_>) -> Result<Option<EventNo>> {
+        let Some(Reverse((no, key))) = self.heads.pop() else { return Ok(None) };
+        self.advance(batch, &key[..5], &key)?;
+        Ok(Some(no))
+    }
+}
