@@ -1,0 +1,33 @@
+//! Percentiles of how long something took.
+
+use std::time::{Duration, Instant};
+
+/// The times of many runs of one thing.
+#[derive(Default)]
+pub(crate) struct Timings(Vec<Duration>);
+
+impl Timings {
+    pub(crate) fn add(&mut self, since: Instant) {
+        self.0.push(since.elapsed());
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The time that this share of the runs stayed within.
+    pub(crate) fn percentile(&mut self, percent: usize) -> Duration {
+        self.0.sort_unstable();
+        let index = (self.0.len() * percent / 100).min(self.0.len().saturating_sub(1));
+        self.0.get(index).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn per_second(&self) -> f64 {
+        let total: Duration = self.0.iter().sum();
+        self.0.len() as f64 / total.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+}
+
+pub(crate) fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1_000.0
+}
