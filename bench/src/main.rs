@@ -5,7 +5,7 @@
 //! - [`corpus`]: made-up events, the same for the same seed.
 //! - [`store`]: loading and asking a store, at growing sizes.
 //! - [`yardstick`]: what this machine can do at best, measured in the same run.
-//! - [`timing`]: percentiles.
+//! - [`timing`]: how long things took.
 
 mod corpus;
 mod store;

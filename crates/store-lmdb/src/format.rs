@@ -28,8 +28,10 @@ pub(crate) struct Migration {
     pub(crate) from: u32,
     /// Does some of the work, from the place it is given (empty at first). Returns the place it came to, or `None`
     /// when nothing is left.
-    pub(crate) step: fn(&Tables, &mut RwTxn<'_>, &[u8]) -> Result<Option<Vec<u8>>>,
+    pub(crate) step: MigrationStep,
 }
+
+type MigrationStep = fn(&Tables, &mut RwTxn<'_>, &[u8]) -> Result<Option<Vec<u8>>>;
 
 /// Writes the mark of a new store.
 pub(crate) fn initialize(txn: &mut RwTxn<'_>, meta: Opened<'_>) -> Result<()> {
@@ -78,4 +80,54 @@ pub(crate) fn node_record(tables: &Tables, txn: &RoTxn<'_>) -> Result<NodeRecord
 
 pub(crate) fn put_node_record(tables: &Tables, txn: &mut RwTxn<'_>, node: &NodeRecord) -> Result<()> {
     tables.put(txn, Table::Meta, STATE_KEY, &node.pack())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::{LmdbOptions, LmdbStore, Sync};
+
+    /// A made-up migration: marks the offsets of ten consumers, two at a step.
+    const FROM_ONE: &[Migration] = &[Migration { from: FORMAT, step: mark_some }];
+    const NAMES: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
+    static STEPS: AtomicU32 = AtomicU32::new(0);
+
+    fn mark_some(tables: &Tables, txn: &mut RwTxn<'_>, place: &[u8]) -> Result<Option<Vec<u8>>> {
+        let step = STEPS.fetch_add(1, Ordering::Relaxed);
+        let done = place.first().copied().unwrap_or_default();
+        for name in NAMES.iter().skip(done.into()).take(2) {
+            let times = tables.get(txn, Table::Offsets, name.as_bytes())?.map_or(0, |mark| mark[0]);
+            tables.put(txn, Table::Offsets, name.as_bytes(), &[times + 1])?;
+        }
+        if step == 2 {
+            // What this step has put is lost with its transaction.
+            return Err(damaged("the power fails in the third step"));
+        }
+        Ok((usize::from(done) + 2 < NAMES.len()).then(|| vec![done + 2]))
+    }
+
+    #[test]
+    fn a_migration_that_was_interrupted_goes_on_where_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = LmdbOptions { sync: Sync::Off, map_size: 1 << 26, ..LmdbOptions::default() };
+        let store = LmdbStore::open(dir.path(), options).unwrap();
+        store.with_writer(|writer| {
+            assert!(migrate(&writer.env, &writer.tables, FROM_ONE).is_err());
+            let format = |writer: &crate::writer::Writer| {
+                read(&writer.env.read_txn().unwrap(), writer.tables.of(Table::Meta)).unwrap()
+            };
+            assert_eq!(format(writer), Some(FORMAT), "it is not done");
+
+            migrate(&writer.env, &writer.tables, FROM_ONE).unwrap();
+            assert_eq!(format(writer), Some(FORMAT + 1));
+            assert_eq!(STEPS.load(Ordering::Relaxed), 6, "two steps, one lost, three more");
+            let txn = writer.env.read_txn().unwrap();
+            for name in NAMES {
+                let mark = writer.tables.get(&txn, Table::Offsets, name.as_bytes()).unwrap();
+                assert_eq!(mark, Some(&[1][..]), "{name} is marked exactly once");
+            }
+        });
+    }
 }

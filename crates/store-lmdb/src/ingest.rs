@@ -406,3 +406,42 @@ impl Faults {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kukuri_store::{
+        Store,
+        conformance::build::{NOW, admitted, note},
+    };
+
+    use super::*;
+    use crate::{LmdbOptions, LmdbStore, Sync};
+
+    #[test]
+    fn an_event_that_can_not_be_stored_is_refused_alone_and_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = LmdbOptions { sync: Sync::Off, map_size: 1 << 26, ..LmdbOptions::default() };
+        let store = LmdbStore::open(dir.path(), options).unwrap();
+        let events: Vec<_> = (0..6).map(|n| note(&format!("note {n}")).at(n).build()).collect();
+        store.with_writer(|writer| {
+            writer.faults = Faults { failing: vec![events[1].id], panicking: vec![events[4].id] };
+        });
+
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let batch = events.iter().map(admitted).collect();
+            let ingested = store.ingest(batch, NOW).await.unwrap();
+            let refused = Outcome::Refused(Refusal::Failed);
+            let stored = Outcome::Stored;
+            let expected = [&stored, &refused, &stored, &stored, &refused, &stored];
+            assert_eq!(ingested.outcomes.iter().collect::<Vec<_>>(), expected);
+            assert_eq!(store.stats().await.unwrap().failed, 2);
+            assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
+
+            // It left no trace, and comes in once what was wrong is right again (E-9).
+            store.with_writer(|writer| writer.faults = Faults::default());
+            let again = store.ingest(vec![admitted(&events[1]), admitted(&events[4])], NOW).await.unwrap();
+            assert_eq!(again.outcomes, [Outcome::Stored, Outcome::Stored]);
+        });
+    }
+}

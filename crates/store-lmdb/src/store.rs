@@ -6,7 +6,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use heed::RoTxn;
+use heed::{CompactionOption, RoTxn};
 use kukuri_domain::{
     Address, Admitted, EventId, Millis, TopicId,
     retention::Retention,
@@ -25,6 +25,7 @@ use crate::{
     open::{self, LmdbOptions, Opened},
     query::FilterScan,
     reading,
+    room::PAGE,
     subscriptions::Subscriptions,
     tables::{LmdbEnv, Tables},
     upkeep::PurgeWork,
@@ -55,6 +56,17 @@ impl LmdbStore {
         Ok(Self::new(env, tables, None, Seq::default()))
     }
 
+    /// Writes a consistent, compacted copy of the data file, while others read and write.
+    pub fn copy_to(&self, file: impl AsRef<Path>) -> Result<()> {
+        self.env.copy_to_path(file, CompactionOption::Enabled).map_err(engine)?;
+        Ok(())
+    }
+
+    /// The part of the data file that has ever been used: it never shrinks, but its pages are used again.
+    pub fn file_bytes(&self) -> u64 {
+        (self.env.info().last_page_number as u64 + 1) * PAGE
+    }
+
     fn new(env: LmdbEnv, tables: Tables, writer: Option<Writer>, head: Seq) -> Self {
         Self {
             env,
@@ -63,6 +75,11 @@ impl LmdbStore {
             head: Arc::new(watch::Sender::new(head)),
             subscriptions: watch::Sender::new(0),
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_writer<T>(&self, act: impl FnOnce(&mut Writer) -> T) -> T {
+        act(&mut locked(self.writer.as_ref().expect("a store opened for writing")))
     }
 
     /// Reads in one transaction. It must not outlive the call: an old transaction keeps LMDB from reusing pages.
@@ -256,7 +273,7 @@ impl Store for LmdbStore {
     }
 
     async fn stats(&self) -> Result<Stats> {
-        self.read(|tables, txn| reading::stats(tables, txn))
+        self.read(reading::stats)
     }
 
     async fn explain(&self, id: &EventId) -> Result<Explanation> {

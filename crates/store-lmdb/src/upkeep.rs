@@ -2,7 +2,11 @@
 //!
 //! What a step did is complete in itself, so an interruption leaves nothing half done and the next run goes on.
 
-use std::{cmp::Reverse, collections::BinaryHeap, ops::Bound};
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap},
+    ops::Bound,
+};
 
 use kukuri_domain::{
     Millis, Reason, Timestamp,
@@ -50,6 +54,10 @@ impl Writer {
         if work.phase == Phase::Begin {
             work.retention.validate(self.subscriptions.retentions()).map_err(StoreError::from)?;
             self.flush()?;
+            self.walked.keep_for(&work.retention);
+        }
+        if let (Phase::Ages { topic, class }, []) = (&work.phase, work.cursor.as_slice()) {
+            work.cursor = self.walked.end(*topic, *class);
         }
         let mut batch = Batch::begin(self.around(), work.now)?;
         if batch.node.clock.held {
@@ -66,15 +74,50 @@ impl Writer {
             Phase::Memories { table } => batch.drop_memories(MEMORIES[table], work)?,
             Phase::Done => return Ok(false),
         };
+        let finished = is_phase_done.then(|| (work.phase.clone(), std::mem::take(&mut work.cursor)));
         if is_phase_done {
-            work.cursor.clear();
             work.phase = batch.after(&work.phase)?;
         }
         batch.update_stages()?;
         let (stages, _) = batch.commit()?;
+        if let Some((Phase::Ages { topic, class }, cursor)) = finished {
+            self.walked.note(topic, class, cursor);
+        }
         work.purged.stages.extend(stages);
         work.purged.stages = StageChange::summed_up(std::mem::take(&mut work.purged.stages));
         Ok(work.phase != Phase::Done)
+    }
+}
+
+/// How far purges have walked through the ages of each topic, so that rows which another topic keeps are not looked at
+/// again with every purge: that topic's own walk will come to them. Only for as long as no policy changes.
+#[derive(Default)]
+pub(crate) struct Walked {
+    retention: Option<Retention>,
+    ends: HashMap<(TopicNo, usize), Vec<u8>>,
+}
+
+impl Walked {
+    /// A policy changed: rows that were passed may be due.
+    pub(crate) fn forget(&mut self) {
+        self.ends.clear();
+    }
+
+    fn keep_for(&mut self, retention: &Retention) {
+        if self.retention.replace(*retention) != Some(*retention) {
+            self.forget();
+        }
+    }
+
+    fn end(&self, topic: TopicNo, class: usize) -> Vec<u8> {
+        self.ends.get(&(topic, class)).cloned().unwrap_or_default()
+    }
+
+    fn note(&mut self, topic: TopicNo, class: usize, end: Vec<u8>) {
+        // Rows become history at any age, also behind where a walk has come.
+        if RetentionClass::ALL[class] != RetentionClass::History && !end.is_empty() {
+            self.ends.insert((topic, class), end);
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use crate::{
     room::Room,
     subscriptions::{self, Subscriptions},
     tables::{LmdbEnv, Table, Tables},
+    upkeep::Walked,
 };
 
 /// Repeats are written at least this often (P-1), and when so many wait.
@@ -37,6 +38,7 @@ pub(crate) struct Writer {
     pub(crate) subscriptions: Subscriptions,
     pub(crate) repeats: HashMap<EventId, Repeats>,
     pub(crate) room: Room,
+    pub(crate) walked: Walked,
     repeats_since: Option<Millis>,
     #[cfg(test)]
     pub(crate) faults: crate::ingest::Faults,
@@ -57,6 +59,7 @@ impl Writer {
             subscriptions,
             repeats: HashMap::new(),
             room,
+            walked: Walked::default(),
             repeats_since: None,
             #[cfg(test)]
             faults: crate::ingest::Faults::default(),
@@ -148,6 +151,7 @@ impl Writer {
         batch.update_stages()?;
         batch.commit()?;
         self.subscriptions = subscriptions;
+        self.walked.forget();
         Ok(changed)
     }
 

@@ -1,4 +1,5 @@
 //! The suite of all stores, on LMDB.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
 
 use std::{path::PathBuf, sync::Arc};
 

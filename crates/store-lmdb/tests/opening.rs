@@ -1,0 +1,156 @@
+//! Who may open a store, and what is left alone.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
+
+mod support;
+
+use std::{fs, path::Path, process::Command};
+
+use heed::{EnvOpenOptions, types::Bytes};
+use kukuri_store::{
+    Store, StoreError,
+    conformance::build::{NOW, admitted, later, note},
+};
+use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
+use support::{block_on, contents, quick};
+
+const READER_PLACE: &str = "KUKURI_READER_PLACE";
+
+#[test]
+fn a_second_writer_is_refused_and_told_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LmdbStore::open(dir.path(), quick()).unwrap();
+    let error = LmdbStore::open(dir.path(), quick()).err().expect("the store is locked");
+    assert!(matches!(error, StoreError::Locked { .. }), "{error}");
+    assert!(error.to_string().contains("another process is writing"), "{error}");
+
+    drop(store);
+    LmdbStore::open(dir.path(), quick()).expect("the lock ends with its holder");
+}
+
+#[test]
+fn a_reader_in_another_process_is_welcome_and_can_not_write() {
+    if let Ok(place) = std::env::var(READER_PLACE) {
+        return read_beside_the_writer(Path::new(&place));
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = LmdbStore::open(dir.path(), quick()).unwrap();
+    block_on(store.ingest(vec![admitted(&note("seen by the reader").build())], NOW)).unwrap();
+    let reader = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_reader_in_another_process_is_welcome_and_can_not_write"])
+        .env(READER_PLACE, dir.path())
+        .output()
+        .unwrap();
+    assert!(reader.status.success(), "{}", String::from_utf8_lossy(&reader.stdout));
+    block_on(store.ingest(vec![admitted(&note("and the writer goes on").build())], NOW)).unwrap();
+}
+
+fn read_beside_the_writer(place: &Path) {
+    let store = LmdbStore::open_for_reading(place, quick()).unwrap();
+    block_on(async {
+        assert_eq!(store.stats().await.unwrap().effective, 1);
+        let refused = store.ingest(vec![admitted(&note("not from here").build())], NOW).await;
+        assert!(matches!(refused, Err(StoreError::ReadOnly)));
+        assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
+    });
+    let second = LmdbStore::open(place, quick()).err().expect("the writer holds the lock");
+    assert!(matches!(second, StoreError::Locked { .. }), "{second}");
+}
+
+#[test]
+fn a_store_of_a_newer_format_is_refused_and_not_touched() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(LmdbStore::open(dir.path(), quick()).unwrap());
+    put_raw(dir.path(), "meta", b"format", b"kukuri-store\0\0\0\x63");
+
+    let before = contents(dir.path());
+    let error = LmdbStore::open(dir.path(), quick()).err().expect("format 99 is not known");
+    assert!(matches!(error, StoreError::Newer { found: 99, supported: 1, .. }), "{error}");
+    assert!(LmdbStore::open_for_reading(dir.path(), quick()).is_err(), "nor is it read");
+    assert_eq!(contents(dir.path()), before);
+}
+
+#[test]
+fn a_file_of_another_program_is_refused_and_not_touched() {
+    for (what, make) in [
+        ("an LMDB file with other tables", make_other_lmdb as fn(&Path)),
+        ("no LMDB file at all", |dir| fs::write(dir.join("data.mdb"), b"a photograph, perhaps".repeat(1_000)).unwrap()),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        make(dir.path());
+        let before = contents(dir.path());
+        let error = LmdbStore::open(dir.path(), quick()).err().unwrap_or_else(|| panic!("{what} was opened"));
+        assert!(matches!(error, StoreError::Foreign { .. }), "{what}: {error}");
+        assert_eq!(contents(dir.path()), before, "{what}");
+    }
+}
+
+#[test]
+fn a_directory_without_a_store_can_not_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = LmdbStore::open_for_reading(dir.path(), quick()).err().expect("there is nothing to read");
+    assert!(matches!(error, StoreError::Foreign { .. }), "{error}");
+    assert!(contents(dir.path()).is_empty());
+}
+
+#[test]
+fn a_store_whose_making_was_interrupted_is_made_again() {
+    let dir = tempfile::tempdir().unwrap();
+    // LMDB has written its first pages, and no table.
+    let env = raw_env(dir.path());
+    env.write_txn().unwrap().commit().unwrap();
+    env.prepare_for_closing().wait();
+    let store = LmdbStore::open(dir.path(), quick()).unwrap();
+    assert_eq!(block_on(store.stats()).unwrap().effective, 0);
+}
+
+#[test]
+fn a_store_of_the_first_format_still_opens() {
+    // Written by `cargo xtask fixture` when format 1 was made, and never changed since.
+    let fixture = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/format-1"));
+    let dir = tempfile::tempdir().unwrap();
+    fs::copy(fixture.join("data.mdb"), dir.path().join("data.mdb")).unwrap();
+    let expected: Vec<_> =
+        fs::read_to_string(fixture.join("effective.jsonl")).unwrap().lines().map(str::to_owned).collect();
+    let deleted = fs::read_to_string(fixture.join("deleted.json")).unwrap();
+
+    let store = LmdbStore::open(dir.path(), LmdbOptions { rules: quick().rules, ..quick() }).unwrap();
+    block_on(async {
+        let page = store.snapshot(Default::default(), 1_000).await.unwrap();
+        let found: Vec<_> =
+            page.events.iter().map(|event| String::from_utf8(event.event.json.to_vec()).unwrap()).collect();
+        assert_eq!(found, expected);
+        assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
+
+        let deleted = kukuri_domain::Event::from_json(deleted.trim()).unwrap();
+        let again = store.ingest(vec![admitted(&deleted)], later(1)).await.unwrap();
+        assert!(!again.outcomes[0].is_accepted(), "what was deleted stays out: {:?}", again.outcomes);
+        let new = store.ingest(vec![admitted(&note("written by a later program").build())], later(2)).await.unwrap();
+        assert!(new.outcomes[0].is_accepted());
+        assert_eq!(store.subscriptions().await.unwrap().len(), 1);
+        assert_eq!(store.offsets().await.unwrap().len(), 1);
+    });
+}
+
+fn make_other_lmdb(dir: &Path) {
+    put_raw(dir, "somebody-elses", b"key", b"value");
+}
+
+fn raw_env(dir: &Path) -> heed::Env {
+    #[allow(unsafe_code)]
+    // SAFETY: nothing else has this directory open.
+    unsafe {
+        EnvOpenOptions::new().max_dbs(32).map_size(1 << 24).open(dir).unwrap()
+    }
+}
+
+/// Writes past the store's back.
+fn put_raw(dir: &Path, table: &str, key: &[u8], value: &[u8]) {
+    let env = raw_env(dir);
+    env.create_databases_and_commit(env.write_txn().unwrap(), |opener, txn| {
+        let table = opener.create_database::<Bytes, Bytes>(txn, Some(table))?;
+        table.put(txn, key, value)?;
+        Ok::<_, heed::Error>(heed::CommitOrAbort::<_, ()>::Commit(()))
+    })
+    .unwrap();
+    env.prepare_for_closing().wait();
+}

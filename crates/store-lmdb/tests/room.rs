@@ -1,0 +1,112 @@
+//! A full map and a full disk: writes are refused, nothing is lost, and requests still get through.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
+
+mod support;
+
+use std::{path::Path, process::Command};
+
+use kukuri_domain::{Event, PublicKey, Refusal};
+use kukuri_store::{
+    Outcome, Store,
+    conformance::build::{ALICE, BOB, CAROL, NOW, admitted, deletion, note, vanish},
+};
+use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
+use support::{block_on, quick};
+
+const TMPFS_PLACE: &str = "KUKURI_TMPFS_PLACE";
+
+#[test]
+fn a_full_map_refuses_writes_and_still_takes_requests() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = LmdbOptions { map_size: 16 << 20, reserve: 3 << 20, ..quick() };
+    block_on(fill_and_recover(&LmdbStore::open(dir.path(), options).unwrap()));
+}
+
+#[test]
+fn a_full_disk_refuses_writes_and_still_takes_requests() {
+    if let Ok(place) = std::env::var(TMPFS_PLACE) {
+        return fill_a_small_disk(Path::new(&place));
+    }
+    // A disk of its own, in a name space of its own.
+    let dir = tempfile::tempdir().unwrap();
+    let script = r#"mount -t tmpfs -o size=32m tmpfs "$KUKURI_TMPFS_PLACE" && exec "$0" --exact "$1" --nocapture"#;
+    let child = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", script])
+        .arg(std::env::current_exe().unwrap())
+        .arg("a_full_disk_refuses_writes_and_still_takes_requests")
+        .env(TMPFS_PLACE, dir.path())
+        .output()
+        .unwrap();
+    let said = [child.stdout, child.stderr].concat();
+    assert!(child.status.success(), "{}", String::from_utf8_lossy(&said));
+}
+
+fn fill_a_small_disk(place: &Path) {
+    let options = LmdbOptions { reserve: 4 << 20, ..LmdbOptions::default() };
+    let store = LmdbStore::open(place, options.clone()).unwrap();
+    block_on(fill_and_recover(&store));
+    drop(store);
+
+    // Somebody else takes the rest of the disk: the reserve is ours already.
+    let store = LmdbStore::open(place, options).unwrap();
+    let stored = block_on(fill(&store, CAROL));
+    let _ = std::fs::write(place.join("ballast"), vec![0; 32 << 20]);
+    let request = deletion().by(CAROL).at(900).of(&stored[0]).build();
+    assert_eq!(block_on(take(&store, &request)), Outcome::Stored);
+    assert_eq!(block_on(store.check()).unwrap().problems, Vec::<String>::new());
+}
+
+async fn fill_and_recover(store: &LmdbStore) {
+    let stored = fill(store, BOB).await;
+    assert!(stored.len() > 500, "{} events are too few to call it full", stored.len());
+    let ids: Vec<_> = stored.iter().map(|event| event.id).collect();
+    let found = store.get(&ids, NOW).await.unwrap();
+    assert!(found.iter().all(Option::is_some), "what was acknowledged is there");
+    assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
+
+    for target in stored.iter().step_by(stored.len() / 40) {
+        let request = deletion().by(BOB).at(700).of(target).build();
+        assert_eq!(take(store, &request).await, Outcome::Stored, "a deletion is taken on a full disk");
+        assert_eq!(store.get(&[target.id], NOW).await.unwrap(), [None]);
+    }
+    let refused = take(store, &note("still full").by(ALICE).at(800).build()).await;
+    assert_eq!(refused, Outcome::Refused(Refusal::DiskFull));
+
+    assert_eq!(take(store, &vanish().by(BOB).at(900).build()).await, Outcome::Stored, "so is a vanish request");
+    assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
+    // LMDB uses pages again two transactions after they were freed.
+    for round in 0..3 {
+        take(store, &deletion().by(ALICE).at(901 + round).build()).await;
+    }
+    assert_eq!(take(store, &note("room again").by(ALICE).at(910).build()).await, Outcome::Stored);
+}
+
+/// Takes in notes, many at a time and then one by one, until there is no room. Returns those that were
+/// acknowledged.
+async fn fill(store: &LmdbStore, author: PublicKey) -> Vec<Event> {
+    let mut stored = Vec::new();
+    for size in [40, 1] {
+        let mut is_full = false;
+        for batch in 0..2_000 {
+            let text = |n| format!("{size} {batch} {n} {}", "x".repeat(3_000));
+            let events: Vec<_> = (0..size).map(|n| note(&text(n)).by(author).at(n).build()).collect();
+            let taken = store.ingest(events.iter().map(admitted).collect(), NOW).await.unwrap();
+            for (event, outcome) in events.into_iter().zip(&taken.outcomes) {
+                match outcome {
+                    Outcome::Stored => stored.push(event),
+                    Outcome::Refused(Refusal::DiskFull) => is_full = true,
+                    other => panic!("an odd answer: {other:?}"),
+                }
+            }
+            if is_full {
+                break;
+            }
+        }
+        assert!(is_full, "it never filled up");
+    }
+    stored
+}
+
+async fn take(store: &LmdbStore, event: &Event) -> Outcome {
+    store.ingest(vec![admitted(event)], NOW).await.unwrap().outcomes.remove(0)
+}

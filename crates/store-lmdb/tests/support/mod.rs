@@ -1,0 +1,23 @@
+//! What the tests of this crate share.
+#![allow(dead_code, reason = "not every test file needs all of it")]
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use kukuri_store::StoreRules;
+use kukuri_store_lmdb::{LmdbOptions, Sync};
+
+pub(crate) fn block_on<T>(test: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(test)
+}
+
+/// Small and without syncs, for tests that are not about either.
+pub(crate) fn quick() -> LmdbOptions {
+    LmdbOptions { sync: Sync::Off, reserve: 1 << 20, map_size: 1 << 30, rules: StoreRules::default() }
+}
+
+/// The files of a directory that hold data; locks come and go.
+pub(crate) fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    let files = files.map(|file| (file.file_name().into_string().unwrap(), fs::read(file.path()).unwrap()));
+    files.filter(|(name, _)| !name.contains("lock")).collect()
+}

@@ -1,0 +1,52 @@
+//! Everything a developer or CI runs: `cargo xtask test | bench | fuzz | fixture`.
+//!
+//! Each command fetches or starts whatever it needs by itself.
+
+mod command;
+mod fuzz;
+mod tools;
+
+use clap::Parser;
+
+use command::cargo;
+
+/// Everything a developer or CI runs.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask")]
+enum Task {
+    /// Runs every test there is.
+    Test {
+        /// Passed on to `cargo test`: a part of a test's name, or flags.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<String>,
+    },
+    /// Measures: `cargo xtask bench store --help` says what.
+    Bench {
+        /// Passed on to the benchmark.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<String>,
+    },
+    /// Feeds the parsers with made-up input.
+    Fuzz(fuzz::Options),
+    /// Writes a store of the current format, to be kept and opened by tests ever after. For a release that changes it.
+    Fixture,
+}
+
+fn main() -> anyhow::Result<()> {
+    match Task::parse() {
+        Task::Test { rest } => test(&rest),
+        Task::Bench { rest } => {
+            let bench = ["run", "--release", "--quiet", "--package", "kukuri-bench", "--"];
+            cargo(bench.into_iter().map(str::to_owned).chain(rest))
+        }
+        Task::Fuzz(options) => fuzz::run(&options),
+        Task::Fixture => cargo(["run", "--quiet", "--package", "kukuri-store-lmdb", "--example", "fixture"]),
+    }
+}
+
+fn test(rest: &[String]) -> anyhow::Result<()> {
+    // Shows that a commit waits for the disk.
+    tools::ensure("strace", "strace")?;
+    let all = ["test", "--workspace", "--all-features"];
+    cargo(all.into_iter().map(str::to_owned).chain(rest.iter().cloned()))
+}
