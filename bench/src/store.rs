@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context;
 use clap::Args;
 use kukuri_domain::{EventId, Filter, Kind, Letter, Timestamp, Viewer};
-use kukuri_store::{Query, Seq, Store};
+use kukuri_store::{Query, Seq, Store, report};
 use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
 
 use crate::{
@@ -44,6 +44,7 @@ struct Figures {
     commit_p50: Duration,
     commit_p99: Duration,
     bytes_per_event: f64,
+    json_per_event: f64,
     queries: Vec<Answered>,
 }
 
@@ -106,13 +107,15 @@ async fn measure(
         busy += start.elapsed();
         commits.add(start);
     }
-    let disk = store.stats().await?.disk_bytes.unwrap_or_default();
+    let stats = store.stats().await?;
+    let stored = report::total(&stats.by_class);
     Ok(Figures {
         events: size,
         ingest_per_second: (size - loaded) as f64 / busy.as_secs_f64(),
         commit_p50: commits.percentile(50),
         commit_p99: commits.percentile(99),
-        bytes_per_event: disk as f64 / size as f64,
+        bytes_per_event: stats.disk_bytes.unwrap_or_default() as f64 / stored.events as f64,
+        json_per_event: stored.bytes as f64 / stored.events as f64,
         queries: asking.all(store, corpus, options.queries).await?,
     })
 }
@@ -200,7 +203,11 @@ fn print(figures: &Figures, verifications: f64) {
         millis(figures.commit_p50),
         millis(figures.commit_p99),
     ));
-    say(format_args!("  disk   {:>9.0} bytes/event", figures.bytes_per_event));
+    say(format_args!(
+        "  disk   {:>9.0} bytes/event = {:.2}x its JSON",
+        figures.bytes_per_event,
+        figures.bytes_per_event / figures.json_per_event
+    ));
     for Answered { name, per_second, p50, p99, rows } in &figures.queries {
         let (p50, p99) = (millis(*p50), millis(*p99));
         say(format_args!("  {name:<26} {per_second:>8.0} q/s   p50 {p50:.3} ms   p99 {p99:.3} ms   {rows:>6.1} rows"));

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use bytes::Bytes;
 use heed::RwTxn;
 use kukuri_domain::{
-    Address, Admitted, Event, EventId, Millis, PublicKey, Rank, Reason, TopicId,
+    Address, Admitted, Event, EventId, Millis, PublicKey, Rank, Reason, State, TopicId,
     capacity::{Capacity, Load, Stage, Usage},
     retention::RetentionClass,
     subscription::IngestPolicy,
@@ -46,18 +46,33 @@ pub(crate) struct StoredRow {
     pub(crate) json: Bytes,
     pub(crate) topics: Vec<TopicNo>,
     pub(crate) ingested_at: Millis,
-    pub(crate) effective: bool,
+    pub(crate) state: State,
 }
 
 impl StoredRow {
     pub(crate) fn class(&self) -> RetentionClass {
-        RetentionClass::of(self.event.kind, self.effective)
+        RetentionClass::of(self.event.kind, self.is_effective())
+    }
+
+    pub(crate) fn is_effective(&self) -> bool {
+        self.state == State::Effective
+    }
+
+    pub(crate) fn read(no: EventNo, row: Row<'_>) -> Result<Self> {
+        Ok(Self {
+            no,
+            event: row.event()?,
+            json: row.json(),
+            ingested_at: row.ingested_at,
+            state: row.state,
+            topics: row.topics,
+        })
     }
 
     fn as_row(&self) -> Row<'_> {
         Row {
             ingested_at: self.ingested_at,
-            effective: self.effective,
+            state: self.state,
             traits: Traits::of(&self.event, self.topics.len()),
             topics: self.topics.clone(),
             json: &self.json,
@@ -196,15 +211,7 @@ impl<'s> Batch<'s> {
 
     pub(crate) fn row(&self, no: EventNo) -> Result<Option<StoredRow>> {
         let Some(record) = self.get(Table::Events, &no.key())? else { return Ok(None) };
-        let row = Row::unpack(record)?;
-        Ok(Some(StoredRow {
-            no,
-            event: row.event()?,
-            json: row.json(),
-            ingested_at: row.ingested_at,
-            effective: row.effective,
-            topics: row.topics,
-        }))
+        StoredRow::read(no, Row::unpack(record)?).map(Some)
     }
 
     /// Stores an event as effective.
@@ -215,7 +222,7 @@ impl<'s> Batch<'s> {
         let topics = admitted.topics().iter().map(|topic| self.topic_no(topic)).collect::<Result<Vec<_>>>()?;
         let stamp = self.stamp();
         let traits = Traits::of(event, topics.len());
-        let row = Row { ingested_at: stamp, effective: true, traits, topics, json: admitted.json() };
+        let row = Row { ingested_at: stamp, state: State::Effective, traits, topics, json: admitted.json() };
         self.around.tables.append(&mut self.txn, Table::Events, &no.key(), &row.pack())?;
         let topics = row.topics;
 
@@ -260,30 +267,25 @@ impl<'s> Batch<'s> {
 
     /// A row, effective or hidden, loses its standing for this reason.
     pub(crate) fn take_away(&mut self, mut row: StoredRow, reason: Reason, cause: Option<EventId>) -> Result<()> {
-        let keeps_row = self.around.rules.deletion.keeps_row(reason);
-        let was_effective = row.effective;
-        if was_effective {
+        if row.is_effective() {
             self.leave_indexes(&row)?;
             self.leave_key(&row.event)?;
             self.write_outbox(&row.event, row.event.address(), &row.topics, row.ingested_at, Op::Delete(reason))?;
         }
+        let keeps_row = self.around.rules.deletion.keeps_row(reason);
         let standing = Standing::Gone { reason, cause, since: self.stamp() };
-        if keeps_row {
-            self.change_standing(&row.event.id, standing, Some(row.no))?;
-            if was_effective {
-                self.uncount(&row)?;
-                row.effective = false;
-                self.hide(&row)?;
-            }
-            return Ok(());
+        self.change_standing(&row.event.id, standing, keeps_row.then_some(row.no))?;
+        if !keeps_row {
+            return self.remove(&row);
         }
-        self.change_standing(&row.event.id, standing, None)?;
-        self.remove(&row)
+        self.unfile(&row)?;
+        row.state = reason.state();
+        self.put_hidden(&row)
     }
 
     /// Throws a row away for good. Of a hidden one nobody need hear (P-8).
     pub(crate) fn throw_away(&mut self, row: StoredRow, reason: Reason) -> Result<()> {
-        if row.effective {
+        if row.is_effective() {
             return self.take_away(row, reason, None);
         }
         if let Some(known) = self.known_id(&row.event.id)? {
@@ -321,7 +323,7 @@ impl<'s> Batch<'s> {
         self.put(Table::Keys, &address.digest().0, &record.pack())
     }
 
-    fn hide(&mut self, row: &StoredRow) -> Result<()> {
+    fn put_hidden(&mut self, row: &StoredRow) -> Result<()> {
         self.put(Table::Events, &row.no.key(), &row.as_row().pack())?;
         for key in hidden_keys(row) {
             self.put(Table::Hidden, &key, &[])?;
@@ -331,13 +333,19 @@ impl<'s> Batch<'s> {
     }
 
     fn remove(&mut self, row: &StoredRow) -> Result<()> {
+        self.unfile(row)?;
+        self.delete(Table::Events, &row.no.key())?;
+        Ok(())
+    }
+
+    /// Takes back what a row of this class and state is listed and counted under.
+    fn unfile(&mut self, row: &StoredRow) -> Result<()> {
         self.uncount(row)?;
-        if !row.effective {
+        if !row.is_effective() {
             for key in hidden_keys(row) {
                 self.delete(Table::Hidden, &key)?;
             }
         }
-        self.delete(Table::Events, &row.no.key())?;
         Ok(())
     }
 
@@ -362,7 +370,7 @@ impl<'s> Batch<'s> {
             self.delete(Table::Ages, &key::age(*topic, row.class(), row.no))?;
         }
         self.count(&row.topics, |counters| {
-            counters.effective -= u64::from(row.effective);
+            counters.effective -= u64::from(row.is_effective());
             take(&mut counters.by_class[row.class() as usize], row.json.len());
         })
     }
@@ -470,9 +478,10 @@ impl<'s> Batch<'s> {
     }
 }
 
-/// A hidden row stands under each of its owners, so that their requests find it.
+/// A hidden row stands under each of its owners, so that their requests find it. One that is deleted already need not
+/// be found by its address again.
 pub(crate) fn hidden_keys(row: &StoredRow) -> BTreeSet<Vec<u8>> {
-    let address = row.event.address();
+    let address = row.event.address().filter(|_| row.state != State::Deleted);
     row.event.owners().map(|owner| key::hidden(&owner, address.as_ref(), row.no)).collect()
 }
 

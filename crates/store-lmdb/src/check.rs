@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use heed::RoTxn;
 use kukuri_domain::{EventId, PublicKey, retention::RetentionClass};
-use kukuri_store::{CheckReport, Op, Standing};
+use kukuri_store::{CheckReport, Op};
 
 use crate::{
     batch::{StoredRow, hidden_keys},
@@ -69,19 +69,11 @@ impl Check<'_> {
         let mut effective = BTreeSet::new();
         for entry in self.tables.of(Table::Events).iter(self.txn).map_err(engine)? {
             let (no, record) = entry.map_err(engine)?;
-            let row = Row::unpack(record)?;
-            let row = StoredRow {
-                no: EventNo::from_key(no).unwrap_or_default(),
-                event: row.event()?,
-                json: row.json(),
-                ingested_at: row.ingested_at,
-                effective: row.effective,
-                topics: row.topics,
-            };
+            let row = StoredRow::read(EventNo::from_key(no).unwrap_or_default(), Row::unpack(record)?)?;
             self.report.rows += 1;
             self.row(&row)?;
             let count = |counters: &mut Counters| {
-                counters.effective += u64::from(row.effective);
+                counters.effective += u64::from(row.is_effective());
                 let usage = &mut counters.by_class[row.class() as usize];
                 usage.events += 1;
                 usage.bytes += row.json.len() as u64;
@@ -89,7 +81,7 @@ impl Check<'_> {
             count(&mut node);
             for topic in &row.topics {
                 count(by_topic.entry(*topic).or_default());
-                if row.effective {
+                if row.is_effective() {
                     effective.insert((*topic, row.event.id));
                 }
             }
@@ -101,8 +93,8 @@ impl Check<'_> {
         let id = row.event.id;
         match self.tables.get(self.txn, Table::Ids, id.as_bytes())?.map(KnownId::unpack).transpose()? {
             Some(known) if known.no == Some(row.no) => {
-                if (known.record.standing == Standing::Effective) != row.effective {
-                    self.problem(format!("event {id}: its record and its row do not agree on whether it is effective"));
+                if known.record.standing.state() != row.state {
+                    self.problem(format!("event {id}: its record and its row do not agree on its state"));
                 }
             }
             _ => self.problem(format!("event {id}: its id does not lead to its row")),
@@ -110,7 +102,7 @@ impl Check<'_> {
         for topic in &row.topics {
             self.expect(Table::Ages, &key::age(*topic, row.class(), row.no), &id)?;
         }
-        if !row.effective {
+        if !row.is_effective() {
             for key in hidden_keys(row) {
                 self.expect(Table::Hidden, &key, &id)?;
             }
@@ -212,7 +204,7 @@ impl Check<'_> {
             let key = KeyRecord::unpack(entry.map_err(engine)?.1)?;
             let Some(no) = key.current else { continue };
             let row = self.tables.get(self.txn, Table::Events, &no.key())?.map(Row::unpack).transpose()?;
-            if row.is_none_or(|row| !row.effective) {
+            if row.is_none_or(|row| !row.is_effective()) {
                 self.problem(format!("the key with floor {} has no effective row {}", key.floor.id, no.0));
             }
         }

@@ -10,7 +10,7 @@ use std::{
 
 use heed::RoTxn;
 use kukuri_domain::{
-    Admitted, Event, EventId, Kind, KindClass, Letter, Millis, Reason, Refusal, State,
+    Admitted, Event, EventId, Kind, KindClass, Letter, Millis, Reason, Refusal,
     capacity::{self, TopicLoad},
     decision::{self, Decision, Known, Row as KnownRow, Verdict},
     deletion::{DeletionResult, DeletionTarget, DeletionTargetKind, Tombstone},
@@ -56,9 +56,7 @@ impl Writer {
             match self.attempt(batch, &refused, failed, now) {
                 Ok((ingested, repeats, stamp)) => {
                     self.note_repeats(repeats, stamp);
-                    if self.repeats_are_due(now) {
-                        self.flush()?;
-                    }
+                    self.flush_if_due(now);
                     return Ok(ingested);
                 }
                 Err(Attempt::Event(index, error)) => {
@@ -94,9 +92,7 @@ impl Writer {
         let node = format::node_record(&self.tables, &txn)?;
         drop(txn);
         self.note_repeats(repeats, node.clock.latest.max(now));
-        if self.repeats_are_due(now) {
-            self.flush()?;
-        }
+        self.flush_if_due(now);
         Ok(Some(Ingested { outcomes, head: node.head, ..Ingested::default() }))
     }
 
@@ -208,8 +204,7 @@ impl Taking<'_> {
             Kind::DELETION => self.rows_named_by(event)?,
             _ => Vec::new(),
         };
-        let targets: Vec<_> =
-            targets.iter().map(|(row, state)| KnownRow { event: &row.event, state: *state }).collect();
+        let targets: Vec<_> = targets.iter().map(|row| KnownRow { event: &row.event, state: row.state }).collect();
         let key = match event.address() {
             Some(address) => self.batch.key(&address)?.map(|key| key.state()),
             None => None,
@@ -223,8 +218,8 @@ impl Taking<'_> {
         Ok(decision::decide(admitted, &known, self.now))
     }
 
-    /// The rows that a deletion request names by id, and all rows of the addresses it names.
-    fn rows_named_by(&self, request: &Event) -> Result<Vec<(StoredRow, State)>> {
+    /// The rows that a deletion request names by id, and those of the addresses it names that are not deleted already.
+    fn rows_named_by(&self, request: &Event) -> Result<Vec<StoredRow>> {
         let mut numbers = Vec::new();
         for target in DeletionTarget::parse_from_event(request) {
             match &target.target {
@@ -240,14 +235,8 @@ impl Taking<'_> {
         }
         numbers.sort_unstable();
         numbers.dedup();
-        let mut rows = Vec::with_capacity(numbers.len());
-        for no in numbers {
-            let Some(row) = self.batch.row(no)? else { continue };
-            let known = self.batch.known_id(&row.event.id)?;
-            let state = known.map_or(State::Effective, |known| known.record.standing.state());
-            rows.push((row, state));
-        }
-        Ok(rows)
+        let rows = numbers.into_iter().map(|no| self.batch.row(no));
+        rows.filter_map(Result::transpose).collect()
     }
 
     /// Carries a decision out.

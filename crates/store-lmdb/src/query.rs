@@ -193,7 +193,7 @@ impl<'q> FilterScan<'q> {
     fn matching_event(&self, no: EventNo, tables: &Tables, txn: &RoTxn<'_>) -> Result<Option<StoredEvent>> {
         let Some(record) = tables.get(txn, Table::Events, &no.key())? else { return Ok(None) };
         let row = Row::unpack(record)?;
-        if !row.effective {
+        if !row.is_effective() {
             return Ok(None);
         }
         if row.traits.is_plain() && self.filter.is_ids_only() {
@@ -261,7 +261,7 @@ fn plain_event(no: EventNo, tables: &Tables, txn: &RoTxn<'_>) -> Result<Option<S
     // It may have left between two steps.
     let Some(record) = tables.get(txn, Table::Events, &no.key())? else { return Ok(None) };
     let row = Row::unpack(record)?;
-    if !row.effective {
+    if !row.is_effective() {
         return Ok(None);
     }
     stored(&row).map(Some)

@@ -40,7 +40,7 @@ impl<'t> Names<'t> {
 }
 
 pub(crate) fn get(tables: &Tables, txn: &RoTxn<'_>, id: &EventId, now: Millis) -> Result<Option<StoredEvent>> {
-    let Some(row) = row_of(tables, txn, id)?.filter(|row| row.effective) else { return Ok(None) };
+    let Some(row) = row_of(tables, txn, id)?.filter(|row| row.is_effective()) else { return Ok(None) };
     if !row.traits.is_plain() && row.event()?.is_expired(now) {
         return Ok(None);
     }
@@ -89,7 +89,7 @@ pub(crate) fn snapshot(tables: &Tables, txn: &RoTxn<'_>, cursor: SnapshotCursor,
     for entry in tables.of(Table::Events).range(txn, &bounds).map_err(engine)? {
         let (no, record) = entry.map_err(engine)?;
         let row = Row::unpack(record)?;
-        if !row.effective {
+        if !row.is_effective() {
             continue;
         }
         if events.len() == limit {

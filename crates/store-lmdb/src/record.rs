@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use kukuri_domain::{
-    Address, Event, EventId, Kind, Millis, Rank, Reason, Source, Timestamp, TopicId,
+    Address, Event, EventId, Kind, Millis, Rank, Reason, Source, State, Timestamp, TopicId,
     capacity::{Stage, Usage},
     clock::Clock,
     decision::KeyState,
@@ -22,7 +22,7 @@ type Result<T> = std::result::Result<T, StoreError>;
 #[derive(Clone, Debug)]
 pub(crate) struct Row<'a> {
     pub(crate) ingested_at: Millis,
-    pub(crate) effective: bool,
+    pub(crate) state: State,
     pub(crate) traits: Traits,
     pub(crate) topics: Vec<TopicNo>,
     pub(crate) json: &'a [u8],
@@ -32,7 +32,7 @@ impl<'a> Row<'a> {
     pub(crate) fn pack(&self) -> Vec<u8> {
         let mut pack = Pack::with_capacity(12 + 4 * self.topics.len() + self.json.len())
             .millis(self.ingested_at)
-            .u8(self.effective.into())
+            .u8(code_of(&ROW_STATES, &self.state))
             .u8(self.traits.0)
             .u16(self.topics.len() as u16);
         for topic in &self.topics {
@@ -44,11 +44,15 @@ impl<'a> Row<'a> {
     pub(crate) fn unpack(record: &'a [u8]) -> Result<Self> {
         let mut record = Unpack::new("events", record);
         let ingested_at = record.millis()?;
-        let effective = record.u8()? != 0;
+        let state = decode(&ROW_STATES, record.u8()?, &record)?;
         let traits = Traits(record.u8()?);
         let count = record.u16()?;
         let topics = (0..count).map(|_| record.u32().map(TopicNo)).collect::<Result<_>>()?;
-        Ok(Self { ingested_at, effective, traits, topics, json: record.rest() })
+        Ok(Self { ingested_at, state, traits, topics, json: record.rest() })
+    }
+
+    pub(crate) fn is_effective(&self) -> bool {
+        self.state == State::Effective
     }
 
     pub(crate) fn event(&self) -> Result<Event> {
@@ -168,6 +172,8 @@ impl KnownId {
     }
 }
 
+/// What a row can be: of everything else none is kept.
+const ROW_STATES: [State; 3] = [State::Effective, State::Replaced, State::Deleted];
 const SOURCES: [Source; 4] = [Source::Client, Source::Gossip, Source::Sync, Source::Import];
 const REASONS: [Reason; 6] =
     [Reason::Nip09, Reason::Expiration, Reason::Replaced, Reason::Vanish, Reason::Retention, Reason::Capacity];

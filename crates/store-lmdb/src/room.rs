@@ -63,7 +63,7 @@ impl Room {
             return true;
         }
         let end = end.next_multiple_of(STEP).min(self.map_size);
-        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, end) {
+        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), self.allocated, end - self.allocated) {
             Ok(()) => {
                 self.allocated = end;
                 true

@@ -99,8 +99,10 @@ impl LmdbStore {
         let work = tokio::task::spawn_blocking(move || {
             let mut writer = locked(&writer);
             let result = change(&mut writer)?;
-            let newest = writer.head()?;
-            head.send_if_modified(|head| std::mem::replace(head, newest) != newest);
+            // What was done is done, even if nobody can be woken.
+            if let Ok(newest) = writer.head() {
+                head.send_if_modified(|head| std::mem::replace(head, newest) != newest);
+            }
             Ok::<_, Failure>(result)
         });
         match work.await {

@@ -94,8 +94,15 @@ impl Writer {
         }
     }
 
-    pub(crate) fn repeats_are_due(&self, now: Millis) -> bool {
-        self.repeats.len() > REPEATS_AT_MOST || self.repeats_since.is_some_and(|since| now >= since.after(REPEATS_WAIT))
+    /// Counts may be lost, so a failure to write them is no failure of what they were counted for.
+    pub(crate) fn flush_if_due(&mut self, now: Millis) {
+        let is_old = self.repeats_since.is_some_and(|since| now >= since.after(REPEATS_WAIT));
+        if !is_old && self.repeats.len() <= REPEATS_AT_MOST {
+            return;
+        }
+        if let Err(error) = self.flush() {
+            tracing::warn!(%error, "repeats could not be written; they stay counted");
+        }
     }
 
     /// Writes what was counted. On failure it stays counted.
