@@ -3,6 +3,7 @@
 use std::{cmp::Ordering, fmt, str::FromStr};
 
 use crate::{
+    event::decimal,
     id::{EventId, PublicKey},
     kind::{Kind, KindClass},
     time::Timestamp,
@@ -71,8 +72,7 @@ impl FromStr for Address {
         let (Some(kind), Some(pubkey), Some(identifier)) = (parts.next(), parts.next(), parts.next()) else {
             return Err(AddressError);
         };
-        let plain_digits = !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_digit());
-        let kind = kind.parse().ok().filter(|_| plain_digits).map(Kind).ok_or(AddressError)?;
+        let kind = decimal(kind).and_then(|kind| kind.try_into().ok()).map(Kind).ok_or(AddressError)?;
         let pubkey = PublicKey::from_hex(pubkey).map_err(|_| AddressError)?;
         match kind.class() {
             KindClass::Addressable => Ok(Self::addressable(kind, pubkey, identifier)),

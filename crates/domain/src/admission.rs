@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::{
-    event::Event,
+    event::{Event, decimal},
     id::PublicKey,
     kind::{Kind, KindClass},
     limits::Limits,
@@ -153,8 +153,7 @@ fn check_form(event: &Event) -> Result<(), Refusal> {
         return Err(Refusal::MissingIdentifier);
     }
     let is_scoped = event.tags.values("scope").any(|scope| scope != "public");
-    let is_epoch =
-        |value: &str| value.bytes().all(|byte| byte.is_ascii_digit()) && value.parse().is_ok_and(|n: u64| n > 0);
+    let is_epoch = |value: &str| decimal(value).is_some_and(|epoch| epoch > 0);
     if is_scoped && !event.tags.values("epoch").any(is_epoch) {
         return Err(Refusal::MissingEpoch);
     }

@@ -143,7 +143,8 @@ pub struct Known<'a> {
     pub tombstones: &'a [Tombstone],
     /// Its key, if it has one and a version of it was seen.
     pub key: Option<KeyState>,
-    /// For a deletion request: the rows that its targets name by id, and every row of the addresses they name.
+    /// For a deletion request: the rows that its targets name by id, and those of the addresses they name that are not
+    /// deleted already.
     pub targets: &'a [Row<'a>],
 }
 

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// A well-formed event. Nothing is known yet about whether its id and signature are true: see [`crate::Verified`].
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// The hash of the rest, as its sender claims.
     pub id: EventId,
@@ -32,6 +32,18 @@ pub struct Event {
     pub sig: Signature,
 }
 
+/// An event as serde reads it. [`Event`] itself can't be read so: [`Event::from_json`] checks more than types.
+#[derive(Deserialize)]
+struct Fields {
+    id: EventId,
+    pubkey: PublicKey,
+    created_at: Timestamp,
+    kind: Kind,
+    tags: Tags,
+    content: String,
+    sig: Signature,
+}
+
 impl Event {
     /// Reads an event from JSON.
     ///
@@ -44,7 +56,9 @@ impl Event {
         }
         // Checked as a whole, which is faster than string by string, and covers the fields that are passed over.
         let json = str::from_utf8(json).map_err(|_| Malformed::new("an event is UTF-8 text"))?;
-        let event: Self = serde_json::from_str(json).map_err(|error| Malformed::from_json(&error))?;
+        let fields: Fields = serde_json::from_str(json).map_err(|error| Malformed::from_json(&error))?;
+        let Fields { id, pubkey, created_at, kind, tags, content, sig } = fields;
+        let event = Self { id, pubkey, created_at, kind, tags, content, sig };
         event.check_storable()?;
         Ok(event)
     }
@@ -116,7 +130,7 @@ impl Event {
         if self.kind.is_request() {
             return None;
         }
-        self.tags.values("expiration").next()?.parse().ok().map(Timestamp)
+        decimal(self.tags.values("expiration").next()?).map(Timestamp)
     }
 
     /// Whether its end has come: from that moment on it is not served.
@@ -133,4 +147,9 @@ impl Event {
     pub fn has_tag(&self, letter: Letter, value: &str) -> bool {
         self.tags.indexed().any(|tag| tag == (letter, value))
     }
+}
+
+/// The number that a tag spells in plain digits.
+pub(crate) fn decimal(value: &str) -> Option<u64> {
+    value.bytes().all(|byte| byte.is_ascii_digit()).then(|| value.parse().ok()).flatten()
 }

@@ -199,10 +199,7 @@ impl<'de> Deserialize<'de> for Filter {
                         "kinds" => once(&mut filter.kinds, "kinds", sorted(map.next_value::<Vec<_>>()?))?,
                         "since" => once(&mut filter.since, "since", map.next_value()?)?,
                         "until" => once(&mut filter.until, "until", map.next_value()?)?,
-                        "limit" => {
-                            let limit = usize::try_from(map.next_value::<u64>()?).unwrap_or(usize::MAX);
-                            once(&mut filter.limit, "limit", limit)?;
-                        }
+                        "limit" => once(&mut filter.limit, "limit", map.next_value::<AnyLimit>()?.0)?,
                         name => {
                             let letter = name.strip_prefix('#').and_then(Letter::from_name);
                             let letter = letter.ok_or_else(|| unknown_key(name))?;
@@ -217,6 +214,32 @@ impl<'de> Deserialize<'de> for Filter {
             }
         }
         deserializer.deserialize_map(Conditions)
+    }
+}
+
+/// A limit is any number: it is brought into range, never refused (W-1).
+struct AnyLimit(usize);
+
+impl<'de> Deserialize<'de> for AnyLimit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Number;
+        impl de::Visitor<'_> for Number {
+            type Value = AnyLimit;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a limit: a number")
+            }
+            fn visit_u64<E: de::Error>(self, limit: u64) -> Result<AnyLimit, E> {
+                Ok(AnyLimit(usize::try_from(limit).unwrap_or(usize::MAX)))
+            }
+            fn visit_i64<E: de::Error>(self, _negative: i64) -> Result<AnyLimit, E> {
+                Ok(AnyLimit(0))
+            }
+            fn visit_f64<E: de::Error>(self, limit: f64) -> Result<AnyLimit, E> {
+                // The cast saturates.
+                Ok(AnyLimit(limit as usize))
+            }
+        }
+        deserializer.deserialize_u64(Number)
     }
 }
 

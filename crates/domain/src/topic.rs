@@ -49,20 +49,23 @@ impl TopicId {
 
     /// The topic that a name maps to in a network; an id is taken as it is (T-2).
     pub fn from_name(network: &str, name: &str, mapping: Mapping, rules: &TopicRules) -> Result<Self, TopicError> {
-        match rules.read(name) {
-            TopicValue::Topic(id) => return Ok(id),
-            TopicValue::Malformed => return Err(TopicError::Malformed(name.to_owned())),
-            TopicValue::Hashtag => {}
+        let normalized = normalize(name);
+        // A slip in an id must not become a topic of its own, whatever its case or white space.
+        for text in [name, &normalized] {
+            match rules.read(text) {
+                TopicValue::Topic(id) => return Ok(id),
+                TopicValue::Malformed => return Err(TopicError::Malformed(name.to_owned())),
+                TopicValue::Hashtag => {}
+            }
         }
-        let name = normalize(name);
-        if name.is_empty() {
+        if normalized.is_empty() {
             return Err(TopicError::EmptyName);
         }
         match mapping {
             Mapping::V1 => {
                 let mut hash = blake3::Hasher::new();
                 hash.update(network.as_bytes());
-                hash.update(name.as_bytes());
+                hash.update(normalized.as_bytes());
                 Ok(Self(format!("{PREFIX}{}", hash.finalize().to_hex()).into()))
             }
         }
@@ -265,7 +268,10 @@ mod tests {
         let id = from_name("bitcoin").unwrap();
         assert_eq!(from_name(id.as_str()).unwrap(), id);
         assert_eq!(from_name("kukuri:global").unwrap(), TopicId::global());
-        assert!(matches!(from_name("kukuri:nonsense"), Err(TopicError::Malformed(_))));
+        assert_eq!(from_name(" Kukuri:GLOBAL ").unwrap(), TopicId::global());
+        for slip in ["kukuri:nonsense", " kukuri:nonsense", "KUKURI:nonsense", "kukuri：nonsense"] {
+            assert!(matches!(from_name(slip), Err(TopicError::Malformed(_))), "{slip}");
+        }
         assert_eq!(from_name(" \u{3000}"), Err(TopicError::EmptyName));
     }
 

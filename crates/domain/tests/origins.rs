@@ -1,0 +1,89 @@
+//! Protected and private events depend on who brings them (E-10).
+
+mod support;
+
+use kukuri_domain::{Origin, Refusal, Source};
+use support::{ALICE, BOB, CAROL, Draft, NOW, TOPIC, client, event, gossip, note, relay};
+
+fn sync() -> Origin {
+    Origin::Sync { peer: [7; 32] }
+}
+
+#[track_caller]
+fn assert_refusals(rows: impl IntoIterator<Item = (&'static str, Draft, Origin, Option<Refusal>)>) {
+    for (what, draft, origin, expected) in rows {
+        assert_eq!(relay().admit(&draft.json(), origin, NOW).err(), expected, "{what}");
+    }
+}
+
+#[test]
+fn a_protected_event_comes_only_from_its_authenticated_author() {
+    // E-10, NIP-70
+    let protected = || note().tag(["-"]);
+    let unauthenticated = Some(Refusal::ProtectedUnauthenticated);
+    let refused = Some(Refusal::Protected);
+    assert_refusals([
+        ("a stranger", protected(), Origin::stranger(), unauthenticated.clone()),
+        ("its author", protected(), client(&[ALICE]), None),
+        ("its author under several keys", protected(), client(&[BOB, ALICE]), None),
+        ("somebody else", protected(), client(&[BOB, CAROL]), refused.clone()),
+        ("gossip", protected(), gossip(TOPIC), refused.clone()),
+        ("catch-up", protected(), sync(), refused.clone()),
+        ("the operator's file", protected(), Origin::Import, None),
+        ("a mark with a value", note().tag(["-", "x"]), Origin::stranger(), unauthenticated),
+        ("a mark in another place", note().tag(["x", "-"]), Origin::stranger(), None),
+        ("a protected deletion request", event(5).tag(["-"]), gossip(TOPIC), refused),
+    ]);
+    assert_eq!(Refusal::ProtectedUnauthenticated.prefix(), "auth-required");
+    assert_eq!(Refusal::Protected.prefix(), "restricted");
+}
+
+#[test]
+fn private_messages_do_not_travel_between_nodes() {
+    // E-10
+    for kind in [4, 1_059, 21_059] {
+        let private = || event(kind).tag(["p", &BOB.hex()]);
+        let refused = Some(Refusal::PrivateBetweenNodes);
+        assert_refusals([
+            ("gossip", private(), gossip(TOPIC), refused.clone()),
+            ("catch-up", private(), sync(), refused),
+            ("a client", private(), Origin::stranger(), None),
+            ("a file", private(), Origin::Import, None),
+        ]);
+    }
+    assert_refusals([("another kind", event(14), gossip(TOPIC), None)]);
+}
+
+#[test]
+fn private_messages_are_shown_to_their_parties_only() {
+    // E-10
+    use kukuri_domain::Viewer;
+    let as_keys = |authors: &[support::Author]| Viewer::Client(authors.iter().map(|author| author.key()).collect());
+    for (kind, is_private) in [(4, true), (1_059, true), (21_059, true), (1, false), (14, false)] {
+        let message = event(kind).tag(["p", "no key"]).tag(["p", &BOB.hex()]).unsigned();
+        for (who, viewer, is_party) in [
+            ("its author", as_keys(&[ALICE]), true),
+            ("its recipient", as_keys(&[BOB]), true),
+            ("its recipient, under another key too", as_keys(&[CAROL, BOB]), true),
+            ("somebody else", as_keys(&[CAROL]), false),
+            ("a stranger", Viewer::stranger(), false),
+            ("the node", Viewer::Node, true),
+        ] {
+            assert_eq!(viewer.may_see(&message), is_party || !is_private, "kind {kind}: {who}");
+        }
+    }
+}
+
+#[test]
+fn every_origin_has_its_source() {
+    for (origin, source) in [
+        (client(&[ALICE]), Source::Client),
+        (gossip(TOPIC), Source::Gossip),
+        (sync(), Source::Sync),
+        (Origin::Import, Source::Import),
+    ] {
+        assert_eq!(origin.source(), source);
+        let admitted = relay().admit(&note().json(), origin, NOW).unwrap();
+        assert_eq!(admitted.source(), source);
+    }
+}
