@@ -169,15 +169,17 @@ impl Memory {
 
     fn rows_named_by(&self, request: &Event) -> Vec<KnownRow<'_>> {
         let targets = DeletionTarget::parse_from_event(request);
+        let state_of = |row: &Row| self.ids.get(&row.event.id).map_or(State::Effective, |id| id.standing.state());
         let is_named = |row: &&Row| {
             targets.iter().any(|target| match &target.target {
                 DeletionTargetKind::EventId(id) => *id == row.event.id,
-                DeletionTargetKind::Address(address) => row.event.address().as_ref() == Some(address),
+                DeletionTargetKind::Address(address) => {
+                    row.event.address().as_ref() == Some(address) && state_of(row) != State::Deleted
+                }
             })
         };
-        let state_of = |id| self.ids.get(id).map_or(State::Effective, |record| record.standing.state());
         let rows = self.rows.iter().filter(is_named);
-        rows.map(|row| KnownRow { event: &row.event, state: state_of(&row.event.id) }).collect()
+        rows.map(|row| KnownRow { event: &row.event, state: state_of(row) }).collect()
     }
 
     /// Carries a decision out.

@@ -1,0 +1,194 @@
+//! One write transaction: rows, indexes, outbox and counters change together or not at all (P-3).
+//!
+//! Counters, topic and author numbers are worked on in memory and written once, when the batch commits.
+//!
+//! - This file: the transaction, topics and authors by number, the outbox.
+//! - `rows`: storing events and taking them away.
+//! - `counting`: ages, counters and stages.
+
+mod counting;
+mod rows;
+
+use std::collections::HashMap;
+
+use heed::RwTxn;
+use kukuri_domain::{Address, Event, Millis, PublicKey, TopicId};
+use kukuri_store::{Op, Seq, StageChange, StoreRules};
+
+use crate::{
+    error::{Result, damaged, engine},
+    format,
+    key::{self, AuthorNo, TopicNo},
+    record::{NodeRecord, OutboxRecord, TopicRecord},
+    subscriptions::Subscriptions,
+    tables::{LmdbEnv, Table, Tables},
+};
+
+pub(crate) use rows::{StoredRow, hidden_keys};
+
+/// What a batch works with besides the transaction.
+#[derive(Clone, Copy)]
+pub(crate) struct Surroundings<'s> {
+    pub(crate) env: &'s LmdbEnv,
+    pub(crate) tables: Tables,
+    pub(crate) rules: &'s StoreRules,
+    pub(crate) subscriptions: &'s Subscriptions,
+}
+
+/// A topic as this batch sees it.
+struct Topic {
+    id: TopicId,
+    record: TopicRecord,
+}
+
+/// A write transaction under way.
+pub(crate) struct Batch<'s> {
+    pub(crate) around: Surroundings<'s>,
+    pub(crate) txn: RwTxn<'s>,
+    pub(crate) node: NodeRecord,
+    topics: HashMap<TopicNo, Topic>,
+    topic_nos: HashMap<TopicId, TopicNo>,
+    authors: HashMap<PublicKey, AuthorNo>,
+    touched: Vec<TopicNo>,
+    stages: Vec<StageChange>,
+}
+
+impl<'s> Batch<'s> {
+    /// Begins a transaction at a new time.
+    pub(crate) fn begin(around: Surroundings<'s>, now: Millis) -> Result<Self> {
+        let mut batch = Self::resume(around)?;
+        let before = batch.node.clock;
+        batch.node.clock = before.tick(now);
+        if batch.node.clock.held && !before.held {
+            tracing::warn!(
+                now = now.0,
+                latest = before.latest.0,
+                "the clock jumped by more than an hour: nothing is purged until it is confirmed"
+            );
+        }
+        Ok(batch)
+    }
+
+    /// Begins a transaction at the time of the last one.
+    pub(crate) fn resume(around: Surroundings<'s>) -> Result<Self> {
+        let txn = around.env.write_txn().map_err(engine)?;
+        Ok(Self {
+            around,
+            node: format::node_record(&around.tables, &txn)?,
+            txn,
+            topics: HashMap::new(),
+            topic_nos: HashMap::new(),
+            authors: HashMap::new(),
+            touched: Vec::new(),
+            stages: Vec::new(),
+        })
+    }
+
+    /// Makes everything durable. Returns the stages that changed and the new head of the outbox.
+    pub(crate) fn commit(mut self) -> Result<(Vec<StageChange>, Seq)> {
+        for topic in self.topics.values() {
+            let record = topic.record.pack();
+            self.around.tables.put(&mut self.txn, Table::Topics, topic.id.as_str().as_bytes(), &record)?;
+        }
+        format::put_node_record(&self.around.tables, &mut self.txn, &self.node)?;
+        self.txn.commit().map_err(engine)?;
+        Ok((self.stages, self.node.head))
+    }
+
+    /// The time to stamp with: never behind an earlier one (P-5).
+    pub(crate) fn stamp(&self) -> Millis {
+        self.node.clock.latest
+    }
+
+    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>> {
+        self.around.tables.get(&self.txn, table, key)
+    }
+
+    pub(crate) fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
+        self.around.tables.put(&mut self.txn, table, key, value)
+    }
+
+    pub(crate) fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool> {
+        self.around.tables.delete(&mut self.txn, table, key)
+    }
+
+    // Topics and authors by number.
+
+    fn topic_no(&mut self, id: &TopicId) -> Result<TopicNo> {
+        if let Some(no) = self.topic_nos.get(id) {
+            return Ok(*no);
+        }
+        let record = match self.get(Table::Topics, id.as_str().as_bytes())? {
+            Some(record) => TopicRecord::unpack(record)?,
+            None => {
+                self.node.last_topic.0 += 1;
+                let no = self.node.last_topic;
+                self.put(Table::TopicNames, &no.0.to_be_bytes(), id.as_str().as_bytes())?;
+                TopicRecord { no, ..TopicRecord::default() }
+            }
+        };
+        self.topic_nos.insert(id.clone(), record.no);
+        self.topics.insert(record.no, Topic { id: id.clone(), record });
+        Ok(record.no)
+    }
+
+    fn topic(&mut self, no: TopicNo) -> Result<&mut Topic> {
+        if !self.topics.contains_key(&no) {
+            let name = self.get(Table::TopicNames, &no.0.to_be_bytes())?;
+            let name = name.and_then(|name| std::str::from_utf8(name).ok());
+            let id = TopicId::trusted(name.ok_or_else(|| damaged(format!("topic number {} has no name", no.0)))?);
+            self.topic_no(&id)?;
+        }
+        self.topics.get_mut(&no).ok_or_else(|| damaged(format!("topic number {} is not its name's", no.0)))
+    }
+
+    pub(crate) fn topic_id(&mut self, no: TopicNo) -> Result<TopicId> {
+        self.topic(no).map(|topic| topic.id.clone())
+    }
+
+    fn author_no(&mut self, pubkey: &PublicKey) -> Result<AuthorNo> {
+        if let Some(no) = self.authors.get(pubkey) {
+            return Ok(*no);
+        }
+        let known = self.get(Table::Authors, pubkey.as_bytes())?;
+        let no = match known {
+            Some(no) => AuthorNo(crate::pack::Unpack::new("authors", no).u32()?),
+            None => {
+                self.node.last_author.0 += 1;
+                let no = self.node.last_author;
+                self.put(Table::Authors, pubkey.as_bytes(), &no.0.to_be_bytes())?;
+                no
+            }
+        };
+        self.authors.insert(*pubkey, no);
+        Ok(no)
+    }
+
+    // Outbox.
+
+    fn write_outbox(
+        &mut self,
+        event: &Event,
+        effective_key: Option<Address>,
+        topics: &[TopicNo],
+        ingested_at: Millis,
+        op: Op,
+    ) -> Result<()> {
+        let mut record = OutboxRecord {
+            op,
+            event_id: event.id,
+            topic: TopicNo::default(),
+            kind: event.kind,
+            created_at: event.created_at,
+            ingested_at,
+            written_at: self.stamp(),
+            effective_key,
+        };
+        for topic in topics {
+            self.node.head = self.node.head.next();
+            record.topic = *topic;
+            self.around.tables.append(&mut self.txn, Table::Outbox, &key::seq(self.node.head), &record.pack())?;
+        }
+        Ok(())
+    }
+}
