@@ -1,0 +1,142 @@
+//! Random filters get the model's answers: the same events in the same order, and the same counts (W-1, E-10, X-2).
+
+use kukuri_domain::{Event, Filter, Kind, Letter, Millis, PublicKey, Viewer};
+use proptest::{
+    collection::vec,
+    option,
+    prelude::{Just, Strategy, any},
+    prop_assert_eq, prop_oneof,
+    sample::{Index, select, subsequence},
+};
+
+use super::{
+    build::{NOW, OTHER_TOPIC, TOPIC, admitted, at, later},
+    runner::Property,
+    subject::{Harness, Subject},
+    world::{AUTHORS, World, worlds},
+};
+use crate::{ingest::StoreRules, model::ModelStore, port::Store, query::Query};
+
+/// A filter whose ids are still places among the events of a world.
+#[derive(Clone, Debug)]
+struct Wish {
+    ids: Option<Vec<Index>>,
+    authors: Option<Vec<PublicKey>>,
+    kinds: Option<Vec<u16>>,
+    topics: Option<Vec<&'static str>>,
+    people: Option<Vec<PublicKey>>,
+    identifiers: Option<Vec<&'static str>>,
+    mentions: Option<Vec<Index>>,
+    since: Option<u64>,
+    until: Option<u64>,
+    limit: Option<usize>,
+}
+
+#[derive(Clone, Debug)]
+struct Question {
+    wishes: Vec<Wish>,
+    viewer: Option<Vec<PublicKey>>,
+    now: Millis,
+}
+
+const KINDS: [u16; 9] = [0, 1, 5, 62, 1059, 1111, 10_002, 30_023, 7];
+const TOPICS: [&str; 5] = [TOPIC, OTHER_TOPIC, "kukuri:global", "hashtag", "nothing"];
+
+fn wishes() -> impl Strategy<Value = Wish> {
+    let rarely = 0.15;
+    let lists = (
+        option::weighted(rarely, vec(any::<Index>(), 0..6)),
+        option::weighted(0.4, subsequence(&AUTHORS[..], 0..=AUTHORS.len())),
+        option::weighted(0.4, subsequence(&KINDS[..], 0..=KINDS.len())),
+        option::weighted(0.4, subsequence(&TOPICS[..], 0..=TOPICS.len())),
+        option::weighted(rarely, subsequence(&AUTHORS[..], 1..=AUTHORS.len())),
+        option::weighted(rarely, subsequence(&["", "a", "b"][..], 0..3)),
+        option::weighted(rarely, vec(any::<Index>(), 1..6)),
+    );
+    let bounds = (option::weighted(0.3, 0..6u64), option::weighted(0.3, 0..6u64), option::weighted(0.6, 0..12usize));
+    (lists, bounds).prop_map(|((ids, authors, kinds, topics, people, identifiers, mentions), (since, until, limit))| {
+        Wish { ids, authors, kinds, topics, people, identifiers, mentions, since, until, limit }
+    })
+}
+
+fn questions() -> impl Strategy<Value = Question> {
+    let viewer = prop_oneof![Just(None), subsequence(&AUTHORS[..], 0..=AUTHORS.len()).prop_map(Some)];
+    (vec(wishes(), 1..4), viewer, select(vec![NOW, later(30)])).prop_map(|(wishes, viewer, now)| Question {
+        wishes,
+        viewer,
+        now,
+    })
+}
+
+impl Wish {
+    fn filter(&self, events: &[Event]) -> Filter {
+        let id_of = |index: &Index| index.get(events).id;
+        let mut filter = Filter::new();
+        if let Some(ids) = &self.ids {
+            filter = filter.with_ids(ids.iter().map(id_of));
+        }
+        if let Some(authors) = &self.authors {
+            filter = filter.with_authors(authors.iter().copied());
+        }
+        if let Some(kinds) = &self.kinds {
+            filter = filter.with_kinds(kinds.iter().copied().map(Kind));
+        }
+        if let Some(topics) = &self.topics {
+            filter = filter.with_tag(Letter::T, topics.iter().copied());
+        }
+        if let Some(people) = &self.people {
+            filter = filter.with_tag(Letter::P, people.iter().map(ToString::to_string));
+        }
+        if let Some(identifiers) = &self.identifiers {
+            filter = filter.with_tag(Letter::D, identifiers.iter().copied());
+        }
+        if let Some(mentions) = &self.mentions {
+            filter = filter.with_tag(Letter::E, mentions.iter().map(|index| id_of(index).to_string()));
+        }
+        if let Some(since) = self.since {
+            filter = filter.with_since(at(since));
+        }
+        if let Some(until) = self.until {
+            filter = filter.with_until(at(until));
+        }
+        if let Some(limit) = self.limit {
+            filter = filter.with_limit(limit);
+        }
+        filter
+    }
+}
+
+impl Question {
+    fn query(&self, events: &[Event]) -> Query {
+        Query {
+            filters: self.wishes.iter().map(|wish| wish.filter(events)).collect(),
+            viewer: self.viewer.as_ref().map_or(Viewer::Node, |keys| Viewer::Client(keys.as_slice().into())),
+            now: self.now,
+        }
+    }
+}
+
+pub(super) fn random_filters_get_the_models_answers<H: Harness>(harness: &H) {
+    let cases = (worlds(), vec(questions(), 1..20));
+    Property { harness, name: "answers", one_in: 4 }.hold(&cases, async |(world, questions): (World, _)| {
+        let model = ModelStore::new(StoreRules::default());
+        let store = Subject::open(harness, StoreRules::default()).await;
+        for batch in world.batches() {
+            let batch: Vec<_> = batch.iter().map(admitted).collect();
+            store.ingest(batch.clone(), NOW).await.expect("a batch");
+            model.ingest(batch, NOW).await.expect("a batch");
+        }
+        let events = world.events();
+        for question in questions {
+            let query = question.query(&events);
+            let found = store.query(&query).await.expect("an answer");
+            prop_assert_eq!(found, model.query(&query).await.expect("an answer"), "{:?}", query);
+            let count = store.count(&query).await.expect("a count");
+            prop_assert_eq!(count, model.count(&query).await.expect("a count"), "{:?}", query);
+        }
+        let ids: Vec<_> = events.iter().map(|event| event.id).collect();
+        let found = store.get(&ids, later(30)).await.expect("events by id");
+        prop_assert_eq!(found, model.get(&ids, later(30)).await.expect("events by id"));
+        Ok(())
+    });
+}

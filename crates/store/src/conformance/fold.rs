@@ -1,0 +1,108 @@
+//! Following the outbox as a consumer does: a snapshot at s and the rows after s are the effective set (O-8).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kukuri_domain::{Event, EventId, TopicId};
+
+use super::{
+    build::admitted,
+    probe::{TIMELESS, effective},
+};
+use crate::{
+    error::StoreError,
+    outbox::{Op, OutboxRow, Seq, SnapshotCursor, SnapshotPage},
+    port::Store,
+};
+
+/// What is effective, per topic.
+pub(super) type Held = BTreeSet<(TopicId, EventId)>;
+
+/// Rows read at a time: few, so that reading goes on from where it stopped.
+const ROWS: usize = 7;
+
+/// A consumer that builds up its copy of the effective set while the store goes on.
+pub(super) struct Follower {
+    held: Held,
+    seq: Seq,
+    next: Option<SnapshotCursor>,
+    page: usize,
+}
+
+impl Follower {
+    /// Reads the first page of a snapshot.
+    pub(super) async fn begin(store: &dyn Store, page: usize) -> Self {
+        let mut follower = Self { held: Held::new(), seq: Seq::default(), next: Some(SnapshotCursor::default()), page };
+        follower.read_page(store).await;
+        follower
+    }
+
+    /// Reads the next page, if there is one.
+    pub(super) async fn read_page(&mut self, store: &dyn Store) {
+        let Some(cursor) = self.next else { return };
+        let SnapshotPage { seq, events, next } = store.snapshot(cursor, self.page).await.expect("a page");
+        assert!(events.len() <= self.page, "a page holds {} events, asked for {}", events.len(), self.page);
+        assert!(cursor.seq.is_none_or(|first| first == seq), "all pages of a snapshot carry the first one's sequence");
+        for event in events {
+            self.held.extend(event.topics.into_iter().map(|topic| (topic, event.event.id)));
+        }
+        self.seq = seq;
+        self.next = next;
+    }
+
+    /// Reads the other pages, then every row after the snapshot. `None` if some of those are gone: it must rebuild.
+    pub(super) async fn catch_up(mut self, store: &dyn Store) -> Option<Held> {
+        while self.next.is_some() {
+            self.read_page(store).await;
+        }
+        loop {
+            match store.outbox(self.seq, ROWS).await {
+                Ok(rows) if rows.is_empty() => return Some(self.held),
+                Ok(rows) => rows.into_iter().for_each(|row| self.apply(row)),
+                Err(StoreError::Truncated { .. }) => return None,
+                Err(error) => panic!("the outbox after {}: {error}", self.seq),
+            }
+        }
+    }
+
+    fn apply(&mut self, row: OutboxRow) {
+        assert!(row.seq > self.seq, "rows come in order: {} after {}", row.seq, self.seq);
+        self.seq = row.seq;
+        let entry = (row.topic, row.event_id);
+        match row.op {
+            Op::Upsert => self.held.insert(entry),
+            Op::Delete(_) => self.held.remove(&entry),
+        };
+    }
+}
+
+/// What all rows from the first on add up to; `None` once any is gone.
+///
+/// Here every row must make a difference: what is upserted was not effective, what is deleted was (O-2).
+pub(super) async fn from_start(store: &dyn Store) -> Option<Held> {
+    let mut held = Held::new();
+    let rows = match store.outbox(Seq::default(), usize::MAX).await {
+        Ok(rows) => rows,
+        Err(StoreError::Truncated { .. }) => return None,
+        Err(error) => panic!("the outbox from the start: {error}"),
+    };
+    for row in rows {
+        let entry = (row.topic.clone(), row.event_id);
+        let changes = match row.op {
+            Op::Upsert => held.insert(entry),
+            Op::Delete(_) => held.remove(&entry),
+        };
+        assert!(changes, "this row changes nothing: {row:?}");
+    }
+    Some(held)
+}
+
+/// What the store says is effective, per topic.
+pub(super) async fn held_by(store: &dyn Store, topics: &BTreeMap<EventId, Vec<TopicId>>) -> Held {
+    let ids = effective(store, TIMELESS).await;
+    ids.into_iter().flat_map(|id| topics[&id].iter().map(move |topic| (topic.clone(), id))).collect()
+}
+
+/// The topics of each event.
+pub(super) fn topics_of(events: &[&Event]) -> BTreeMap<EventId, Vec<TopicId>> {
+    events.iter().map(|event| (event.id, admitted(event).topics().to_vec())).collect()
+}

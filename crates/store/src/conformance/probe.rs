@@ -1,0 +1,111 @@
+//! What the suite reads off a store.
+
+use std::collections::BTreeSet;
+
+use kukuri_domain::{Address, Event, EventId, Filter, Millis, Viewer, subscription::NodeSubscription};
+
+use crate::{
+    outbox::{ConsumerOffset, OutboxRow, Seq},
+    port::Store,
+    query::Query,
+    report::{AddressExplanation, Explanation, IdRecord, Stats},
+};
+
+/// Before anything ends: what is read at this time shows the store's own mind, expirations aside.
+pub(super) const TIMELESS: Millis = Millis(0);
+
+/// The ids of everything effective, in the order of answers.
+pub(super) async fn visible(store: &dyn Store, now: Millis) -> Vec<EventId> {
+    let answer = store.query(&Query::of(Filter::new(), Viewer::Node, now)).await.expect("a query");
+    answer.events.iter().map(|event| event.id).collect()
+}
+
+/// The same as a set.
+pub(super) async fn effective(store: &dyn Store, now: Millis) -> BTreeSet<EventId> {
+    visible(store, now).await.into_iter().collect()
+}
+
+/// All outbox rows after a sequence.
+pub(super) async fn rows_after(store: &dyn Store, after: Seq) -> Vec<OutboxRow> {
+    store.outbox(after, usize::MAX).await.expect("rows that are there")
+}
+
+/// Everything that can be read about some events and the store as a whole, in a form that can be compared.
+#[derive(Debug, PartialEq)]
+pub(super) struct Portrait {
+    stats: Stats,
+    visible: Vec<EventId>,
+    explanations: Vec<(EventId, Explanation)>,
+    addresses: Vec<(Address, AddressExplanation)>,
+    subscriptions: Vec<NodeSubscription>,
+    offsets: Vec<ConsumerOffset>,
+}
+
+impl Portrait {
+    pub(super) async fn of(store: &dyn Store, events: &[Event], now: Millis) -> Self {
+        let mut explanations = Vec::new();
+        let mut addresses = BTreeSet::new();
+        for event in events {
+            explanations.push((event.id, in_order(store.explain(&event.id).await.expect("an explanation"))));
+            addresses.extend(event.address());
+        }
+        let mut explained = Vec::new();
+        for address in addresses {
+            let explanation = store.explain_address(&address).await.expect("an explanation");
+            explained.push((address, explanation));
+        }
+        Self {
+            stats: Stats { disk_bytes: None, ..store.stats().await.expect("figures") },
+            visible: visible(store, now).await,
+            explanations,
+            addresses: explained,
+            subscriptions: store.subscriptions().await.expect("subscriptions"),
+            offsets: store.offsets().await.expect("offsets"),
+        }
+    }
+
+    /// Without how often and when events came last: a crash may lose that (P-1).
+    pub(super) fn without_counts(mut self) -> Self {
+        for (_, explanation) in &mut self.explanations {
+            if let Some(record) = &mut explanation.record {
+                *record = IdRecord { last_seen_at: Millis::default(), seen_count: 0, ..*record };
+            }
+        }
+        self
+    }
+
+    /// What differs, in words; empty if nothing does.
+    pub(super) fn differences(&self, expected: &Self) -> String {
+        let mut differences = String::new();
+        let mut compare = |what: &str, found: String, expected: String| {
+            if found != expected {
+                differences += &format!("\n{what}\n  is       {found}\n  expected {expected}");
+            }
+        };
+        compare("stats", format!("{:?}", self.stats), format!("{:?}", expected.stats));
+        compare("visible", format!("{:?}", self.visible), format!("{:?}", expected.visible));
+        for (found, expected) in self.explanations.iter().zip(&expected.explanations) {
+            compare("explanation", format!("{found:?}"), format!("{expected:?}"));
+        }
+        for (found, expected) in self.addresses.iter().zip(&expected.addresses) {
+            compare("address", format!("{found:?}"), format!("{expected:?}"));
+        }
+        compare("subscriptions", format!("{:?}", self.subscriptions), format!("{:?}", expected.subscriptions));
+        compare("offsets", format!("{:?}", self.offsets), format!("{:?}", expected.offsets));
+        differences
+    }
+}
+
+/// Stores list these in orders of their own.
+fn in_order(mut explanation: Explanation) -> Explanation {
+    explanation.tombstones.sort_by_key(|stone| (stone.target.target.clone(), stone.target.requester_pubkey));
+    explanation.vanish_marks.sort_by_key(|mark| mark.pubkey);
+    explanation
+}
+
+/// Rows without their places, in an order that does not depend on who wrote them: within one commit it is free.
+pub(super) fn unordered(mut rows: Vec<OutboxRow>) -> Vec<OutboxRow> {
+    rows.iter_mut().for_each(|row| row.seq = Seq::default());
+    rows.sort_by_cached_key(|row| format!("{row:?}"));
+    rows
+}

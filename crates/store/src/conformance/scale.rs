@@ -1,0 +1,121 @@
+//! More than a store does in one step: what it cuts into parts must add up to the model's whole.
+
+use std::time::Duration;
+
+use kukuri_domain::{
+    Event, Filter, Kind, Letter, Viewer,
+    retention::{Keep, Retention},
+};
+
+use super::{
+    build::{BOB, NOW, OTHER_TOPIC, TOPIC, admitted, at, deletion, later, note, vanish},
+    fold::{self, Follower},
+    probe::{TIMELESS, visible},
+    subject::{Harness, Subject},
+};
+use crate::{ingest::StoreRules, model::ModelStore, port::Store, query::Query};
+
+/// A store and the model, fed with the same.
+struct Both<'h, H: Harness> {
+    store: Subject<'h, H>,
+    model: ModelStore,
+    events: Vec<Event>,
+}
+
+impl<'h, H: Harness> Both<'h, H> {
+    async fn open(harness: &'h H) -> Self {
+        let store = Subject::open(harness, StoreRules::default()).await;
+        Self { store, model: ModelStore::new(StoreRules::default()), events: Vec::new() }
+    }
+
+    async fn send(&mut self, events: Vec<Event>) {
+        let batch: Vec<_> = events.iter().map(admitted).collect();
+        let found = self.store.ingest(batch.clone(), NOW).await.expect("a batch");
+        assert_eq!(found, self.model.ingest(batch, NOW).await.expect("a batch"));
+        self.events.extend(events);
+    }
+
+    /// Both hold the same, and the outbox says so.
+    async fn compare(&self, after: &str) {
+        assert_eq!(visible(&*self.store, TIMELESS).await, visible(&self.model, TIMELESS).await, "{after}");
+        let figures = |stats: crate::report::Stats| (stats.effective, stats.by_class, stats.head, stats.ids);
+        let (found, expected) =
+            (self.store.stats().await.expect("figures"), self.model.stats().await.expect("figures"));
+        assert_eq!(figures(found), figures(expected), "{after}");
+        let topics = fold::topics_of(&self.events.iter().collect::<Vec<_>>());
+        let held = Some(fold::held_by(&*self.store, &topics).await);
+        assert_eq!(fold::from_start(&*self.store).await, held, "{after}: all rows");
+        assert_eq!(Follower::begin(&*self.store, 100).await.catch_up(&*self.store).await, held, "{after}: a snapshot");
+        assert_eq!(self.store.check().await.expect("a check").problems, Vec::<String>::new(), "{after}");
+    }
+}
+
+/// Notes of few seconds and two topics, every fifth by Bob: long runs of ties.
+fn notes(count: u64) -> Vec<Event> {
+    let note = |number: u64| {
+        let draft = note(&format!("note {number}")).at(number % 7);
+        let draft = if number.is_multiple_of(3) { draft.tag(["t", OTHER_TOPIC]) } else { draft };
+        let draft = if number.is_multiple_of(5) { draft.by(BOB) } else { draft };
+        if number.is_multiple_of(2) { draft.until(10).build() } else { draft.tag(["t", "hashtag"]).build() }
+    };
+    (0..count).map(note).collect()
+}
+
+/// W-1.
+pub(super) async fn long_answers_are_whole_and_in_order<H: Harness>(harness: &H) {
+    let mut both = Both::open(harness).await;
+    both.send(notes(1_300)).await;
+    let filters = [
+        Filter::new(),
+        Filter::new().with_kinds([Kind(1), Kind(5)]),
+        Filter::new().with_authors([BOB]),
+        Filter::new().with_tag(Letter::T, [TOPIC, OTHER_TOPIC]),
+        Filter::new().with_tag(Letter::T, ["hashtag", OTHER_TOPIC]),
+        Filter::new().with_since(at(2)).with_until(at(4)),
+        Filter::new().with_ids(both.events.iter().map(|event| event.id)),
+    ];
+    for filter in filters {
+        for limit in [None, Some(1), Some(15), Some(16), Some(17), Some(200), Some(511), Some(512), Some(513)] {
+            let filter = limit.iter().fold(filter.clone(), |filter, limit| filter.with_limit(*limit));
+            let query = Query::of(filter, Viewer::stranger(), NOW);
+            let (found, expected) = (both.store.query(&query).await, both.model.query(&query).await);
+            assert_eq!(found.expect("an answer"), expected.expect("an answer"), "{query:?}");
+            let (found, expected) = (both.store.count(&query).await, both.model.count(&query).await);
+            assert_eq!(found.expect("a count"), expected.expect("a count"), "{query:?}");
+        }
+    }
+}
+
+/// D-8, D-12: one request, many effects.
+pub(super) async fn a_request_takes_as_much_as_it_names<H: Harness>(harness: &H) {
+    let mut both = Both::open(harness).await;
+    let notes = notes(2_600);
+    both.send(notes.clone()).await;
+    let mine = notes.iter().filter(|note| note.pubkey != BOB).take(1_200);
+    both.send(vec![mine.fold(deletion(), |request, note| request.of(note)).build()]).await;
+    both.compare("a deletion").await;
+    both.send(vec![vanish().at(9).build()]).await;
+    both.compare("a vanish request").await;
+}
+
+/// X-3, P-5, O-10.
+pub(super) async fn upkeep_goes_through_all_there_is<H: Harness>(harness: &H) {
+    let mut both = Both::open(harness).await;
+    both.send(notes(2_600)).await;
+    let (found, expected) = (both.store.expire(later(10)).await, both.model.expire(later(10)).await);
+    assert_eq!(found.expect("a sweep"), expected.expect("a sweep"));
+    both.compare("a sweep").await;
+
+    let keep = Keep::For(Duration::from_secs(20));
+    let retention = Retention { regular: keep, replaced: keep, dedupe: keep, ..Retention::default() };
+    let (found, expected) =
+        (both.store.purge(&retention, later(20)).await, both.model.purge(&retention, later(20)).await);
+    assert_eq!(found.expect("a purge"), expected.expect("a purge"));
+    both.compare("a purge").await;
+
+    let retention = Retention { outbox: keep, ..retention };
+    let (found, expected) =
+        (both.store.purge(&retention, later(40)).await, both.model.purge(&retention, later(40)).await);
+    assert_eq!(found.expect("a purge"), expected.expect("a purge"), "the outbox");
+    assert_eq!(both.store.check().await.expect("a check").problems, Vec::<String>::new(), "the outbox");
+}

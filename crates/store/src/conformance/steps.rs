@@ -1,0 +1,168 @@
+//! What may happen to a store, at random: the cases of `lifecycle`.
+
+use std::time::Duration;
+
+use kukuri_domain::{
+    Admitted, DeletionMode, Event, Origin, TopicId,
+    capacity::Capacity,
+    retention::{Keep, Retention, TopicRetention},
+    subscription::{IngestPolicy, SubscriptionChange},
+};
+use proptest::{
+    collection::vec,
+    option,
+    prelude::{BoxedStrategy, Just, Strategy, any},
+    prop_oneof,
+    sample::{Index, select},
+};
+
+use super::{
+    build::{admitted_from, other_topic, topic},
+    world::{World, worlds},
+};
+use crate::ingest::StoreRules;
+
+/// A store's life.
+#[derive(Clone, Debug)]
+pub(super) struct Life {
+    pub(super) world: World,
+    pub(super) rules: StoreRules,
+    /// What is done, and by how many seconds the clock has moved before.
+    pub(super) steps: Vec<(i64, Step)>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    /// Takes in the next batch of the world.
+    Ingest(From),
+    /// Takes in some events of the world, known or not.
+    Again(Vec<Index>),
+    /// Turns off what has expired.
+    Expire,
+    /// Throws away what has stayed long enough.
+    Purge(Box<Retention>),
+    /// Changes the subscription of a topic.
+    Subscribe(TopicId, Box<SubscriptionChange>),
+    /// Writes down what waits.
+    Flush,
+    /// Closes the store and opens it again.
+    Reopen,
+    /// Somebody has looked at the clock.
+    ConfirmClock,
+    /// Moves a consumer to some place, perhaps one beyond the last row.
+    SetOffset(Index),
+    /// A consumer begins a snapshot; it reads on with every step.
+    Snapshot {
+        /// Events per page.
+        page: usize,
+    },
+}
+
+/// Where a batch comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum From {
+    Client,
+    Gossip,
+    Sync,
+    Import,
+}
+
+impl From {
+    pub(super) fn admit(self, event: &Event) -> Admitted {
+        // Private messages do not travel between nodes (E-10).
+        let origin = match self {
+            Self::Gossip if !event.kind.is_private() => Origin::Gossip { peer: [7; 32], topic: TopicId::global() },
+            Self::Sync if !event.kind.is_private() => Origin::Sync { peer: [7; 32] },
+            Self::Import => Origin::Import,
+            Self::Client | Self::Gossip | Self::Sync => Origin::stranger(),
+        };
+        admitted_from(event, origin)
+    }
+}
+
+fn topics() -> Vec<TopicId> {
+    vec![topic(), other_topic(), TopicId::global()]
+}
+
+/// Seconds that pass between steps. More than an hour is a jump of the clock (P-5).
+fn moves() -> impl Strategy<Value = i64> {
+    prop_oneof![20 => select(&[0, 0, 0, 1, 2, 5, 10, 20][..]), 1 => select(&[1_000, -5, 7_200, -7_200][..])]
+}
+
+pub(super) fn lives() -> impl Strategy<Value = Life> {
+    let steps = vec((moves(), steps()), 1..30);
+    (worlds(), rules(), vec(policies(), 0..=3), steps).prop_map(|(world, rules, policies, steps)| {
+        let subscribed = topics().into_iter().zip(policies).map(|(topic, policy)| {
+            let change = SubscriptionChange { policy: Some(policy), ..SubscriptionChange::enable() };
+            (0, Step::Subscribe(topic, Box::new(change)))
+        });
+        Life { world, rules, steps: subscribed.chain(steps).collect() }
+    })
+}
+
+fn rules() -> impl Strategy<Value = StoreRules> {
+    let deletion = prop_oneof![Just(DeletionMode::Soft), Just(DeletionMode::Physical)];
+    let capacity = (option::weighted(0.7, 3..15u64), option::weighted(0.2, 1_000..9_000u64))
+        .prop_map(|(max_events, max_bytes)| Capacity { max_events, max_bytes });
+    (deletion, capacity).prop_map(|(deletion, capacity)| StoreRules { deletion, capacity, ..StoreRules::default() })
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let from = select(vec![From::Client, From::Client, From::Gossip, From::Sync, From::Import]);
+    prop_oneof![
+        14 => from.prop_map(Step::Ingest),
+        3 => vec(any::<Index>(), 1..5).prop_map(Step::Again),
+        4 => Just(Step::Expire),
+        5 => retentions().prop_map(|retention| Step::Purge(Box::new(retention))),
+        3 => (select(topics()), changes()).prop_map(|(topic, change)| Step::Subscribe(topic, Box::new(change))),
+        1 => Just(Step::Flush),
+        2 => Just(Step::Reopen),
+        3 => Just(Step::ConfirmClock),
+        1 => any::<Index>().prop_map(Step::SetOffset),
+        2 => (1..6usize).prop_map(|page| Step::Snapshot { page }),
+    ]
+}
+
+fn short() -> BoxedStrategy<Keep> {
+    select(&[0, 6, 6, 30][..]).prop_map(|seconds| Keep::For(Duration::from_secs(seconds))).boxed()
+}
+
+fn long() -> BoxedStrategy<Keep> {
+    let lasting = select(&[1_000, 4_000][..]).prop_map(|seconds| Keep::For(Duration::from_secs(seconds)));
+    prop_oneof![lasting, Just(Keep::Forever)].boxed()
+}
+
+/// Mostly such as a node may have; one in eight as it falls (P-2, P-5).
+fn retentions() -> impl Strategy<Value = Retention> {
+    let six = |keep: BoxedStrategy<Keep>| (keep.clone(), keep.clone(), keep.clone(), keep.clone(), keep.clone(), keep);
+    let mixed = prop_oneof![short(), long()].boxed();
+    let all = prop_oneof![six(short()), six(long()), six(mixed)];
+    (all, any::<[bool; 3]>()).prop_map(|((regular, current, replaced, requests, dedupe, outbox), dice)| {
+        let fallen = Retention { regular, current, replaced, requests, dedupe, outbox };
+        if dice == [true; 3] {
+            return fallen;
+        }
+        let of_events = [regular, current, replaced].into_iter();
+        let finite = of_events.clone().filter(|keep| *keep != Keep::Forever);
+        Retention { requests: of_events.fold(requests, Keep::max), dedupe: finite.fold(dedupe, Keep::max), ..fallen }
+    })
+}
+
+fn changes() -> impl Strategy<Value = SubscriptionChange> {
+    (option::of(any::<bool>()), -1..3i64, option::weighted(0.7, policies()))
+        .prop_map(|(enabled, ref_count, policy)| SubscriptionChange { enabled, ref_count, policy })
+}
+
+fn policies() -> impl Strategy<Value = IngestPolicy> {
+    let retention = (option::weighted(0.2, short()), option::weighted(0.2, short()))
+        .prop_map(|(regular, replaced)| TopicRetention { regular, current: None, replaced });
+    let max_events = option::weighted(0.4, 1..14u64);
+    let max_bytes = option::weighted(0.2, 500..6_000u64);
+    (retention, max_events, max_bytes, 0..3u8).prop_map(|(retention, max_events, max_bytes, priority)| IngestPolicy {
+        retention,
+        max_events,
+        max_bytes,
+        priority,
+        ..IngestPolicy::default()
+    })
+}

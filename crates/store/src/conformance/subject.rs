@@ -1,0 +1,110 @@
+//! The store under test: what a store crate gives the suite, and the suite's handle on it.
+
+use std::{ops::Deref, path::PathBuf, sync::Arc};
+
+use async_trait::async_trait;
+use kukuri_domain::{
+    Event, TopicId,
+    subscription::{IngestPolicy, SubscriptionChange},
+};
+
+use super::build::{NOW, admitted, later};
+use crate::{
+    ingest::{Ingested, Outcome, StoreRules},
+    model::ModelStore,
+    port::Store,
+};
+
+/// How the suite gets at a kind of store.
+#[async_trait]
+pub trait Harness: Send + Sync {
+    /// Where one store lives: a directory, a schema. It is dropped after the store.
+    type Place: Send + Sync;
+
+    /// A new place with nothing in it.
+    async fn place(&self) -> Self::Place;
+
+    /// Opens the store of a place, empty the first time. The suite never has two open at one place.
+    ///
+    /// Most tests need no durability, so this may leave out syncs; the crash tests open stores their own way.
+    async fn open(&self, place: &Self::Place, rules: StoreRules) -> Arc<dyn Store>;
+
+    /// The directory in which failing cases are kept, to be tried first ever after. It belongs under version control.
+    fn regressions(&self) -> PathBuf;
+
+    /// How many random cases the convergence test tries, unless `KUKURI_PROPERTY_CASES` says otherwise.
+    fn cases(&self) -> u32 {
+        2_000
+    }
+}
+
+/// A store at a place of its own.
+pub(super) struct Subject<'h, H: Harness> {
+    // Dropped in this order: the store, then its place.
+    store: Option<Arc<dyn Store>>,
+    place: H::Place,
+    harness: &'h H,
+    rules: StoreRules,
+}
+
+impl<'h, H: Harness> Subject<'h, H> {
+    /// A new, empty store.
+    pub(super) async fn open(harness: &'h H, rules: StoreRules) -> Self {
+        let place = harness.place().await;
+        let store = harness.open(&place, rules.clone()).await;
+        Self { store: Some(store), place, harness, rules }
+    }
+
+    /// Sends events from a client, in one batch, now.
+    pub(super) async fn send(&self, events: &[&Event]) -> Ingested {
+        self.ingest(events.iter().map(|event| admitted(event)).collect(), NOW).await.expect("a batch")
+    }
+
+    /// Sends one event from a client, so many seconds from now.
+    pub(super) async fn send_at(&self, seconds: u64, event: &Event) -> Outcome {
+        let ingested = self.ingest(vec![admitted(event)], later(seconds)).await.expect("a batch");
+        ingested.outcomes.into_iter().next().expect("one outcome per event")
+    }
+
+    /// Enables a topic with this policy.
+    pub(super) async fn subscribe(&self, topic: &TopicId, policy: IngestPolicy) {
+        let change = SubscriptionChange { policy: Some(policy), ..SubscriptionChange::enable() };
+        self.change_subscription(topic, change, NOW).await.expect("a subscription");
+    }
+
+    /// Closes the store and opens it again.
+    pub(super) async fn reopen(&mut self) {
+        self.store = None;
+        self.store = Some(self.harness.open(&self.place, self.rules.clone()).await);
+    }
+}
+
+impl<H: Harness> Deref for Subject<'_, H> {
+    type Target = dyn Store;
+
+    fn deref(&self) -> &Self::Target {
+        self.store.as_deref().expect("a store is open but while it is reopened")
+    }
+}
+
+/// The model as a store under test: the suite has to hold for it, too.
+///
+/// A place is the store itself, so that opening it again finds what was there.
+pub struct ModelHarness;
+
+#[async_trait]
+impl Harness for ModelHarness {
+    type Place = std::sync::OnceLock<Arc<ModelStore>>;
+
+    async fn place(&self) -> Self::Place {
+        Self::Place::new()
+    }
+
+    async fn open(&self, place: &Self::Place, rules: StoreRules) -> Arc<dyn Store> {
+        place.get_or_init(|| Arc::new(ModelStore::new(rules))).clone()
+    }
+
+    fn regressions(&self) -> PathBuf {
+        concat!(env!("CARGO_MANIFEST_DIR"), "/proptest-regressions").into()
+    }
+}
