@@ -92,9 +92,12 @@ pub struct Screened {
     event_bytes: usize,
 }
 
-/// An event that may be decided on: verified, bound to its topics. What a store takes in.
+/// An event that may be decided on: verified, bound to its topics. What a store takes in. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Admitted {
+pub struct Admitted(Arc<Parts>);
+
+#[derive(Debug)]
+struct Parts {
     verified: Verified,
     topics: Box<[TopicId]>,
     source: Source,
@@ -199,42 +202,50 @@ impl Screened {
         if exempt || self.topics.iter().all(is_enabled) { Ok(()) } else { Err(Refusal::TopicNotEnabled) }
     }
 
+    /// Whether the id is true: enough to answer for an event whose id is known, at a fraction of a signature's cost.
+    pub fn check_id(&self) -> Result<(), Refusal> {
+        if self.event.true_id() == self.event.id { Ok(()) } else { Err(Refusal::WrongId) }
+    }
+
     /// Checks the size of what would be stored, then id and signature, the one step that costs.
     pub fn verify(self) -> Result<Admitted, Refusal> {
         let verified = Verified::check_within(self.event_bytes, self.event)?;
-        Ok(Admitted { verified, topics: self.topics, source: self.origin.source(), vanishes: self.vanishes })
+        Ok(Admitted::new(verified, self.topics, &self.origin, self.vanishes))
     }
 
     /// Takes id and signature at their word: see [`Verified::trusted`].
     pub fn trusted(self) -> Admitted {
-        let verified = Verified::trusted(self.event);
-        Admitted { verified, topics: self.topics, source: self.origin.source(), vanishes: self.vanishes }
+        Admitted::new(Verified::trusted(self.event), self.topics, &self.origin, self.vanishes)
     }
 }
 
 impl Admitted {
+    fn new(verified: Verified, topics: Box<[TopicId]>, origin: &Origin, vanishes: bool) -> Self {
+        Self(Arc::new(Parts { verified, topics, source: origin.source(), vanishes }))
+    }
+
     /// The event.
     pub fn event(&self) -> &Event {
-        self.verified.event()
+        self.0.verified.event()
     }
 
     /// Its JSON as it is kept and served.
     pub fn json(&self) -> &bytes::Bytes {
-        self.verified.json()
+        self.0.verified.json()
     }
 
     /// The topics it is bound to, at least one.
     pub fn topics(&self) -> &[TopicId] {
-        &self.topics
+        &self.0.topics
     }
 
     /// Where it came from.
     pub fn source(&self) -> Source {
-        self.source
+        self.0.source
     }
 
     /// Whether it is a vanish request meant for this relay (D-12).
     pub fn vanishes(&self) -> bool {
-        self.vanishes
+        self.0.vanishes
     }
 }

@@ -55,7 +55,7 @@ impl Writer {
         loop {
             match self.attempt(batch, &refused, failed, now) {
                 Ok((ingested, repeats, stamp)) => {
-                    self.note_repeats(repeats, stamp);
+                    self.repeats.note(repeats, stamp);
                     self.flush_if_due(now);
                     return Ok(ingested);
                 }
@@ -91,7 +91,7 @@ impl Writer {
         }
         let node = format::node_record(&self.tables, &txn)?;
         drop(txn);
-        self.note_repeats(repeats, node.clock.latest.max(now));
+        self.repeats.note(repeats, node.clock.latest.max(now));
         self.flush_if_due(now);
         Ok(Some(Ingested { outcomes, head: node.head, ..Ingested::default() }))
     }

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, ops::Bound};
 
 use heed::RoTxn;
-use kukuri_domain::{Address, EventId, Millis, TopicId, deletion::DeletionTargetKind};
+use kukuri_domain::{Address, EventId, Millis, State, TopicId, deletion::DeletionTargetKind};
 use kukuri_store::{
     AddressExplanation, ConsumerOffset, Explanation, OutboxRow, RowRecord, Seq, SnapshotCursor, SnapshotEvent,
     SnapshotPage, Stats, StoreError, StoredEvent, TopicStats,
@@ -37,6 +37,21 @@ impl<'t> Names<'t> {
         let name = name.and_then(|name| std::str::from_utf8(name).ok());
         name.map(TopicId::trusted).ok_or_else(|| damaged(format!("topic number {} has no name", no.0)))
     }
+}
+
+/// What ids are known as, and the time to note that they came again.
+pub(crate) fn recall(
+    tables: &Tables,
+    txn: &RoTxn<'_>,
+    ids: &[EventId],
+    now: Millis,
+) -> Result<(Vec<Option<State>>, Millis)> {
+    let mut states = Vec::with_capacity(ids.len());
+    for id in ids {
+        let known = tables.get(txn, Table::Ids, id.as_bytes())?.map(KnownId::unpack).transpose()?;
+        states.push(known.map(|known| known.record.standing.state()));
+    }
+    Ok((states, format::node_record(tables, txn)?.clock.latest.max(now)))
 }
 
 pub(crate) fn get(tables: &Tables, txn: &RoTxn<'_>, id: &EventId, now: Millis) -> Result<Option<StoredEvent>> {

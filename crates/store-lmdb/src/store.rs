@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 use heed::{CompactionOption, RoTxn};
 use kukuri_domain::{
-    Address, Admitted, EventId, Millis, TopicId,
+    Address, Admitted, EventId, Millis, State, TopicId,
     retention::Retention,
     subscription::{NodeSubscription, SubscriptionChange},
 };
@@ -25,6 +25,7 @@ use crate::{
     open::{self, LmdbOptions, Opened},
     query::FilterScan,
     reading,
+    repeats::Repeats,
     room::PAGE,
     subscriptions::Subscriptions,
     tables::{LmdbEnv, Tables},
@@ -38,6 +39,7 @@ pub struct LmdbStore {
     tables: Tables,
     /// None if the store was opened for reading.
     writer: Option<Arc<Mutex<Writer>>>,
+    repeats: Arc<Repeats>,
     head: Arc<watch::Sender<Seq>>,
     subscriptions: watch::Sender<u64>,
 }
@@ -71,6 +73,7 @@ impl LmdbStore {
         Self {
             env,
             tables,
+            repeats: writer.as_ref().map(|writer| Arc::clone(&writer.repeats)).unwrap_or_default(),
             writer: writer.map(|writer| Arc::new(Mutex::new(writer))),
             head: Arc::new(watch::Sender::new(head)),
             subscriptions: watch::Sender::new(0),
@@ -149,6 +152,13 @@ fn locked(writer: &Mutex<Writer>) -> MutexGuard<'_, Writer> {
 impl Store for LmdbStore {
     async fn ingest(&self, batch: Vec<Admitted>, now: Millis) -> Result<Ingested> {
         self.write(move |writer| writer.ingest(&batch, now)).await
+    }
+
+    async fn recall(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<State>>> {
+        let (states, stamp) = self.read(|tables, txn| reading::recall(tables, txn, ids, now))?;
+        let known = ids.iter().zip(&states).filter(|(_, state)| state.is_some());
+        self.repeats.note(known.map(|(id, _)| *id), stamp);
+        Ok(states)
     }
 
     async fn flush(&self) -> Result<()> {
@@ -280,12 +290,8 @@ impl Store for LmdbStore {
 
     async fn explain(&self, id: &EventId) -> Result<Explanation> {
         let mut explanation = self.read(|tables, txn| reading::explain(tables, txn, id))?;
-        if let (Some(record), Some(writer)) = (&mut explanation.record, &self.writer) {
-            // Copies that were counted and not written yet.
-            if let Some(repeats) = locked(writer).repeats.get(id) {
-                record.last_seen_at = record.last_seen_at.max(repeats.last_seen_at);
-                record.seen_count += repeats.count;
-            }
+        if let (Some(record), Some(repeat)) = (&mut explanation.record, self.repeats.get(id)) {
+            repeat.add_to(record);
         }
         Ok(explanation)
     }

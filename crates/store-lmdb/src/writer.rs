@@ -1,6 +1,6 @@
 //! The one writer of a store: what it holds between transactions.
 
-use std::{collections::HashMap, fs::File, time::Duration};
+use std::{collections::HashMap, fs::File, sync::Arc};
 
 use kukuri_domain::{
     EventId, Millis, TopicId,
@@ -13,22 +13,12 @@ use crate::{
     error::Result,
     format,
     pack::Pack,
+    repeats::{Repeat, Repeats},
     room::Room,
     subscriptions::{self, Subscriptions},
     tables::{LmdbEnv, Table, Tables},
     upkeep::Walked,
 };
-
-/// Repeats are written at least this often (P-1), and when so many wait.
-const REPEATS_WAIT: Duration = Duration::from_secs(10);
-const REPEATS_AT_MOST: usize = 50_000;
-
-/// Copies of an event that came since its record was last written.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Repeats {
-    pub(crate) last_seen_at: Millis,
-    pub(crate) count: u64,
-}
 
 /// Everything that changes the store goes through here.
 pub(crate) struct Writer {
@@ -36,10 +26,9 @@ pub(crate) struct Writer {
     pub(crate) tables: Tables,
     pub(crate) rules: StoreRules,
     pub(crate) subscriptions: Subscriptions,
-    pub(crate) repeats: HashMap<EventId, Repeats>,
+    pub(crate) repeats: Arc<Repeats>,
     pub(crate) room: Room,
     pub(crate) walked: Walked,
-    repeats_since: Option<Millis>,
     #[cfg(test)]
     pub(crate) faults: crate::ingest::Faults,
     /// Held for as long as the store is open: there is one writing process.
@@ -57,10 +46,9 @@ impl Writer {
             tables,
             rules,
             subscriptions,
-            repeats: HashMap::new(),
+            repeats: Arc::default(),
             room,
             walked: Walked::default(),
-            repeats_since: None,
             #[cfg(test)]
             faults: crate::ingest::Faults::default(),
             _lock: lock,
@@ -85,19 +73,9 @@ impl Writer {
 
     // Repeats.
 
-    pub(crate) fn note_repeats(&mut self, ids: impl IntoIterator<Item = EventId>, stamp: Millis) {
-        for id in ids {
-            let repeats = self.repeats.entry(id).or_insert(Repeats { last_seen_at: stamp, count: 0 });
-            repeats.last_seen_at = repeats.last_seen_at.max(stamp);
-            repeats.count += 1;
-            self.repeats_since.get_or_insert(stamp);
-        }
-    }
-
     /// Counts may be lost, so a failure to write them is no failure of what they were counted for.
     pub(crate) fn flush_if_due(&mut self, now: Millis) {
-        let is_old = self.repeats_since.is_some_and(|since| now >= since.after(REPEATS_WAIT));
-        if !is_old && self.repeats.len() <= REPEATS_AT_MOST {
+        if !self.repeats.are_due(now) {
             return;
         }
         if let Err(error) = self.flush() {
@@ -105,22 +83,28 @@ impl Writer {
         }
     }
 
-    /// Writes what was counted. On failure it stays counted.
+    /// Writes what was counted.
     pub(crate) fn flush(&mut self) -> Result<()> {
-        if self.repeats.is_empty() {
+        let counts = self.repeats.take();
+        if counts.is_empty() {
             return Ok(());
         }
+        let written = self.write_repeats(&counts);
+        if written.is_err() {
+            self.repeats.put_back(counts, Millis::default());
+        }
+        written
+    }
+
+    fn write_repeats(&self, counts: &HashMap<EventId, Repeat>) -> Result<()> {
         let mut batch = Batch::resume(self.around())?;
-        for (id, repeats) in &self.repeats {
+        for (id, repeat) in counts {
             // Forgotten in the meantime: there is nothing to count for.
             let Some(mut known) = batch.known_id(id)? else { continue };
-            known.record.last_seen_at = known.record.last_seen_at.max(repeats.last_seen_at);
-            known.record.seen_count += repeats.count;
+            repeat.add_to(&mut known.record);
             batch.put(Table::Ids, id.as_bytes(), &known.pack())?;
         }
         batch.commit()?;
-        self.repeats.clear();
-        self.repeats_since = None;
         Ok(())
     }
 

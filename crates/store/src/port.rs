@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use kukuri_domain::{
-    Address, Admitted, EventId, Millis, TopicId,
+    Address, Admitted, EventId, Millis, State, TopicId,
     retention::Retention,
     subscription::{NodeSubscription, SubscriptionChange},
 };
@@ -27,6 +27,10 @@ pub trait Store: Send + Sync + 'static {
     /// Takes events in, in order, in one durable transaction. One that can't be decided on or stored is refused
     /// alone. An error means that nothing of the batch was kept.
     async fn ingest(&self, batch: Vec<Admitted>, now: Millis) -> Result<Ingested>;
+
+    /// What these ids are known as. A known one is counted as seen again (P-1): this is the way to answer for a copy of
+    /// an event without verifying it.
+    async fn recall(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<State>>>;
 
     /// Writes the repeats counted so far (P-1). Loss of them costs counts, never ids.
     async fn flush(&self) -> Result<()>;

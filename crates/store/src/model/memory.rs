@@ -108,12 +108,8 @@ impl Memory {
         if event.kind.class() == KindClass::Ephemeral {
             return Outcome::Ephemeral;
         }
-        let stamp = self.clock.latest.max(now);
-        if let Some(record) = self.ids.get_mut(&event.id) {
-            record.last_seen_at = record.last_seen_at.max(stamp);
-            record.seen_count += 1;
-            let refusal = decision::repeat(event, record.standing.state(), now);
-            return refusal.map_or(Outcome::Duplicate, Outcome::Refused);
+        if let Some(state) = self.see_again(&event.id, now) {
+            return decision::repeat(event, state, now).map_or(Outcome::Duplicate, Outcome::Refused);
         }
         if let Some(refusal) = self.lacks_room(admitted) {
             return Outcome::Refused(refusal);
@@ -129,6 +125,15 @@ impl Memory {
             Verdict::Ephemeral => Outcome::Ephemeral,
             Verdict::Refused(refusal) => Outcome::Refused(refusal),
         }
+    }
+
+    /// What an id is known as; that it came again is counted.
+    pub(super) fn see_again(&mut self, id: &EventId, now: Millis) -> Option<State> {
+        let stamp = self.clock.latest.max(now);
+        let record = self.ids.get_mut(id)?;
+        record.last_seen_at = record.last_seen_at.max(stamp);
+        record.seen_count += 1;
+        Some(record.standing.state())
     }
 
     /// Gathers what is known about the event and asks the domain.

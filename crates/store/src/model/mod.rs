@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use kukuri_domain::{
-    Address, Admitted, EventId, Millis, TopicId,
+    Address, Admitted, EventId, Millis, State, TopicId,
     retention::Retention,
     subscription::{NodeSubscription, SubscriptionChange},
 };
@@ -67,6 +67,11 @@ impl ModelStore {
 impl Store for ModelStore {
     async fn ingest(&self, batch: Vec<Admitted>, now: Millis) -> Result<Ingested> {
         Ok(self.write(|memory| memory.ingest(&batch, now)))
+    }
+
+    async fn recall(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<State>>> {
+        let mut memory = self.memory();
+        Ok(ids.iter().map(|id| memory.see_again(id, now)).collect())
     }
 
     async fn flush(&self) -> Result<()> {
