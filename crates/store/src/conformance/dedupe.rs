@@ -66,6 +66,24 @@ pub(super) async fn a_copy_gets_the_answer_its_state_demands<H: Harness>(harness
     .await;
 }
 
+/// E-9, P-1: an answer for a copy that need not be verified.
+pub(super) async fn what_is_known_is_recalled_and_counted_as_seen_again<H: Harness>(harness: &H) {
+    let [text, doomed, unseen] = ["text", "doomed", "unseen"].map(|content| note(content).build());
+    let request = deletion().of(&doomed).build();
+    let mut store = Subject::open(harness, StoreRules::default()).await;
+    store.send(&[&text, &doomed, &request]).await;
+    let ids = [unseen.id, text.id, doomed.id, text.id];
+    let states = store.recall(&ids, later(5)).await.expect("states");
+    assert_eq!(states, [None, Some(State::Effective), Some(State::Deleted), Some(State::Effective)], "by their places");
+
+    store.flush().await.expect("a flush");
+    store.reopen().await;
+    for (event, seen) in [(&unseen, None), (&text, Some((3, later(5)))), (&doomed, Some((2, later(5))))] {
+        let record = store.explain(&event.id).await.expect("an explanation").record;
+        assert_eq!(record.map(|record| (record.seen_count, record.last_seen_at)), seen);
+    }
+}
+
 /// E-5.
 pub(super) async fn an_ephemeral_event_leaves_no_trace<H: Harness>(harness: &H) {
     let ephemeral = event(20_001).build();

@@ -6,7 +6,9 @@ use std::{
     fmt::Debug,
 };
 
-use kukuri_domain::{Admitted, Event, EventId, Millis, Refusal, TopicId, subscription::NodeSubscription};
+use kukuri_domain::{
+    Admitted, Event, EventId, Millis, Refusal, State, TopicId, retention::Retention, subscription::NodeSubscription,
+};
 use proptest::{prop_assert, prop_assert_eq, test_runner::TestCaseError};
 
 use super::{
@@ -66,6 +68,7 @@ struct Run<'h, H: Harness> {
     events: Vec<Event>,
     topics: BTreeMap<EventId, Vec<TopicId>>,
     batches: std::vec::IntoIter<Vec<Event>>,
+    retentions: [Retention; 2],
     now: Millis,
     followers: Vec<Follower>,
     met: BTreeSet<&'static str>,
@@ -80,6 +83,7 @@ impl<'h, H: Harness> Run<'h, H> {
             topics: fold::topics_of(&events.iter().collect::<Vec<_>>()),
             batches: life.world.batches().into_iter(),
             events,
+            retentions: life.retentions,
             now: NOW,
             followers: Vec::new(),
             met: BTreeSet::new(),
@@ -120,11 +124,17 @@ impl<'h, H: Harness> Run<'h, H> {
                 let events = indexes.iter().map(|index| index.get(&self.events));
                 self.ingest(events.map(|event| From::Client.admit(event)).collect()).await
             }
+            Step::Recall(indexes) => {
+                let ids: Vec<_> = indexes.iter().map(|index| index.get(&self.events).id).collect();
+                let (found, expected) = (store.recall(&ids, now).await, model.recall(&ids, now).await);
+                self.compare("recalled", found, expected)
+            }
             Step::Expire => {
                 let (found, expected) = (store.expire(now).await, model.expire(now).await);
                 self.compare("swept", found, expected)
             }
-            Step::Purge(retention) => {
+            Step::Purge(which) => {
+                let retention = &self.retentions[*which];
                 let (found, expected) = (store.purge(retention, now).await, model.purge(retention, now).await);
                 if expected.is_err() {
                     self.met.insert("a refused retention");
@@ -229,6 +239,8 @@ trait Report: Debug + PartialEq + Sized {
 impl Report for () {}
 
 impl Report for NodeSubscription {}
+
+impl Report for Vec<Option<State>> {}
 
 impl Report for Vec<OutboxRow> {
     fn in_order(self) -> Self {

@@ -130,11 +130,13 @@ tests! { $
         dedupe:
             a_repeat_is_counted_and_changes_nothing_else
             a_copy_gets_the_answer_its_state_demands
+            what_is_known_is_recalled_and_counted_as_seen_again
             an_ephemeral_event_leaves_no_trace
             ids_are_known_after_a_restart;
         retention:
             every_class_is_kept_as_long_as_its_retention_says
             an_event_stays_while_any_of_its_topics_keeps_it
+            a_purge_finds_what_became_due_behind_an_earlier_one
             a_purged_event_is_not_taken_in_again_while_its_id_is_known
             tombstones_floors_and_marks_last_as_long_as_requests
             a_retention_that_would_bring_things_back_is_refused

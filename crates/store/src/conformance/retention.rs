@@ -103,6 +103,29 @@ pub(super) async fn an_event_stays_while_any_of_its_topics_keeps_it<H: Harness>(
     assert_eq!(effective(&*store, TIMELESS).await, [].into());
 }
 
+/// P-5: what a purge has passed over is found by a later one.
+pub(super) async fn a_purge_finds_what_became_due_behind_an_earlier_one<H: Harness>(harness: &H) {
+    let profiles = [profile("old").at(1).build(), profile("new").at(2).build()];
+    let articles = [article("x", "old").at(1).build(), article("x", "new").at(2).build()];
+    let store = Subject::open(harness, StoreRules::default()).await;
+    store.send(&[&profiles[0], &articles[0], &articles[1]]).await;
+    assert_eq!(purge(&*store, &SHORT, 10).await.by_retention, 1, "the article");
+    store.send_at(11, &profiles[1]).await;
+    assert_eq!(purge(&*store, &SHORT, 11).await.by_retention, 1, "the profile came before it and was replaced after");
+
+    let both = note("both").tag(["t", OTHER_TOPIC]).build();
+    let regular = |keep| policy(TopicRetention { regular: Some(seconds(keep)), ..TopicRetention::default() });
+    let store = Subject::open(harness, StoreRules::default()).await;
+    store.send(&[&both]).await;
+    for (here, there, by_retention, why) in
+        [(5, 100, 0, "the second topic keeps it"), (100, 5, 0, "now the first does"), (5, 5, 1, "now none does")]
+    {
+        store.subscribe(&topic(), regular(here)).await;
+        store.subscribe(&other_topic(), regular(there)).await;
+        assert_eq!(purge(&*store, &SHORT, 50).await.by_retention, by_retention, "{why}");
+    }
+}
+
 /// P-2, E-9, D-9.
 pub(super) async fn a_purged_event_is_not_taken_in_again_while_its_id_is_known<H: Harness>(harness: &H) {
     let text = note("text").build();

@@ -27,6 +27,8 @@ use crate::ingest::StoreRules;
 pub(super) struct Life {
     pub(super) world: World,
     pub(super) rules: StoreRules,
+    /// A node has one and may get another: stores remember how far they came with the last.
+    pub(super) retentions: [Retention; 2],
     /// What is done, and by how many seconds the clock has moved before.
     pub(super) steps: Vec<(i64, Step)>,
 }
@@ -37,10 +39,12 @@ pub(super) enum Step {
     Ingest(From),
     /// Takes in some events of the world, known or not.
     Again(Vec<Index>),
+    /// Asks what some ids of the world are known as.
+    Recall(Vec<Index>),
     /// Turns off what has expired.
     Expire,
-    /// Throws away what has stayed long enough.
-    Purge(Box<Retention>),
+    /// Throws away what has stayed long enough, by one of the two retentions.
+    Purge(usize),
     /// Changes the subscription of a topic.
     Subscribe(TopicId, Box<SubscriptionChange>),
     /// Writes down what waits.
@@ -91,13 +95,16 @@ fn moves() -> impl Strategy<Value = i64> {
 
 pub(super) fn lives() -> impl Strategy<Value = Life> {
     let steps = vec((moves(), steps()), 1..30);
-    (worlds(), rules(), vec(policies(), 0..=3), steps).prop_map(|(world, rules, policies, steps)| {
-        let subscribed = topics().into_iter().zip(policies).map(|(topic, policy)| {
-            let change = SubscriptionChange { policy: Some(policy), ..SubscriptionChange::enable() };
-            (0, Step::Subscribe(topic, Box::new(change)))
-        });
-        Life { world, rules, steps: subscribed.chain(steps).collect() }
-    })
+    let retentions = [retentions(), retentions()];
+    (worlds(), rules(), retentions, vec(policies(), 0..=3), steps).prop_map(
+        |(world, rules, retentions, policies, steps)| {
+            let subscribed = topics().into_iter().zip(policies).map(|(topic, policy)| {
+                let change = SubscriptionChange { policy: Some(policy), ..SubscriptionChange::enable() };
+                (0, Step::Subscribe(topic, Box::new(change)))
+            });
+            Life { world, rules, retentions, steps: subscribed.chain(steps).collect() }
+        },
+    )
 }
 
 fn rules() -> impl Strategy<Value = StoreRules> {
@@ -112,8 +119,9 @@ fn steps() -> impl Strategy<Value = Step> {
     prop_oneof![
         14 => from.prop_map(Step::Ingest),
         3 => vec(any::<Index>(), 1..5).prop_map(Step::Again),
+        2 => vec(any::<Index>(), 1..5).prop_map(Step::Recall),
         4 => Just(Step::Expire),
-        5 => retentions().prop_map(|retention| Step::Purge(Box::new(retention))),
+        5 => select(&[0, 0, 0, 1][..]).prop_map(Step::Purge),
         3 => (select(topics()), changes()).prop_map(|(topic, change)| Step::Subscribe(topic, Box::new(change))),
         1 => Just(Step::Flush),
         2 => Just(Step::Reopen),
@@ -133,7 +141,7 @@ fn long() -> BoxedStrategy<Keep> {
 }
 
 /// Mostly such as a node may have; one in eight as it falls (P-2, P-5).
-fn retentions() -> impl Strategy<Value = Retention> {
+fn retentions() -> impl Strategy<Value = Retention> + use<> {
     let six = |keep: BoxedStrategy<Keep>| (keep.clone(), keep.clone(), keep.clone(), keep.clone(), keep.clone(), keep);
     let mixed = prop_oneof![short(), long()].boxed();
     let all = prop_oneof![six(short()), six(long()), six(mixed)];

@@ -178,9 +178,9 @@ impl Call {
 mod tests {
     use super::*;
 
-    const OPENED: &str = r#"7 openat(AT_FDCWD, "/tmp/x/data.mdb", O_RDWR|O_CREAT|O_CLOEXEC, 0644) = 3
-7 openat(AT_FDCWD, "/tmp/x/data.mdb", O_RDWR|O_DSYNC|O_CLOEXEC) = 4
-7 openat(AT_FDCWD, "/tmp/x/lock.mdb", O_RDWR|O_CREAT|O_CLOEXEC, 0644) = 5
+    const OPENED: &str = r#"7 openat(AT_FDCWD, "store/data.mdb", O_RDWR|O_CREAT|O_CLOEXEC, 0644) = 3
+7 openat(AT_FDCWD, "store/data.mdb", O_RDWR|O_DSYNC|O_CLOEXEC) = 4
+7 openat(AT_FDCWD, "store/lock.mdb", O_RDWR|O_CREAT|O_CLOEXEC, 0644) = 5
 7 mmap(NULL, 1048576, PROT_READ, MAP_SHARED, 3, 0) = 0x7f0000000000
 "#;
 
@@ -244,7 +244,7 @@ mod tests {
             ),
             (
                 "a number that now means another file",
-                "7 close(3) = 0\n7 openat(AT_FDCWD, \"/tmp/y\", O_RDWR) = 3\n7 write(3, \"x\", 1) = 1\n7 write(1, \"acknowledged 0\\n\", 15) = 15",
+                "7 close(3) = 0\n7 openat(AT_FDCWD, \"other\", O_RDWR) = 3\n7 write(3, \"x\", 1) = 1\n7 write(1, \"acknowledged 0\\n\", 15) = 15",
                 true,
             ),
             (

@@ -1,0 +1,98 @@
+//! Starting the relay on its store, and stopping it so that nothing accepted is lost.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context;
+use kukuri_domain::{
+    Admission, Limits,
+    retention::Retention,
+    topic::{TopicRules, TopicsMode},
+    vanish::RelayUrls,
+};
+use kukuri_relay::{
+    Relay, RelayConfig,
+    config::{Info, RequestLimits, TopicIntake},
+    http, upkeep,
+};
+use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
+use tokio::{net::TcpListener, signal::unix::SignalKind};
+use tracing_subscriber::EnvFilter;
+
+use crate::options::Serve;
+
+/// Clients that do not take their leave are left behind after this.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(4);
+
+pub(crate) fn run(options: Serve) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_from_env("KUKURI_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(serve(options))
+}
+
+async fn serve(options: Serve) -> anyhow::Result<()> {
+    let store = LmdbStore::open(options.data.join("store"), LmdbOptions::default())?;
+    let listener =
+        TcpListener::bind(options.listen).await.with_context(|| format!("can't listen on {}", options.listen))?;
+    let address = listener.local_addr()?;
+    let public_url = options.public_url.clone().unwrap_or_else(|| format!("ws://{address}"));
+    let mode = TopicsMode::from(options.topics_mode);
+    let config = RelayConfig {
+        admission: Admission {
+            limits: Limits::default(),
+            topics: TopicRules::new(mode, &[] as &[&str])?,
+            relay_urls: RelayUrls::new(&[&public_url]),
+        },
+        public_url: public_url.clone(),
+        info: Info::default(),
+        requests: RequestLimits::default(),
+        topics: TopicIntake::default(),
+        retention: Retention::default(),
+    };
+    let (relay, writer) = Relay::start(Arc::new(store), config).await?;
+    let upkeep = tokio::spawn(upkeep::keep_in_order(Arc::clone(&relay)));
+
+    announce(&format!(
+        "kukuri-node listens on {public_url}\n  data    {}\n  topics  {mode:?}\n  try     websocat {public_url} <<< '[\"REQ\",\"hello\",{{\"#t\":[\"kukuri:global\"]}}]'",
+        options.data.display(),
+    ));
+    let stopper = Arc::clone(&relay);
+    let routes = http::routes(Arc::clone(&relay));
+    axum::serve(listener, routes)
+        .with_graceful_shutdown(async move {
+            asked_to_stop().await;
+            tracing::info!("stopping");
+            stopper.stop();
+        })
+        .await?;
+
+    let deadline = tokio::time::Instant::now() + LEAVE_TIMEOUT;
+    while relay.connections() > 0 && tokio::time::Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    upkeep.await?;
+    drop(relay);
+    tokio::time::timeout(LEAVE_TIMEOUT, writer).await.context("the writer did not end")??;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+async fn asked_to_stop() {
+    let terminate = async {
+        match tokio::signal::unix::signal(SignalKind::terminate()) {
+            Ok(mut signal) => {
+                signal.recv().await;
+            }
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        () = terminate => {}
+    }
+}
+
+#[allow(clippy::print_stdout, reason = "this is what a person reads after starting the node")]
+fn announce(text: &str) {
+    println!("{text}");
+}

@@ -1,0 +1,60 @@
+//! Client authentication (NIP-42): a challenge, and an event of kind 22242 that answers it.
+
+use std::hash::{BuildHasher, RandomState};
+
+use kukuri_domain::{Event, Kind, Millis, PublicKey, Verified};
+
+/// An answer may be this many seconds old, or ahead.
+const MOST_SECONDS: u64 = 600;
+
+/// A challenge for one connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Challenge(String);
+
+/// Why an answer does not count. Its `Display` is the message of `OK false`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Rejected(&'static str);
+
+impl std::fmt::Display for Rejected {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "invalid: {}", self.0)
+    }
+}
+
+impl Challenge {
+    /// A new one, which nobody can have foreseen.
+    pub(crate) fn new() -> Self {
+        // Each `RandomState` is keyed anew by the system's randomness.
+        let word = || RandomState::new().hash_one(0u8);
+        Self(format!("{:016x}{:016x}", word(), word()))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The key that this event proves to be its sender's.
+    pub(crate) fn check(&self, event: Event, relay_url: &str, now: Millis) -> Result<PublicKey, Rejected> {
+        if event.kind != Kind::AUTHENTICATION {
+            return Err(Rejected("an authentication is of kind 22242"));
+        }
+        if event.created_at.0.abs_diff(now.seconds().0) > MOST_SECONDS {
+            return Err(Rejected("this authentication is too old, or ahead of time"));
+        }
+        if event.tags.values("challenge").next() != Some(self.as_str()) {
+            return Err(Rejected("this is not the challenge of this connection"));
+        }
+        let names_us = event.tags.values("relay").next().is_some_and(|url| is_same(url, relay_url));
+        if !names_us {
+            return Err(Rejected("this authentication is for another relay"));
+        }
+        let verified = Verified::check(event).map_err(|_| Rejected("the signature is not right"))?;
+        Ok(verified.event().pubkey)
+    }
+}
+
+/// Compares URLs as people write them.
+fn is_same(left: &str, right: &str) -> bool {
+    let plain = |url: &str| url.trim().trim_end_matches('/').to_ascii_lowercase();
+    plain(left) == plain(right)
+}

@@ -1,0 +1,147 @@
+//! Live subscriptions, found by what they ask for: an event costs as much as the subscriptions it may match.
+//!
+//! Each filter stands under the narrowest thing it names: ids, then a tag other than `t`, then authors, topics and
+//! hashtags, kinds; and under nothing if it names nothing.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use kukuri_domain::{Admitted, Event, EventId, Filter, Kind, Letter, PublicKey, TopicId, Viewer};
+use kukuri_store::Seq;
+
+use crate::{
+    message::SubscriptionId,
+    queue::{Delivery, Queue},
+};
+
+/// What filters stand under.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Key {
+    Id(EventId),
+    Tag(Letter, Box<str>),
+    Author(PublicKey),
+    Kind(Kind),
+    Everything,
+}
+
+struct Subscription {
+    id: SubscriptionId,
+    filters: Vec<Filter>,
+    viewer: Viewer,
+    queue: Arc<Queue>,
+}
+
+#[derive(Default)]
+struct Index {
+    subscriptions: HashMap<u64, Subscription>,
+    by_key: HashMap<Key, BTreeSet<u64>>,
+    last: u64,
+}
+
+/// All live subscriptions of this process.
+#[derive(Default)]
+pub(crate) struct Hub {
+    index: Mutex<Index>,
+}
+
+impl Hub {
+    /// From now on events that match go to the queue. Returns the number to end it by.
+    pub(crate) fn subscribe(&self, id: SubscriptionId, filters: Vec<Filter>, viewer: Viewer, queue: Arc<Queue>) -> u64 {
+        let mut index = self.index();
+        index.last += 1;
+        let number = index.last;
+        for key in filters.iter().flat_map(keys_of) {
+            index.by_key.entry(key).or_default().insert(number);
+        }
+        index.subscriptions.insert(number, Subscription { id, filters, viewer, queue });
+        number
+    }
+
+    pub(crate) fn unsubscribe(&self, number: u64) {
+        let mut index = self.index();
+        let Some(subscription) = index.subscriptions.remove(&number) else { return };
+        for key in subscription.filters.iter().flat_map(keys_of) {
+            if let Some(numbers) = index.by_key.get_mut(&key) {
+                numbers.remove(&number);
+                if numbers.is_empty() {
+                    index.by_key.remove(&key);
+                }
+            }
+        }
+    }
+
+    /// Hands an event to every subscription it matches, each once.
+    pub(crate) fn publish(&self, admitted: &Admitted, seq: Option<Seq>) {
+        self.publish_event(admitted.event(), admitted.topics(), admitted.json(), seq);
+    }
+
+    /// The same for an event that came another way than through this process.
+    pub(crate) fn publish_event(&self, event: &Event, topics: &[TopicId], json: &bytes::Bytes, seq: Option<Seq>) {
+        let index = self.index();
+        if index.subscriptions.is_empty() {
+            return;
+        }
+        let mut numbers: Vec<u64> = Vec::new();
+        for key in keys_of_event(event, topics) {
+            numbers.extend(index.by_key.get(&key).into_iter().flatten());
+        }
+        numbers.sort_unstable();
+        numbers.dedup();
+        for number in numbers {
+            let Some(subscription) = index.subscriptions.get(&number) else { continue };
+            let matches = subscription.filters.iter().any(|filter| filter.matches(event, topics));
+            if matches && subscription.viewer.may_see(event) {
+                subscription.queue.deliver(Delivery {
+                    subscription: subscription.id.clone(),
+                    number,
+                    seq,
+                    json: json.clone(),
+                });
+            }
+        }
+    }
+
+    /// How many subscriptions there are.
+    pub(crate) fn len(&self) -> usize {
+        self.index().subscriptions.len()
+    }
+
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn keys_of(filter: &Filter) -> Vec<Key> {
+    let tag =
+        |letter: Letter, values: &[Box<str>]| values.iter().map(|value| Key::Tag(letter, value.clone())).collect();
+    if let Some(ids) = filter.ids() {
+        return ids.iter().copied().map(Key::Id).collect();
+    }
+    let narrowest =
+        filter.tags().iter().filter(|(letter, _)| *letter != Letter::T).min_by_key(|(_, values)| values.len());
+    if let Some((letter, values)) = narrowest {
+        return tag(*letter, values);
+    }
+    if let Some(authors) = filter.authors() {
+        return authors.iter().copied().map(Key::Author).collect();
+    }
+    if let Some(topics) = filter.tag_values(Letter::T) {
+        return tag(Letter::T, topics);
+    }
+    if let Some(kinds) = filter.kinds() {
+        return kinds.iter().copied().map(Key::Kind).collect();
+    }
+    vec![Key::Everything]
+}
+
+fn keys_of_event(event: &Event, topics: &[TopicId]) -> impl Iterator<Item = Key> {
+    let tags = event.tags.indexed().map(|(letter, value)| Key::Tag(letter, value.into()));
+    // An event may be bound to a topic that it does not name (T-7).
+    let topics = topics.iter().map(|topic| Key::Tag(Letter::T, topic.as_str().into()));
+    [Key::Id(event.id), Key::Author(event.pubkey), Key::Kind(event.kind), Key::Everything]
+        .into_iter()
+        .chain(tags)
+        .chain(topics)
+}
