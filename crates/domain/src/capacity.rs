@@ -83,8 +83,11 @@ impl Stage {
             (Self::LiveOnly, thresholds.live_only),
         ];
         let holds = |&(stage, percent): &(Self, u8)| {
-            let percent = if stage <= self { percent.saturating_sub(thresholds.leave_below) } else { percent };
-            capacity.is_reached(usage, percent)
+            if stage <= self {
+                capacity.is_exceeded(usage, percent.saturating_sub(thresholds.leave_below))
+            } else {
+                capacity.is_reached(usage, percent)
+            }
         };
         begins.iter().find(|entry| holds(entry)).map_or(Self::Open, |(stage, _)| *stage)
     }
@@ -145,13 +148,13 @@ mod tests {
         for (events, expected) in [
             (799, Stage::Open),
             (800, Stage::LiveOnly),
-            (750, Stage::LiveOnly),
-            (749, Stage::Open),
+            (751, Stage::LiveOnly),
+            (750, Stage::Open),
             (1_000, Stage::Purging),
             (951, Stage::Purging),
-            (949, Stage::Shedding),
-            (850, Stage::Shedding),
-            (849, Stage::LiveOnly),
+            (950, Stage::Shedding),
+            (851, Stage::Shedding),
+            (850, Stage::LiveOnly),
             (1_200, Stage::Purging),
             (0, Stage::Open),
         ] {

@@ -10,27 +10,29 @@ pub const JUMP: Duration = Duration::from_secs(3_600);
 /// The clock as a store has seen it: never backwards, and suspicious of leaps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clock {
-    /// The latest time seen, zero before the first: what `ingested_at` never falls behind.
+    /// The latest time ever seen: what `ingested_at` never falls behind.
     pub latest: Millis,
-    /// Set by a jump ahead: purges wait until someone confirms that this is the time.
+    /// The time last seen, zero before the first: what a jump is measured from.
+    pub last: Millis,
+    /// Set by a jump: sweeps and purges wait until someone confirms the time.
     pub held: bool,
 }
 
 impl Clock {
     /// Takes note of `now`. The result's `latest` is the time to stamp with.
     ///
-    /// A step ahead of more than [`JUMP`] sets `held`; so does a clock that long behind what was seen before.
+    /// A step of more than [`JUMP`], ahead or back, sets `held`.
     #[must_use]
     pub fn tick(self, now: Millis) -> Self {
-        let first = self.latest == Millis::default();
-        let jumped = now > self.latest.after(JUMP) || self.latest > now.after(JUMP);
-        Self { latest: self.latest.max(now), held: self.held || (jumped && !first) }
+        let first = self.last == Millis::default();
+        let jumped = now > self.last.after(JUMP) || self.last > now.after(JUMP);
+        Self { latest: self.latest.max(now), last: now, held: self.held || (jumped && !first) }
     }
 
     /// An operator has looked: `now` is the time.
     #[must_use]
     pub fn confirmed(self, now: Millis) -> Self {
-        Self { latest: self.latest.max(now), held: false }
+        Self { latest: self.latest.max(now), last: now, held: false }
     }
 }
 
@@ -40,19 +42,34 @@ mod tests {
 
     #[test]
     fn a_clock_never_runs_backwards_and_is_held_by_a_jump_until_confirmed() {
-        let started = Clock::default().tick(Millis::from_secs(1_000_000));
-        assert_eq!(started, Clock { latest: Millis::from_secs(1_000_000), held: false });
+        // P-5
+        let at = Millis::from_secs;
+        let mut clock = Clock::default();
+        for (now, held, why) in [
+            (1_000_000, false, "the first time is no jump"),
+            (999_000, false, "nor is a small step back"),
+            (1_002_600, false, "one hour is not over one hour"),
+            (1_006_201, true, "a second more is"),
+            (1_006_202, true, "and it stays held"),
+        ] {
+            let before = clock;
+            clock = clock.tick(at(now));
+            assert_eq!(clock.held, held, "{why}");
+            assert!(clock.latest >= before.latest, "{why}");
+        }
+        assert!(clock.tick(at(900_000)).held, "a clock far behind is a jump too");
+    }
 
-        let back = started.tick(Millis::from_secs(999_000));
-        assert_eq!(back, Clock { latest: Millis::from_secs(1_000_000), held: false }, "a small step back is no jump");
-
-        let ahead = back.tick(Millis::from_secs(1_003_600));
-        assert!(!ahead.held, "one hour is not over one hour");
-        let leapt = ahead.tick(Millis::from_secs(1_007_201));
-        assert!(leapt.held);
-        assert!(leapt.tick(Millis::from_secs(1_007_202)).held, "it stays held");
-        assert!(!leapt.confirmed(Millis::from_secs(1_007_202)).held);
-
-        assert!(ahead.tick(Millis::from_secs(900_000)).held, "a clock far behind its stamps is a jump too");
+    #[test]
+    fn a_leap_that_is_corrected_ends_with_its_confirmation() {
+        let at = Millis::from_secs;
+        let leapt = Clock::default().tick(at(1_000_000)).tick(at(9_000_000));
+        let corrected = leapt.tick(at(1_000_060));
+        assert!(corrected.held);
+        let confirmed = corrected.confirmed(at(1_000_070));
+        assert!(!confirmed.held);
+        let later = confirmed.tick(at(1_000_080));
+        assert!(!later.held, "the right time is no jump any more");
+        assert_eq!(later.latest, at(9_000_000), "stamps do not run backwards all the same");
     }
 }

@@ -4,7 +4,7 @@
 //! alone; the others are tried again without it. Want of room refuses everything but requests.
 
 use std::{
-    collections::HashMap,
+    collections::HashSet,
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
@@ -19,14 +19,14 @@ use kukuri_domain::{
 use kukuri_store::{Ingested, Outcome, Standing};
 
 use crate::{
-    batch::{Batch, StoredRow},
+    batch::{Batch, Committed, StoredRow},
     error::{Failure, Result, engine},
     format,
     key::{self, AuthorNo, EventNo, Order, prefix},
     pack::Unpack,
     record::{Cover, KnownId, TombstoneRecord, VanishRecord},
     tables::{Table, Tables},
-    writer::Writer,
+    writer::{Writer, locked},
 };
 
 /// What went wrong with an attempt.
@@ -47,13 +47,13 @@ pub(crate) struct Faults {
 
 impl Writer {
     pub(crate) fn ingest(&mut self, batch: &[Admitted], now: Millis) -> Result<Ingested> {
-        if let Some(ingested) = self.answer_repeats(batch, now)? {
+        let mut room = self.look_for_room(batch)?;
+        if let Some(ingested) = self.answer_without_writing(batch, room, now)? {
             return Ok(ingested);
         }
-        let mut refused = self.refuse_for_room(batch)?;
-        let mut failed = 0;
+        let mut failed = HashSet::new();
         loop {
-            match self.attempt(batch, &refused, failed, now) {
+            match self.attempt(batch, room, &failed, now) {
                 Ok((ingested, repeats, stamp)) => {
                     self.repeats.note(repeats, stamp);
                     self.flush_if_due(now);
@@ -61,21 +61,45 @@ impl Writer {
                 }
                 Err(Attempt::Event(index, error)) => {
                     tracing::error!(id = %batch[index].event().id, %error, "an event was refused: it can't be stored");
-                    refused.insert(index, Refusal::Failed);
-                    failed += 1;
+                    failed.insert(index);
                 }
-                Err(Attempt::Whole(error)) if error.is_full() && ordinary(batch, &refused).next().is_some() => {
+                Err(Attempt::Whole(error)) if !error.is_full() => return Err(error),
+                Err(Attempt::Whole(error)) if room == Room::ForAll => {
                     tracing::warn!(%error, "no room: only requests are taken");
-                    refused
-                        .extend(ordinary(batch, &refused).map(|index| (index, Refusal::DiskFull)).collect::<Vec<_>>());
+                    room = Room::ForRequests;
                 }
-                Err(Attempt::Whole(error)) => return Err(error),
+                Err(Attempt::Whole(error)) if batch.len() == 1 => {
+                    tracing::error!(%error, "no room even for a request");
+                    return Ok(Ingested { outcomes: vec![Outcome::Refused(Refusal::DiskFull)], ..Ingested::default() });
+                }
+                Err(Attempt::Whole(_)) => return self.ingest_one_by_one(batch, now),
             }
         }
     }
 
-    /// Answers a batch of nothing but known events without writing anything.
-    fn answer_repeats(&mut self, batch: &[Admitted], now: Millis) -> Result<Option<Ingested>> {
+    /// What does not fit together may fit alone; one that does not is refused without the others.
+    fn ingest_one_by_one(&mut self, batch: &[Admitted], now: Millis) -> Result<Ingested> {
+        let mut all = Ingested::default();
+        for event in batch {
+            let one = self.ingest(std::slice::from_ref(event), now)?;
+            all.outcomes.extend(one.outcomes);
+            all.stages.extend(one.stages);
+            all.head = all.head.max(one.head);
+            add(&mut all.deletions, one.deletions);
+        }
+        Ok(all)
+    }
+
+    /// Whether the batch fits without the room that is kept for requests.
+    fn look_for_room(&mut self, batch: &[Admitted]) -> Result<Room> {
+        let bytes = batch.iter().map(|admitted| admitted.json().len()).sum();
+        let txn = self.env.read_txn().map_err(engine)?;
+        let fits = self.room.fits(&self.env, &self.tables, &txn, batch.len(), bytes)?;
+        Ok(if fits { Room::ForAll } else { Room::ForRequests })
+    }
+
+    /// Answers a batch in which nothing is to be stored: known events, ephemeral ones, and those there is no room for.
+    fn answer_without_writing(&mut self, batch: &[Admitted], room: Room, now: Millis) -> Result<Option<Ingested>> {
         let txn = self.env.read_txn().map_err(engine)?;
         let mut outcomes = Vec::with_capacity(batch.len());
         let mut repeats = Vec::new();
@@ -83,48 +107,42 @@ impl Writer {
             let event = admitted.event();
             if event.kind.class() == KindClass::Ephemeral {
                 outcomes.push(Outcome::Ephemeral);
-                continue;
+            } else if let Some(record) = self.tables.get(&txn, Table::Ids, event.id.as_bytes())? {
+                outcomes.push(repeat(event, &KnownId::unpack(record)?, now));
+                repeats.push(event.id);
+            } else if room == Room::ForRequests && !event.kind.is_request() {
+                outcomes.push(Outcome::Refused(Refusal::DiskFull));
+            } else {
+                return Ok(None);
             }
-            let Some(record) = self.tables.get(&txn, Table::Ids, event.id.as_bytes())? else { return Ok(None) };
-            outcomes.push(repeat(event, &KnownId::unpack(record)?, now));
-            repeats.push(event.id);
         }
-        let node = format::node_record(&self.tables, &txn)?;
+        let head = format::node_record(&self.tables, &txn)?.head;
         drop(txn);
-        self.repeats.note(repeats, node.clock.latest.max(now));
+        let latest = locked(&self.clock).latest;
+        self.repeats.note(repeats, latest.max(now));
         self.flush_if_due(now);
-        Ok(Some(Ingested { outcomes, head: node.head, ..Ingested::default() }))
-    }
-
-    /// Refuses ordinary events if they would take the room that is kept for requests.
-    fn refuse_for_room(&mut self, batch: &[Admitted]) -> Result<HashMap<usize, Refusal>> {
-        let bytes = batch.iter().map(|admitted| admitted.json().len()).sum();
-        let txn = self.env.read_txn().map_err(engine)?;
-        if self.room.fits(&self.env, &self.tables, &txn, batch.len(), bytes)? {
-            return Ok(HashMap::new());
-        }
-        let none = HashMap::new();
-        Ok(ordinary(batch, &none).map(|index| (index, Refusal::DiskFull)).collect())
+        Ok(Some(Ingested { outcomes, head, ..Ingested::default() }))
     }
 
     fn attempt(
         &self,
         events: &[Admitted],
-        refused: &HashMap<usize, Refusal>,
-        failed: u64,
+        room: Room,
+        failed: &HashSet<usize>,
         now: Millis,
     ) -> Result<(Ingested, Vec<EventId>, Millis), Attempt> {
         let mut taking = Taking {
             batch: Batch::begin(self.around(), now).map_err(Attempt::Whole)?,
             now,
+            room,
             deletions: DeletionResult::default(),
             repeats: Vec::new(),
         };
-        taking.batch.node.failed += failed;
+        taking.batch.node.failed += failed.len() as u64;
         let mut outcomes = Vec::with_capacity(events.len());
         for (index, admitted) in events.iter().enumerate() {
-            if let Some(refusal) = refused.get(&index) {
-                outcomes.push(Outcome::Refused(refusal.clone()));
+            if failed.contains(&index) {
+                outcomes.push(Outcome::Refused(Refusal::Failed));
                 continue;
             }
             #[cfg(test)]
@@ -141,15 +159,10 @@ impl Writer {
             }
         }
         let (deletions, repeats, stamp) = (taking.deletions, taking.repeats, taking.batch.stamp());
-        let (stages, head) = taking.batch.commit().map_err(Attempt::Whole)?;
+        let Committed { stages, head, clock } = taking.batch.commit().map_err(Attempt::Whole)?;
+        self.saw(clock);
         Ok((Ingested { outcomes, head, deletions, stages }, repeats, stamp))
     }
-}
-
-/// The places of the events that are no requests and not refused yet.
-fn ordinary<'b>(batch: &'b [Admitted], refused: &'b HashMap<usize, Refusal>) -> impl Iterator<Item = usize> + 'b {
-    let places = batch.iter().enumerate().filter(|(_, admitted)| !admitted.event().kind.is_request());
-    places.map(|(index, _)| index).filter(|index| !refused.contains_key(index))
 }
 
 fn repeat(event: &Event, known: &KnownId, now: Millis) -> Outcome {
@@ -157,10 +170,23 @@ fn repeat(event: &Event, known: &KnownId, now: Millis) -> Outcome {
     refusal.map_or(Outcome::Duplicate, Outcome::Refused)
 }
 
+fn add(sum: &mut DeletionResult, more: DeletionResult) {
+    sum.deleted_count += more.deleted_count;
+    sum.skipped_count += more.skipped_count;
+}
+
+/// Whom there is room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    ForAll,
+    ForRequests,
+}
+
 /// A batch that is being taken in.
 struct Taking<'s> {
     batch: Batch<'s>,
     now: Millis,
+    room: Room,
     deletions: DeletionResult,
     repeats: Vec<EventId>,
 }
@@ -174,6 +200,9 @@ impl Taking<'_> {
         if let Some(known) = self.batch.known_id(&event.id)? {
             self.repeats.push(event.id);
             return Ok(repeat(event, &known, self.now));
+        }
+        if self.room == Room::ForRequests && !event.kind.is_request() {
+            return Ok(Outcome::Refused(Refusal::DiskFull));
         }
         if let Some(refusal) = self.lacks_room(admitted)? {
             return Ok(Outcome::Refused(refusal));
@@ -252,8 +281,7 @@ impl Taking<'_> {
             self.vanish(mark)?;
         }
         if let Some(result) = decision.deletion {
-            self.deletions.deleted_count += result.deleted_count;
-            self.deletions.skipped_count += result.skipped_count;
+            add(&mut self.deletions, result);
         }
         let outcome = match decision.against {
             None => {

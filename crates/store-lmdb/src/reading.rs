@@ -39,19 +39,14 @@ impl<'t> Names<'t> {
     }
 }
 
-/// What ids are known as, and the time to note that they came again.
-pub(crate) fn recall(
-    tables: &Tables,
-    txn: &RoTxn<'_>,
-    ids: &[EventId],
-    now: Millis,
-) -> Result<(Vec<Option<State>>, Millis)> {
+/// What ids are known as.
+pub(crate) fn recall(tables: &Tables, txn: &RoTxn<'_>, ids: &[EventId]) -> Result<Vec<Option<State>>> {
     let mut states = Vec::with_capacity(ids.len());
     for id in ids {
         let known = tables.get(txn, Table::Ids, id.as_bytes())?.map(KnownId::unpack).transpose()?;
         states.push(known.map(|known| known.record.standing.state()));
     }
-    Ok((states, format::node_record(tables, txn)?.clock.latest.max(now)))
+    Ok(states)
 }
 
 pub(crate) fn get(tables: &Tables, txn: &RoTxn<'_>, id: &EventId, now: Millis) -> Result<Option<StoredEvent>> {

@@ -420,7 +420,7 @@ pub(crate) struct NodeRecord {
 
 impl NodeRecord {
     pub(crate) fn pack(&self) -> Vec<u8> {
-        let pack = Pack::with_capacity(124)
+        let pack = Pack::with_capacity(132)
             .u64(self.last_event.0)
             .u64(self.head.0)
             .u64(self.outbox_dropped.0)
@@ -428,6 +428,7 @@ impl NodeRecord {
             .u32(self.last_author.0)
             .u64(self.failed)
             .millis(self.clock.latest)
+            .millis(self.clock.last)
             .u8(self.clock.held.into());
         self.counters.pack(pack).done()
     }
@@ -441,7 +442,7 @@ impl NodeRecord {
             last_topic: TopicNo(record.u32()?),
             last_author: AuthorNo(record.u32()?),
             failed: record.u64()?,
-            clock: Clock { latest: record.millis()?, held: record.u8()? != 0 },
+            clock: Clock { latest: record.millis()?, last: record.millis()?, held: record.u8()? != 0 },
             counters: Counters::unpack(&mut record)?,
         })
     }

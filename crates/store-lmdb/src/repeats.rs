@@ -11,7 +11,9 @@ use kukuri_store::IdRecord;
 
 /// Counts are written at least this often, and when so many wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
-const MOST_WAITING: usize = 50_000;
+const MANY_WAITING: usize = 50_000;
+/// If they can't be written, more than this are not counted.
+const MOST_WAITING: usize = 2 * MANY_WAITING;
 
 /// Copies of an event that came since its record was last written.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +45,9 @@ impl Repeats {
         let mut waiting = self.waiting();
         for id in ids {
             waiting.since.get_or_insert(stamp);
+            if waiting.counts.len() >= MOST_WAITING && !waiting.counts.contains_key(&id) {
+                continue;
+            }
             let repeat = waiting.counts.entry(id).or_insert(Repeat { last_seen_at: stamp, count: 0 });
             repeat.last_seen_at = repeat.last_seen_at.max(stamp);
             repeat.count += 1;
@@ -55,7 +60,7 @@ impl Repeats {
 
     pub(crate) fn are_due(&self, now: Millis) -> bool {
         let waiting = self.waiting();
-        waiting.counts.len() > MOST_WAITING || waiting.since.is_some_and(|since| now >= since.after(LONGEST_WAIT))
+        waiting.counts.len() > MANY_WAITING || waiting.since.is_some_and(|since| now >= since.after(LONGEST_WAIT))
     }
 
     /// Takes everything out, to be written.

@@ -60,6 +60,9 @@ impl Scan {
     /// Adds a range before the scan starts.
     pub(crate) fn add(&mut self, table: Table, prefix: Vec<u8>, window: &RangeInclusive<Timestamp>) {
         // Rows hold times below 2^53; a window may name any.
+        if *window.start() > Timestamp::MAX_IN_EVENT {
+            return;
+        }
         let end = |time: Timestamp| time.min(Timestamp::MAX_IN_EVENT);
         let key = |order: Order| {
             let mut key = prefix.clone();

@@ -2,13 +2,14 @@
 
 use std::{
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use async_trait::async_trait;
 use heed::{CompactionOption, RoTxn};
 use kukuri_domain::{
     Address, Admitted, EventId, Millis, State, TopicId,
+    clock::Clock,
     retention::Retention,
     subscription::{NodeSubscription, SubscriptionChange},
 };
@@ -30,7 +31,7 @@ use crate::{
     subscriptions::Subscriptions,
     tables::{LmdbEnv, Tables},
     upkeep::PurgeWork,
-    writer::Writer,
+    writer::{Writer, locked},
 };
 
 /// The embedded store: one LMDB environment in a directory.
@@ -40,6 +41,7 @@ pub struct LmdbStore {
     /// None if the store was opened for reading.
     writer: Option<Arc<Mutex<Writer>>>,
     repeats: Arc<Repeats>,
+    clock: Option<Arc<Mutex<Clock>>>,
     head: Arc<watch::Sender<Seq>>,
     subscriptions: watch::Sender<u64>,
 }
@@ -74,6 +76,7 @@ impl LmdbStore {
             env,
             tables,
             repeats: writer.as_ref().map(|writer| Arc::clone(&writer.repeats)).unwrap_or_default(),
+            clock: writer.as_ref().map(|writer| Arc::clone(&writer.clock)),
             writer: writer.map(|writer| Arc::new(Mutex::new(writer))),
             head: Arc::new(watch::Sender::new(head)),
             subscriptions: watch::Sender::new(0),
@@ -143,11 +146,6 @@ impl LmdbStore {
     }
 }
 
-fn locked(writer: &Mutex<Writer>) -> MutexGuard<'_, Writer> {
-    // A panic inside a batch aborts its transaction; the writer itself stays sound.
-    writer.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[async_trait]
 impl Store for LmdbStore {
     async fn ingest(&self, batch: Vec<Admitted>, now: Millis) -> Result<Ingested> {
@@ -155,9 +153,10 @@ impl Store for LmdbStore {
     }
 
     async fn recall(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<State>>> {
-        let (states, stamp) = self.read(|tables, txn| reading::recall(tables, txn, ids, now))?;
+        let states = self.read(|tables, txn| reading::recall(tables, txn, ids))?;
         let known = ids.iter().zip(&states).filter(|(_, state)| state.is_some());
-        self.repeats.note(known.map(|(id, _)| *id), stamp);
+        let latest = self.clock.as_ref().map_or(now, |clock| locked(clock).latest);
+        self.repeats.note(known.map(|(id, _)| *id), latest.max(now));
         Ok(states)
     }
 

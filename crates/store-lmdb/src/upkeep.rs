@@ -16,7 +16,7 @@ use kukuri_domain::{
 use kukuri_store::{Purged, Seq, StageChange, StoreError, Swept, report};
 
 use crate::{
-    batch::Batch,
+    batch::{Batch, Committed},
     error::{Result, damaged, engine},
     key::{self, EventNo, TopicNo},
     record::{Counters, KeyRecord, KnownId, OutboxRecord, Row, TombstoneRecord, VanishRecord},
@@ -24,64 +24,106 @@ use crate::{
     writer::Writer,
 };
 
-/// The most rows a step changes.
+/// The most rows a step looks at.
 const STEP: usize = 1_000;
 
 impl Writer {
     /// Turns off some of what has expired. Returns whether there is more.
     pub(crate) fn expire_some(&mut self, now: Millis, swept: &mut Swept) -> Result<bool> {
+        let mut step = STEP;
+        loop {
+            match self.expire_step(step, now, swept) {
+                Err(error) if error.is_full() && step > 1 => step = smaller(step),
+                other => return other,
+            }
+        }
+    }
+
+    fn expire_step(&mut self, step: usize, now: Millis, swept: &mut Swept) -> Result<bool> {
         let mut batch = Batch::begin(self.around(), now)?;
         if batch.node.clock.held {
             swept.held = true;
-            batch.commit()?;
+            let clock = batch.commit()?.clock;
+            self.saw(clock);
             return Ok(false);
         }
-        let due = batch.due(now.seconds())?;
+        let due = batch.due(now.seconds(), step)?;
         let count = due.len();
         for no in due {
             let row = batch.row(no)?.ok_or_else(|| damaged(format!("row {} expires and is not there", no.0)))?;
             batch.take_away(row, Reason::Expiration, None)?;
         }
         batch.update_stages()?;
+        let next = batch.next_expiration()?;
+        let clock = batch.commit()?.clock;
+        self.saw(clock);
         swept.expired += count as u64;
-        swept.next = batch.next_expiration()?;
-        batch.commit()?;
-        Ok(count == STEP)
+        swept.next = next;
+        Ok(count == step)
     }
 
     /// Does some of what a purge has to do. Returns whether there is more.
+    ///
+    /// A step that does not fit on a full disk is tried again smaller: what it frees makes room for the next.
     pub(crate) fn purge_some(&mut self, work: &mut PurgeWork) -> Result<bool> {
         if work.phase == Phase::Begin {
             work.retention.validate(self.subscriptions.retentions()).map_err(StoreError::from)?;
-            self.flush()?;
             self.walked.keep_for(&work.retention);
+            if let Err(error) = self.flush() {
+                tracing::warn!(%error, "repeats could not be written; they stay counted");
+            }
         }
-        if let (Phase::Ages { topic, class }, []) = (&work.phase, work.cursor.as_slice()) {
-            work.cursor = self.walked.end(*topic, *class);
+        loop {
+            let mut attempt = work.clone();
+            match self.purge_step(&mut attempt) {
+                Ok(more) => {
+                    attempt.step = (2 * attempt.step).min(STEP);
+                    *work = attempt;
+                    return Ok(more);
+                }
+                Err(error) if error.is_full() && work.step > 1 => work.step = smaller(work.step),
+                Err(error) => return Err(error),
+            }
         }
+    }
+
+    fn purge_step(&mut self, work: &mut PurgeWork) -> Result<bool> {
         let mut batch = Batch::begin(self.around(), work.now)?;
         if batch.node.clock.held {
             work.purged.held = true;
-            batch.commit()?;
+            let clock = batch.commit()?.clock;
+            self.saw(clock);
             return Ok(false);
         }
-        let is_phase_done = match work.phase.clone() {
-            Phase::Begin => true,
-            Phase::Ages { topic, class } => batch.purge_by_age(topic, class, work)?,
-            Phase::Room { topics, place } => batch.make_room(topics.get(place).copied(), work)?,
-            Phase::Ids => batch.forget_ids(work)?,
-            Phase::Outbox => batch.drop_outbox(work)?,
-            Phase::Memories { table } => batch.drop_memories(MEMORIES[table], work)?,
-            Phase::Done => return Ok(false),
-        };
-        let finished = is_phase_done.then(|| (work.phase.clone(), std::mem::take(&mut work.cursor)));
-        if is_phase_done {
-            work.phase = batch.after(&work.phase)?;
+        let mut walked = Vec::new();
+        work.left = work.step;
+        while work.left > 0 && work.phase != Phase::Done {
+            if let (Phase::Ages(place), []) = (&work.phase, work.cursor.as_slice()) {
+                work.cursor = self.walked.end(place);
+            }
+            let is_phase_done = match work.phase.clone() {
+                Phase::Begin => true,
+                Phase::Ages(place) => batch.purge_by_age(&place, work)?,
+                Phase::Room { topics, place } => batch.make_room(topics.get(place).copied(), work)?,
+                Phase::Ids => batch.forget_ids(work)?,
+                Phase::Outbox => batch.drop_outbox(work)?,
+                Phase::Memories { table } => batch.drop_memories(MEMORIES[table], work)?,
+                Phase::Done => false,
+            };
+            if is_phase_done {
+                let cursor = std::mem::take(&mut work.cursor);
+                if let Phase::Ages(place) = work.phase {
+                    walked.push((place, cursor));
+                }
+                batch.update_stages()?;
+                work.phase = batch.after(&work.phase)?;
+            }
         }
         batch.update_stages()?;
-        let (stages, _) = batch.commit()?;
-        if let Some((Phase::Ages { topic, class }, cursor)) = finished {
-            self.walked.note(topic, class, cursor);
+        let Committed { stages, clock, .. } = batch.commit()?;
+        self.saw(clock);
+        for (place, cursor) in walked {
+            self.walked.note(place, cursor);
         }
         work.purged.stages.extend(stages);
         work.purged.stages = StageChange::summed_up(std::mem::take(&mut work.purged.stages));
@@ -89,12 +131,28 @@ impl Writer {
     }
 }
 
+fn smaller(step: usize) -> usize {
+    (step / 8).max(1)
+}
+
+/// A topic and a retention class: the beginning of keys in `Ages`.
+type AgePlace = [u8; 5];
+
+fn class_of(place: &AgePlace) -> Result<RetentionClass> {
+    let class = RetentionClass::ALL.get(usize::from(place[4])).copied();
+    class.ok_or_else(|| damaged("an age is of no class"))
+}
+
+fn topic_of(place: &AgePlace) -> TopicNo {
+    TopicNo(u32::from_be_bytes([place[0], place[1], place[2], place[3]]))
+}
+
 /// How far purges have walked through the ages of each topic, so that rows which another topic keeps are not looked at
 /// again with every purge: that topic's own walk will come to them. Only for as long as no policy changes.
 #[derive(Default)]
 pub(crate) struct Walked {
     retention: Option<Retention>,
-    ends: HashMap<(TopicNo, usize), Vec<u8>>,
+    ends: HashMap<AgePlace, Vec<u8>>,
 }
 
 impl Walked {
@@ -109,14 +167,15 @@ impl Walked {
         }
     }
 
-    fn end(&self, topic: TopicNo, class: usize) -> Vec<u8> {
-        self.ends.get(&(topic, class)).cloned().unwrap_or_default()
+    fn end(&self, place: &AgePlace) -> Vec<u8> {
+        self.ends.get(place).cloned().unwrap_or_default()
     }
 
-    fn note(&mut self, topic: TopicNo, class: usize, end: Vec<u8>) {
+    fn note(&mut self, place: AgePlace, end: Vec<u8>) {
         // Rows become history at any age, also behind where a walk has come.
-        if RetentionClass::ALL[class] != RetentionClass::History && !end.is_empty() {
-            self.ends.insert((topic, class), end);
+        let is_history = place[4] == RetentionClass::History as u8;
+        if !is_history && !end.is_empty() {
+            self.ends.insert(place, end);
         }
     }
 }
@@ -124,18 +183,22 @@ impl Walked {
 const MEMORIES: [Table; 3] = [Table::Tombstones, Table::Vanished, Table::Keys];
 
 /// How far a purge has come.
+#[derive(Clone)]
 pub(crate) struct PurgeWork {
     retention: Retention,
     now: Millis,
     phase: Phase,
     /// Where the phase goes on: the last key it looked at.
     cursor: Vec<u8>,
+    /// How many rows a step looks at, and how many of them are left.
+    step: usize,
+    left: usize,
     pub(crate) purged: Purged,
 }
 
 impl PurgeWork {
     pub(crate) fn new(retention: Retention, now: Millis) -> Self {
-        Self { retention, now, phase: Phase::Begin, cursor: Vec::new(), purged: Purged::default() }
+        Self { retention, now, phase: Phase::Begin, cursor: Vec::new(), step: STEP, left: 0, purged: Purged::default() }
     }
 }
 
@@ -143,10 +206,7 @@ impl PurgeWork {
 enum Phase {
     Begin,
     /// Rows that have stayed long enough, topic by topic, class by class.
-    Ages {
-        topic: TopicNo,
-        class: usize,
-    },
+    Ages(AgePlace),
     /// Topics in the order of their ids, then the node: those at their last stage.
     Room {
         topics: Vec<TopicNo>,
@@ -162,12 +222,10 @@ enum Phase {
 
 impl Batch<'_> {
     /// What a purge does after this phase.
-    fn after(&mut self, phase: &Phase) -> Result<Phase> {
-        let last_class = RetentionClass::ALL.len() - 1;
+    fn after(&self, phase: &Phase) -> Result<Phase> {
         Ok(match phase {
-            Phase::Begin => self.ages_from(TopicNo(1))?,
-            Phase::Ages { topic, class } if *class < last_class => Phase::Ages { topic: *topic, class: class + 1 },
-            Phase::Ages { topic, .. } => self.ages_from(TopicNo(topic.0 + 1))?,
+            Phase::Begin => self.ages_after(None)?,
+            Phase::Ages(place) => self.ages_after(Some(place))?,
             Phase::Room { topics, place } if *place < topics.len() => {
                 Phase::Room { topics: topics.clone(), place: place + 1 }
             }
@@ -179,25 +237,21 @@ impl Batch<'_> {
         })
     }
 
-    fn ages_from(&mut self, topic: TopicNo) -> Result<Phase> {
-        if topic <= self.node.last_topic {
-            return Ok(Phase::Ages { topic, class: 0 });
+    /// The next topic and class that has any row; topics without one cost nothing.
+    fn ages_after(&self, place: Option<&AgePlace>) -> Result<Phase> {
+        let end = place.map_or_else(Vec::new, |place| [&place[..], &[u8::MAX; 8]].concat());
+        let next = self.keys_after(Table::Ages, &[], &end, 1)?.pop();
+        match next.as_deref().and_then(<[u8]>::first_chunk) {
+            Some(place) => Ok(Phase::Ages(*place)),
+            None => Ok(Phase::Room { topics: self.purging_topics()?, place: 0 }),
         }
-        let mut purging = Vec::new();
-        for no in (1..=self.node.last_topic.0).map(TopicNo) {
-            if self.counters(no)?.stage == Stage::Purging {
-                purging.push((self.topic_id(no)?, no));
-            }
-        }
-        purging.sort_unstable();
-        Ok(Phase::Room { topics: purging.into_iter().map(|(_, no)| no).collect(), place: 0 })
     }
 
     // Expiry.
 
-    fn due(&self, now: Timestamp) -> Result<Vec<EventNo>> {
+    fn due(&self, now: Timestamp, most: usize) -> Result<Vec<EventNo>> {
         let mut due = Vec::new();
-        for entry in self.around.tables.of(Table::Expiry).iter(&self.txn).map_err(engine)?.take(STEP) {
+        for entry in self.around.tables.of(Table::Expiry).iter(&self.txn).map_err(engine)?.take(most) {
             let (expiration, no) = expiry_parts(entry.map_err(engine)?.0)?;
             if expiration > now {
                 break;
@@ -215,14 +269,13 @@ impl Batch<'_> {
     // Retention.
 
     /// Purges rows of one topic and class whose time has come and that no other topic keeps.
-    fn purge_by_age(&mut self, topic: TopicNo, class: usize, work: &mut PurgeWork) -> Result<bool> {
-        let class = RetentionClass::ALL[class];
-        let id = self.topic_id(topic)?;
+    fn purge_by_age(&mut self, place: &AgePlace, work: &mut PurgeWork) -> Result<bool> {
+        let class = class_of(place)?;
+        let id = self.topic_id(topic_of(place))?;
         let keep = work.retention.in_topic(class, &self.policy(&id).retention);
         let Some(cutoff) = keep.cutoff(work.now) else { return Ok(true) };
 
-        let keys = self.keys_after(Table::Ages, &key::ages(topic, class), &work.cursor, STEP)?;
-        let is_last = keys.len() < STEP;
+        let (keys, is_last) = self.some_keys(Table::Ages, place, work)?;
         for key in keys {
             let no = key.last_chunk::<8>().and_then(|no| EventNo::from_key(no)).unwrap_or_default();
             if self.ingested_at(no)? > cutoff {
@@ -260,15 +313,15 @@ impl Batch<'_> {
             }
             None => self.around.rules.capacity,
         };
-        let topics = topic.map_or_else(|| (1..=self.node.last_topic.0).map(TopicNo).collect(), |no| vec![no]);
         let mut oldest = None;
-        for _ in 0..STEP {
+        while work.left > 0 {
             if !self.must_make_room(topic, capacity)? {
                 return Ok(true);
             }
+            work.left -= 1;
             let oldest = match &mut oldest {
                 Some(oldest) => oldest,
-                none => none.insert(Oldest::of(self, &topics)?),
+                none => none.insert(Oldest::of(self, topic)?),
             };
             let Some(no) = oldest.next(self)? else { return Ok(true) };
             let Some(row) = self.row(no)? else { continue };
@@ -291,8 +344,7 @@ impl Batch<'_> {
 
     fn forget_ids(&mut self, work: &mut PurgeWork) -> Result<bool> {
         let Some(cutoff) = work.retention.dedupe.cutoff(work.now) else { return Ok(true) };
-        let keys = self.keys_after(Table::Gone, &[], &work.cursor, STEP)?;
-        let is_last = keys.len() < STEP;
+        let (keys, is_last) = self.some_keys(Table::Gone, &[], work)?;
         for key in keys {
             let Some((seen, id)) = key.split_first_chunk::<8>() else { continue };
             if Millis(u64::from_be_bytes(*seen)) > cutoff {
@@ -319,8 +371,7 @@ impl Batch<'_> {
     }
 
     fn drop_outbox(&mut self, work: &mut PurgeWork) -> Result<bool> {
-        let keys = self.keys_after(Table::Outbox, &[], &work.cursor, STEP)?;
-        let is_last = keys.len() < STEP;
+        let (keys, is_last) = self.some_keys(Table::Outbox, &[], work)?;
         for key in keys {
             let Some(record) = self.get(Table::Outbox, &key)? else { continue };
             if !work.retention.outbox.is_over(OutboxRecord::unpack(record)?.written_at, work.now) {
@@ -340,8 +391,7 @@ impl Batch<'_> {
         if work.retention.requests == Keep::Forever {
             return Ok(true);
         }
-        let keys = self.keys_after(table, &[], &work.cursor, STEP)?;
-        let is_last = keys.len() < STEP;
+        let (keys, is_last) = self.some_keys(table, &[], work)?;
         for key in keys {
             let Some(record) = self.get(table, &key)? else { continue };
             let noted_at = match table {
@@ -356,6 +406,14 @@ impl Batch<'_> {
             work.cursor = key;
         }
         Ok(is_last)
+    }
+
+    /// As many keys as the step has left, from where the work has come to; and whether these are the last.
+    fn some_keys(&self, table: Table, prefix: &[u8], work: &mut PurgeWork) -> Result<(Vec<Vec<u8>>, bool)> {
+        let keys = self.keys_after(table, prefix, &work.cursor, work.left)?;
+        let is_last = keys.len() < work.left;
+        work.left -= keys.len();
+        Ok((keys, is_last))
     }
 
     /// Keys that start with `prefix` and come after `after`, no more than `most`.
@@ -390,11 +448,23 @@ struct Oldest {
 }
 
 impl Oldest {
-    fn of(batch: &Batch<'_>, topics: &[TopicNo]) -> Result<Self> {
+    /// Of one topic, or of all that have rows.
+    fn of(batch: &Batch<'_>, topic: Option<TopicNo>) -> Result<Self> {
         let mut oldest = Self { heads: BinaryHeap::new() };
-        for topic in topics {
-            for class in RetentionClass::ALL.into_iter().filter(|class| class.gives_way()) {
-                oldest.advance(batch, &key::ages(*topic, class), &[])?;
+        match topic {
+            Some(topic) => {
+                for class in RetentionClass::ALL.into_iter().filter(|class| class.gives_way()) {
+                    oldest.advance(batch, &key::ages(topic, class), &[])?;
+                }
+            }
+            None => {
+                let mut next = batch.ages_after(None)?;
+                while let Phase::Ages(place) = next {
+                    if class_of(&place)?.gives_way() {
+                        oldest.advance(batch, &place, &[])?;
+                    }
+                    next = batch.ages_after(Some(&place))?;
+                }
             }
         }
         Ok(oldest)

@@ -1,9 +1,14 @@
 //! The one writer of a store: what it holds between transactions.
 
-use std::{collections::HashMap, fs::File, sync::Arc};
+use std::{
+    collections::HashMap,
+    fs::File,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use kukuri_domain::{
     EventId, Millis, TopicId,
+    clock::Clock,
     subscription::{NodeSubscription, SubscriptionChange},
 };
 use kukuri_store::{Seq, StoreError, StoreRules};
@@ -29,6 +34,8 @@ pub(crate) struct Writer {
     pub(crate) repeats: Arc<Repeats>,
     pub(crate) room: Room,
     pub(crate) walked: Walked,
+    /// The clock as it was last seen. Shared: a copy of an event is stamped while a commit is under way.
+    pub(crate) clock: Arc<Mutex<Clock>>,
     #[cfg(test)]
     pub(crate) faults: crate::ingest::Faults,
     /// Held for as long as the store is open: there is one writing process.
@@ -39,6 +46,7 @@ impl Writer {
     pub(crate) fn new(env: LmdbEnv, tables: Tables, rules: StoreRules, reserve: u64, lock: File) -> Result<Self> {
         let txn = env.read_txn().map_err(crate::error::engine)?;
         let subscriptions = Subscriptions::load(&tables, &txn)?;
+        let clock = format::node_record(&tables, &txn)?.clock;
         drop(txn);
         let room = Room::new(&env, reserve)?;
         let mut writer = Self {
@@ -49,6 +57,7 @@ impl Writer {
             repeats: Arc::default(),
             room,
             walked: Walked::default(),
+            clock: Arc::new(Mutex::new(clock)),
             #[cfg(test)]
             faults: crate::ingest::Faults::default(),
             _lock: lock,
@@ -59,7 +68,18 @@ impl Writer {
 
     /// What a batch works with.
     pub(crate) fn around(&self) -> Surroundings<'_> {
-        Surroundings { env: &self.env, tables: self.tables, rules: &self.rules, subscriptions: &self.subscriptions }
+        Surroundings {
+            env: &self.env,
+            tables: self.tables,
+            rules: &self.rules,
+            subscriptions: &self.subscriptions,
+            clock: *locked(&self.clock),
+        }
+    }
+
+    /// Takes note of the time that a batch has seen.
+    pub(crate) fn saw(&self, clock: Clock) {
+        *locked(&self.clock) = clock;
     }
 
     /// The configuration may have changed since the store was last open.
@@ -113,7 +133,8 @@ impl Writer {
     pub(crate) fn confirm_clock(&mut self, now: Millis) -> Result<()> {
         let mut batch = Batch::resume(self.around())?;
         batch.node.clock = batch.node.clock.confirmed(now);
-        batch.commit()?;
+        let clock = batch.commit()?.clock;
+        self.saw(clock);
         Ok(())
     }
 
@@ -152,10 +173,18 @@ impl Writer {
     }
 }
 
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic inside a batch aborts its transaction; what the lock guards stays sound.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Drop for Writer {
     fn drop(&mut self) {
         if let Err(error) = self.flush() {
             tracing::warn!(%error, "repeats counted since the last flush are lost");
+        }
+        if let Err(error) = Batch::resume(self.around()).and_then(Batch::commit_clock) {
+            tracing::warn!(%error, "the time of the last minute is not written");
         }
     }
 }

@@ -12,6 +12,7 @@ use super::{Batch, StoredRow};
 use crate::{
     error::Result,
     key::{self, EventNo, TopicNo},
+    reading::topics,
     record::Counters,
     tables::Table,
 };
@@ -62,6 +63,18 @@ impl Batch<'_> {
 
     pub(crate) fn counters(&mut self, topic: TopicNo) -> Result<Counters> {
         Ok(self.topic(topic)?.record.counters)
+    }
+
+    /// The topics at their last stage, in the order of their ids.
+    pub(crate) fn purging_topics(&self) -> Result<Vec<TopicNo>> {
+        let mut purging = Vec::new();
+        for (_, stored) in topics(&self.around.tables, &self.txn)? {
+            let now = self.topics.get(&stored.no).map_or(stored, |topic| topic.record);
+            if now.counters.stage == Stage::Purging {
+                purging.push(stored.no);
+            }
+        }
+        Ok(purging)
     }
 
     /// Brings the stages of the node and of every topic that changed up to date (P-6).

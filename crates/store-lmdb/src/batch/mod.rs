@@ -9,10 +9,10 @@
 mod counting;
 mod rows;
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use heed::RwTxn;
-use kukuri_domain::{Address, Event, Millis, PublicKey, TopicId};
+use kukuri_domain::{Address, Event, Millis, PublicKey, TopicId, clock::Clock};
 use kukuri_store::{Op, Seq, StageChange, StoreRules};
 
 use crate::{
@@ -33,12 +33,29 @@ pub(crate) struct Surroundings<'s> {
     pub(crate) tables: Tables,
     pub(crate) rules: &'s StoreRules,
     pub(crate) subscriptions: &'s Subscriptions,
+    /// The clock as this process has seen it; what is on disk may be a little behind.
+    pub(crate) clock: Clock,
+}
+
+/// How far the clock on disk may fall behind while nothing else is written.
+const CLOCK_LAG: Duration = Duration::from_secs(60);
+
+/// What a batch leaves behind.
+pub(crate) struct Committed {
+    /// Capacity stages that changed.
+    pub(crate) stages: Vec<StageChange>,
+    /// The new head of the outbox.
+    pub(crate) head: Seq,
+    /// The clock as the batch has seen it.
+    pub(crate) clock: Clock,
 }
 
 /// A topic as this batch sees it.
 struct Topic {
     id: TopicId,
     record: TopicRecord,
+    /// What is on disk.
+    stored: Option<TopicRecord>,
 }
 
 /// A write transaction under way.
@@ -51,6 +68,9 @@ pub(crate) struct Batch<'s> {
     authors: HashMap<PublicKey, AuthorNo>,
     touched: Vec<TopicNo>,
     stages: Vec<StageChange>,
+    /// What is on disk of the node's own counters.
+    stored: NodeRecord,
+    is_written: bool,
 }
 
 impl<'s> Batch<'s> {
@@ -72,9 +92,12 @@ impl<'s> Batch<'s> {
     /// Begins a transaction at the time of the last one.
     pub(crate) fn resume(around: Surroundings<'s>) -> Result<Self> {
         let txn = around.env.write_txn().map_err(engine)?;
+        let stored = format::node_record(&around.tables, &txn)?;
         Ok(Self {
             around,
-            node: format::node_record(&around.tables, &txn)?,
+            node: NodeRecord { clock: around.clock, ..stored },
+            stored,
+            is_written: false,
             txn,
             topics: HashMap::new(),
             topic_nos: HashMap::new(),
@@ -84,15 +107,27 @@ impl<'s> Batch<'s> {
         })
     }
 
-    /// Makes everything durable. Returns the stages that changed and the new head of the outbox.
-    pub(crate) fn commit(mut self) -> Result<(Vec<StageChange>, Seq)> {
-        for topic in self.topics.values() {
-            let record = topic.record.pack();
-            self.around.tables.put(&mut self.txn, Table::Topics, topic.id.as_str().as_bytes(), &record)?;
+    /// Makes everything durable. If nothing changed there is nothing to wait for.
+    pub(crate) fn commit(mut self) -> Result<Committed> {
+        let topics = std::mem::take(&mut self.topics);
+        for topic in topics.values().filter(|topic| topic.stored != Some(topic.record)) {
+            self.put(Table::Topics, topic.id.as_str().as_bytes(), &topic.record.pack())?;
         }
-        format::put_node_record(&self.around.tables, &mut self.txn, &self.node)?;
-        self.txn.commit().map_err(engine)?;
-        Ok((self.stages, self.node.head))
+        let committed = Committed { stages: self.stages, head: self.node.head, clock: self.node.clock };
+        let is_same = self.node == NodeRecord { clock: self.node.clock, ..self.stored };
+        let clock_is_near = self.node.clock.held == self.stored.clock.held
+            && self.node.clock.last.0.abs_diff(self.stored.clock.last.0) < CLOCK_LAG.as_millis() as u64;
+        if self.is_written || !is_same || !clock_is_near {
+            format::put_node_record(&self.around.tables, &mut self.txn, &self.node)?;
+            self.txn.commit().map_err(engine)?;
+        }
+        Ok(committed)
+    }
+
+    /// Writes the clock, if nothing but that has changed.
+    pub(crate) fn commit_clock(mut self) -> Result<()> {
+        self.is_written = self.node != self.stored;
+        self.commit().map(drop)
     }
 
     /// The time to stamp with: never behind an earlier one (P-5).
@@ -105,11 +140,19 @@ impl<'s> Batch<'s> {
     }
 
     pub(crate) fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
+        self.is_written = true;
         self.around.tables.put(&mut self.txn, table, key, value)
     }
 
     pub(crate) fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool> {
+        self.is_written = true;
         self.around.tables.delete(&mut self.txn, table, key)
+    }
+
+    /// Puts a key that is higher than all others of its table.
+    fn append(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
+        self.is_written = true;
+        self.around.tables.append(&mut self.txn, table, key, value)
     }
 
     // Topics and authors by number.
@@ -118,8 +161,9 @@ impl<'s> Batch<'s> {
         if let Some(no) = self.topic_nos.get(id) {
             return Ok(*no);
         }
-        let record = match self.get(Table::Topics, id.as_str().as_bytes())? {
-            Some(record) => TopicRecord::unpack(record)?,
+        let stored = self.get(Table::Topics, id.as_str().as_bytes())?.map(TopicRecord::unpack).transpose()?;
+        let record = match stored {
+            Some(record) => record,
             None => {
                 self.node.last_topic.0 += 1;
                 let no = self.node.last_topic;
@@ -128,7 +172,7 @@ impl<'s> Batch<'s> {
             }
         };
         self.topic_nos.insert(id.clone(), record.no);
-        self.topics.insert(record.no, Topic { id: id.clone(), record });
+        self.topics.insert(record.no, Topic { id: id.clone(), record, stored });
         Ok(record.no)
     }
 
@@ -187,7 +231,7 @@ impl<'s> Batch<'s> {
         for topic in topics {
             self.node.head = self.node.head.next();
             record.topic = *topic;
-            self.around.tables.append(&mut self.txn, Table::Outbox, &key::seq(self.node.head), &record.pack())?;
+            self.append(Table::Outbox, &key::seq(self.node.head), &record.pack())?;
         }
         Ok(())
     }

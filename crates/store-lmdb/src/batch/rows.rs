@@ -75,7 +75,7 @@ impl Batch<'_> {
         let stamp = self.stamp();
         let traits = Traits::of(event, topics.len());
         let row = Row { ingested_at: stamp, state: State::Effective, traits, topics, json: admitted.json() };
-        self.around.tables.append(&mut self.txn, Table::Events, &no.key(), &row.pack())?;
+        self.append(Table::Events, &no.key(), &row.pack())?;
         let topics = row.topics;
 
         let author = self.author_no(&event.pubkey)?;
