@@ -116,6 +116,7 @@ impl Admission {
         self.limits.check(&event, now)?;
         check_kind(event.kind)?;
         let topics = self.topics.bind(&event)?;
+        self.limits.check_topics(topics.len())?;
         check_form(&event)?;
         if event.is_expired(now) {
             return Err(Refusal::Expired);

@@ -9,7 +9,7 @@ use crate::{
     json,
     kind::{Kind, KindClass},
     refusal::{Malformed, Refusal},
-    tags::{Letter, Tags},
+    tags::Tags,
     time::{Millis, Timestamp},
 };
 
@@ -141,11 +141,6 @@ impl Event {
     /// Marked by its author to be published by nobody else (NIP-70).
     pub fn is_protected(&self) -> bool {
         self.tags.iter().any(|tag| tag.name() == Some("-"))
-    }
-
-    /// Whether it has a tag of this name and value.
-    pub fn has_tag(&self, letter: Letter, value: &str) -> bool {
-        self.tags.indexed().any(|tag| tag == (letter, value))
     }
 }
 

@@ -15,6 +15,8 @@ pub struct Limits {
     pub tags_bytes: usize,
     /// The text of one tag.
     pub tag_bytes: usize,
+    /// The topics it is bound to.
+    pub topics: usize,
     /// The content.
     pub content_bytes: usize,
     /// How far `created_at` may lie ahead.
@@ -28,6 +30,7 @@ impl Default for Limits {
             tag_count: 2_000,
             tags_bytes: 96 * 1024,
             tag_bytes: 8 * 1024,
+            topics: 50,
             content_bytes: 96 * 1024,
             ahead: Duration::from_secs(15 * 60),
         }
@@ -45,6 +48,8 @@ pub enum Limit {
     TagsBytes,
     /// [`Limits::tag_bytes`].
     TagBytes,
+    /// [`Limits::topics`].
+    Topics,
     /// [`Limits::content_bytes`].
     ContentBytes,
     /// [`Limits::ahead`].
@@ -80,6 +85,13 @@ impl Limits {
 /// Checks the event as this node writes it.
 pub(crate) fn check_encoded(bytes: usize, event_bytes: usize) -> Result<(), Refusal> {
     within(Limit::EventBytes, bytes, event_bytes)
+}
+
+impl Limits {
+    /// Checks how many topics an event is bound to.
+    pub fn check_topics(&self, count: usize) -> Result<(), Refusal> {
+        within(Limit::Topics, count, self.topics)
+    }
 }
 
 fn within(limit: Limit, actual: usize, allowed: usize) -> Result<(), Refusal> {

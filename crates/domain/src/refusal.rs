@@ -136,6 +136,7 @@ impl fmt::Display for OverLimit {
             Limit::TagCount => write!(f, "event has more tags than tag_count = {allowed}"),
             Limit::TagsBytes => write!(f, "tags are larger than tags_bytes = {allowed}"),
             Limit::TagBytes => write!(f, "a tag is larger than tag_bytes = {allowed}"),
+            Limit::Topics => write!(f, "event names more topics than topics = {allowed}"),
             Limit::ContentBytes => write!(f, "content is larger than content_bytes = {allowed}"),
             Limit::Ahead => write!(f, "created_at is further ahead than ahead = {allowed} seconds"),
         }

@@ -19,6 +19,11 @@ impl Viewer {
         Self::Client(Arc::default())
     }
 
+    /// Whether it sees no private event at all.
+    pub fn is_stranger(&self) -> bool {
+        matches!(self, Self::Client(keys) if keys.is_empty())
+    }
+
     /// Whether it may see this event: its author and those in its `p` tags are the parties to a private one.
     pub fn may_see(&self, event: &Event) -> bool {
         match self {

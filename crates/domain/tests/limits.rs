@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use kukuri_domain::{Admission, Limits, Origin, Refusal, limits::Limit};
-use support::{Draft, NOW, NOW_SECONDS, note, refusal_of, relay};
+use support::{Draft, NOW, NOW_SECONDS, OTHER_TOPIC, TOPIC, note, refusal_of, relay};
 
 /// Text in one tag of a note: `t` and its topic.
 const TOPIC_TAG_BYTES: usize = 1 + support::TOPIC.len();
@@ -27,6 +27,7 @@ fn an_event_at_a_limit_is_taken_and_one_past_it_refused() {
         tag_count: 3,
         tags_bytes: 300,
         tag_bytes: 100,
+        topics: 1,
         content_bytes: 64,
         ahead: Duration::from_secs(60),
     };
@@ -51,6 +52,7 @@ fn an_event_at_a_limit_is_taken_and_one_past_it_refused() {
             Limit::TagsBytes,
             300,
         ),
+        ("the number of topics", note().tag(["t", TOPIC]), note().tag(["t", OTHER_TOPIC]), Limit::Topics, 1),
         ("the time ahead", note().at(NOW_SECONDS + 60), note().at(NOW_SECONDS + 61), Limit::Ahead, 60),
     ] {
         let small =

@@ -59,7 +59,11 @@ pub(crate) fn migrate(env: &LmdbEnv, tables: &Tables, migrations: &[Migration]) 
     loop {
         let mut txn = env.write_txn().map_err(engine)?;
         let format = read(&txn, meta)?.ok_or_else(|| damaged("the format mark is gone"))?;
-        let Some(migration) = migrations.iter().find(|migration| migration.from == format) else { return Ok(()) };
+        let Some(migration) = migrations.iter().find(|migration| migration.from == format) else {
+            let newest = migrations.last().map_or(FORMAT, |migration| migration.from + 1);
+            let is_known = format == newest;
+            return if is_known { Ok(()) } else { Err(damaged(format!("no way leads from format {format}"))) };
+        };
         let place = meta.get(&txn, MIGRATION_KEY).map_err(engine)?.unwrap_or_default().to_vec();
         match (migration.step)(tables, &mut txn, &place)? {
             Some(place) => meta.put(&mut txn, MIGRATION_KEY, &place).map_err(engine)?,

@@ -10,7 +10,7 @@ use std::{
 
 use heed::RoTxn;
 use kukuri_domain::{
-    Admitted, Event, EventId, Kind, KindClass, Letter, Millis, Reason, Refusal,
+    Admitted, Event, EventId, Kind, KindClass, Letter, Millis, Reason, Refusal, State,
     capacity::{self, TopicLoad},
     decision::{self, Decision, Known, Row as KnownRow, Verdict},
     deletion::{DeletionResult, DeletionTarget, DeletionTargetKind, Tombstone},
@@ -19,7 +19,7 @@ use kukuri_domain::{
 use kukuri_store::{Ingested, Outcome, Standing};
 
 use crate::{
-    batch::{Batch, Committed, StoredRow},
+    batch::{Batch, Committed},
     error::{Failure, Result, engine},
     format,
     key::{self, AuthorNo, EventNo, Order, prefix},
@@ -233,7 +233,7 @@ impl Taking<'_> {
             Kind::DELETION => self.rows_named_by(event)?,
             _ => Vec::new(),
         };
-        let targets: Vec<_> = targets.iter().map(|row| KnownRow { event: &row.event, state: row.state }).collect();
+        let targets: Vec<_> = targets.iter().map(|(event, state)| KnownRow { event, state: *state }).collect();
         let key = match event.address() {
             Some(address) => self.batch.key(&address)?.map(|key| key.state()),
             None => None,
@@ -248,7 +248,7 @@ impl Taking<'_> {
     }
 
     /// The rows that a deletion request names by id, and those of the addresses it names that are not deleted already.
-    fn rows_named_by(&self, request: &Event) -> Result<Vec<StoredRow>> {
+    fn rows_named_by(&self, request: &Event) -> Result<Vec<(Event, State)>> {
         let mut numbers = Vec::new();
         for target in DeletionTarget::parse_from_event(request) {
             match &target.target {
@@ -257,14 +257,18 @@ impl Taking<'_> {
                 }
                 DeletionTargetKind::Address(address) => {
                     numbers.extend(self.batch.key(address)?.and_then(|key| key.current));
-                    let hidden = key::hidden_versions(address);
-                    numbers.extend(numbers_under(&self.batch, Table::Hidden, &hidden)?);
+                    for no in numbers_under(&self.batch, Table::Hidden, &key::hidden_versions(address))? {
+                        // There may be many versions: those that are out of reach are not worth reading.
+                        if self.batch.created_at(no)? <= request.created_at {
+                            numbers.push(no);
+                        }
+                    }
                 }
             }
         }
         numbers.sort_unstable();
         numbers.dedup();
-        let rows = numbers.into_iter().map(|no| self.batch.row(no));
+        let rows = numbers.into_iter().map(|no| self.batch.outline(no));
         rows.filter_map(Result::transpose).collect()
     }
 
@@ -322,10 +326,12 @@ impl Taking<'_> {
     /// Leaves the mark, and takes away every row it covers (D-12).
     fn vanish(&mut self, mark: VanishMark) -> Result<()> {
         let known = self.batch.get(Table::Vanished, mark.pubkey.as_bytes())?.map(VanishRecord::unpack).transpose()?;
-        if known.is_none_or(|known| known.mark.until < mark.until) {
-            let record = VanishRecord { mark, noted_at: self.batch.stamp() };
-            self.batch.put(Table::Vanished, mark.pubkey.as_bytes(), &record.pack())?;
+        if known.is_some_and(|known| known.mark.until >= mark.until) {
+            // Everything it covers is gone already, and kept out.
+            return Ok(());
         }
+        let record = VanishRecord { mark, noted_at: self.batch.stamp() };
+        self.batch.put(Table::Vanished, mark.pubkey.as_bytes(), &record.pack())?;
         for no in self.rows_owned_by(&mark)? {
             let Some(row) = self.batch.row(no)? else { continue };
             if mark.covers(&row.event) {

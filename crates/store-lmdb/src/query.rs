@@ -16,6 +16,10 @@ use crate::{
 
 /// How many rows are looked at before the transaction is given back.
 const STEP: usize = 4_096;
+/// The most ranges that are made by combining two lists of a filter.
+const MOST_RANGES: usize = 1_024;
+/// Topics with no more events than this together are walked rather than a tag.
+const SMALL_TOPIC: u64 = 1_000;
 
 /// One filter being answered.
 pub(crate) struct FilterScan<'q> {
@@ -78,62 +82,73 @@ impl<'q> FilterScan<'q> {
             self.needs_event = true;
             return Ok(Plan::Rows(rows));
         }
+        let topics = filter.tag_values(Letter::T).map(|values| TopicValues::read(values, tables, txn)).transpose()?;
+        let names_nobody = self.authors.as_ref().is_some_and(Vec::is_empty);
+        let names_no_topic = topics.as_ref().is_some_and(TopicValues::is_empty);
+        if names_nobody || names_no_topic {
+            return Ok(Plan::Rows(Vec::new()));
+        }
+        // Of several tags other than `t`, the one with the fewest values is the narrowest.
+        let other_tags = || filter.tags().iter().filter(|(letter, _)| *letter != Letter::T);
+        let tag = other_tags().min_by_key(|(_, values)| values.len());
         let window = filter.window();
         let mut scan = Scan::new(newest);
-        let topics = filter.tag_values(Letter::T).map(|values| TopicValues::read(values, tables, txn)).transpose()?;
-        // A tag other than `t` is the narrowest; of several, the one with the fewest values.
-        let tag =
-            filter.tags().iter().filter(|(letter, _)| *letter != Letter::T).min_by_key(|(_, values)| values.len());
-        let other_tags = filter.tags().iter().filter(|(letter, _)| *letter != Letter::T).count();
-        self.needs_event = other_tags > usize::from(tag.is_some());
-
-        if let Some((letter, values)) = tag {
-            for value in values {
-                scan.add(Table::ByTag, prefix::tag(*letter, value), &window);
+        match (tag, &self.authors, &topics) {
+            (Some((letter, values)), _, topics) if !topics.as_ref().is_some_and(TopicValues::are_small) => {
+                values.iter().for_each(|value| scan.add(Table::ByTag, prefix::tag(*letter, value), &window));
+                self.needs_event = other_tags().count() > 1;
+                self.show_topics(topics.as_ref());
             }
-        } else if let Some(authors) = &self.authors {
-            let topics = topics.as_ref().filter(|topics| topics.hashtags.is_empty());
-            for author in authors {
-                match topics {
-                    Some(topics) => topics.topics.iter().for_each(|topic| {
+            (_, Some(authors), Some(topics)) if topics.hashtags.is_empty() && fits(authors, &topics.topics) => {
+                for author in authors {
+                    for topic in &topics.topics {
                         scan.add(Table::ByAuthor, prefix::author_topic(*author, *topic), &window);
-                    }),
-                    None => {
-                        for prefix in distinct(tables, txn, Table::ByAuthor, &prefix::author(*author), 4)? {
-                            scan.add(Table::ByAuthor, prefix, &window);
-                        }
                     }
                 }
+                self.needs_event = tag.is_some();
             }
-            if topics.is_some() {
-                return Ok(Plan::Scan(scan));
-            }
-        } else if let Some(topics) = &topics {
-            for hashtag in &topics.hashtags {
-                scan.add(Table::ByTag, prefix::tag(Letter::T, hashtag), &window);
-            }
-            for topic in &topics.topics {
-                match filter.kinds() {
-                    Some(kinds) => kinds.iter().for_each(|kind| {
-                        scan.add(Table::ByTopicKind, prefix::topic_kind(*topic, *kind), &window);
-                    }),
-                    None => scan.add(Table::ByTopic, prefix::topic(*topic), &window),
+            (_, Some(authors), topics) => {
+                for author in authors {
+                    for prefix in distinct(tables, txn, Table::ByAuthor, &prefix::author(*author), 4)? {
+                        scan.add(Table::ByAuthor, prefix, &window);
+                    }
                 }
+                self.needs_event = tag.is_some();
+                self.show_topics(topics.as_ref());
             }
-            return Ok(Plan::Scan(scan));
-        } else if let Some(kinds) = filter.kinds() {
-            kinds.iter().for_each(|kind| scan.add(Table::ByKind, prefix::kind(*kind), &window));
-        } else {
-            for prefix in distinct(tables, txn, Table::ByKind, &[], 2)? {
-                scan.add(Table::ByKind, prefix, &window);
+            (_, None, Some(topics)) => {
+                for hashtag in &topics.hashtags {
+                    scan.add(Table::ByTag, prefix::tag(Letter::T, hashtag), &window);
+                }
+                let kinds = filter.kinds().filter(|kinds| fits(kinds, &topics.topics));
+                for topic in &topics.topics {
+                    match kinds {
+                        Some(kinds) => kinds.iter().for_each(|kind| {
+                            scan.add(Table::ByTopicKind, prefix::topic_kind(*topic, *kind), &window);
+                        }),
+                        None => scan.add(Table::ByTopic, prefix::topic(*topic), &window),
+                    }
+                }
+                self.needs_event = tag.is_some();
             }
-        }
-        // The walk did not go by topic: rows have to show theirs.
-        if let Some(topics) = topics {
-            self.needs_event |= !topics.hashtags.is_empty();
-            self.topics = Some(topics.topics);
+            (_, None, None) => match filter.kinds() {
+                Some(kinds) => kinds.iter().for_each(|kind| scan.add(Table::ByKind, prefix::kind(*kind), &window)),
+                None => {
+                    for prefix in distinct(tables, txn, Table::ByKind, &[], 2)? {
+                        scan.add(Table::ByKind, prefix, &window);
+                    }
+                }
+            },
         }
         Ok(Plan::Scan(scan))
+    }
+
+    /// The walk does not go by topic: rows have to show theirs.
+    fn show_topics(&mut self, topics: Option<&TopicValues<'_>>) {
+        if let Some(topics) = topics {
+            self.needs_event |= !topics.hashtags.is_empty();
+            self.topics = Some(topics.topics.clone());
+        }
     }
 
     /// Goes on for a while. Returns whether it has come to its end.
@@ -174,12 +189,13 @@ impl<'q> FilterScan<'q> {
         let kinds = self.filter.kinds();
         let kind_fits = kinds.is_none_or(|kinds| kinds.binary_search(&cover.kind).is_ok());
         let author_fits = self.authors.as_ref().is_none_or(|authors| authors.binary_search(&cover.author).is_ok());
-        if !kind_fits || !author_fits {
+        let is_hidden = cover.kind.is_private() && self.query.viewer.is_stranger();
+        if !kind_fits || !author_fits || is_hidden {
             return None;
         }
         let mut needs_event = self.needs_event || !cover.traits.is_plain();
         if let Some(topics) = &self.topics {
-            let topic_fits = topics.contains(&cover.topic);
+            let topic_fits = topics.binary_search(&cover.topic).is_ok();
             let may_yet_fit = cover.traits.has_many_topics() || self.needs_event;
             if !topic_fits && !may_yet_fit {
                 return None;
@@ -287,21 +303,40 @@ fn author_numbers(authors: &[PublicKey], tables: &Tables, txn: &RoTxn<'_>) -> Re
 struct TopicValues<'v> {
     topics: Vec<TopicNo>,
     hashtags: Vec<&'v str>,
+    /// How many effective events the topics hold together.
+    events: u64,
+}
+
+/// Whether every one with every other is still a sensible number of ranges to walk.
+fn fits<A, B>(some: &[A], others: &[B]) -> bool {
+    some.len().saturating_mul(others.len()) <= MOST_RANGES
 }
 
 impl<'v> TopicValues<'v> {
+    fn is_empty(&self) -> bool {
+        self.topics.is_empty() && self.hashtags.is_empty()
+    }
+
+    /// Whether walking all their events is cheaper than a tag that may be common elsewhere.
+    fn are_small(&self) -> bool {
+        self.hashtags.is_empty() && self.events <= SMALL_TOPIC
+    }
+
     fn read(values: &'v [Box<str>], tables: &Tables, txn: &RoTxn<'_>) -> Result<Self> {
-        let mut all = Self { topics: Vec::new(), hashtags: Vec::new() };
+        let mut all = Self { topics: Vec::new(), hashtags: Vec::new(), events: 0 };
         for value in values {
             if claims_to_be_topic(value) {
                 // Nothing was ever bound to a topic without a record.
                 if let Some(record) = tables.get(txn, Table::Topics, value.as_bytes())? {
-                    all.topics.push(TopicRecord::unpack(record)?.no);
+                    let record = TopicRecord::unpack(record)?;
+                    all.topics.push(record.no);
+                    all.events += record.counters.effective;
                 }
             } else {
                 all.hashtags.push(value);
             }
         }
+        all.topics.sort_unstable();
         Ok(all)
     }
 }
@@ -319,7 +354,7 @@ fn rows_by_id_or_key(filter: &Filter, tables: &Tables, txn: &RoTxn<'_>) -> Resul
         return Ok(Some(rows));
     }
     let (Some(authors), Some(kinds)) = (filter.authors(), filter.kinds()) else { return Ok(None) };
-    if !kinds.iter().all(|kind| kind.class() == KindClass::Replaceable) {
+    if !fits(authors, kinds) || !kinds.iter().all(|kind| kind.class() == KindClass::Replaceable) {
         return Ok(None);
     }
     for author in authors {

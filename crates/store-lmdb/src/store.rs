@@ -71,6 +71,11 @@ impl LmdbStore {
         (self.env.info().last_page_number as u64 + 1) * PAGE
     }
 
+    /// How many transactions were ever committed.
+    pub fn transactions(&self) -> u64 {
+        self.env.info().last_txn_id as u64
+    }
+
     fn new(env: LmdbEnv, tables: Tables, writer: Option<Writer>, head: Seq) -> Self {
         Self {
             env,

@@ -29,13 +29,19 @@ impl Subscriptions {
         for entry in tables.of(Table::Subscriptions).iter(txn).map_err(engine)? {
             let (topic, record) = entry.map_err(engine)?;
             let topic = std::str::from_utf8(topic).map_err(|_| damaged("a subscription has no topic"))?;
-            all.insert(unpack(TopicId::trusted(topic), record)?);
+            let subscription = unpack(TopicId::trusted(topic), record)?;
+            all.by_topic.insert(subscription.topic.clone(), subscription);
         }
+        all.find_first_to_go();
         Ok(all)
     }
 
     pub(crate) fn insert(&mut self, subscription: NodeSubscription) {
         self.by_topic.insert(subscription.topic.clone(), subscription);
+        self.find_first_to_go();
+    }
+
+    fn find_first_to_go(&mut self) {
         let enabled = self.by_topic.values().filter(|subscription| subscription.enabled);
         self.first_to_go = capacity::shed_priority(enabled.map(|subscription| subscription.policy.priority));
     }

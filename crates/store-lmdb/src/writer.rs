@@ -11,7 +11,7 @@ use kukuri_domain::{
     clock::Clock,
     subscription::{NodeSubscription, SubscriptionChange},
 };
-use kukuri_store::{Seq, StoreError, StoreRules};
+use kukuri_store::{Seq, StoreError, StoreRules, outbox::check_consumer};
 
 use crate::{
     batch::{Batch, Surroundings},
@@ -139,6 +139,7 @@ impl Writer {
     }
 
     pub(crate) fn set_offset(&mut self, consumer: &str, seq: Seq, now: Millis) -> Result<()> {
+        check_consumer(consumer)?;
         let mut batch = Batch::resume(self.around())?;
         if seq > batch.node.head {
             return Err(StoreError::OffsetAhead { offset: seq, head: batch.node.head }.into());

@@ -8,10 +8,10 @@ use std::{
     task::{Context, Waker},
 };
 
-use kukuri_domain::{Filter, Letter, Viewer};
+use kukuri_domain::{Admission, Filter, Letter, Limits, Origin, Viewer, retention::Retention};
 use kukuri_store::{
     Query, Store,
-    conformance::build::{NOW, TOPIC, admitted, note, profile},
+    conformance::build::{NOW, TOPIC, admitted, deletion, note, profile},
 };
 use kukuri_store_lmdb::LmdbStore;
 use support::{block_on, quick};
@@ -70,4 +70,21 @@ fn replace_profiles(store: &LmdbStore, versions: std::ops::Range<u64>) {
     for version in versions {
         block_on(store.ingest(vec![admitted(&profile("a version").at(version).build())], NOW)).unwrap();
     }
+}
+
+#[test]
+fn upkeep_with_nothing_to_do_writes_nothing_however_many_topics_there_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LmdbStore::open(dir.path(), quick()).unwrap();
+    for first in (0..1_000).step_by(50) {
+        let topics = (first..first + 50).map(|n| format!("kukuri:{n:064x}"));
+        let request = topics.fold(deletion(), |request, topic| request.tag(["t", &topic])).build();
+        let wide = Admission { limits: Limits { topics: 51, ..Limits::default() }, ..Admission::default() };
+        let request = wide.screen(request, Origin::stranger(), NOW).unwrap().trusted();
+        block_on(store.ingest(vec![request], NOW)).unwrap();
+    }
+    let before = store.transactions();
+    block_on(store.purge(&Retention::default(), NOW)).unwrap();
+    block_on(store.expire(NOW)).unwrap();
+    assert_eq!(store.transactions(), before);
 }

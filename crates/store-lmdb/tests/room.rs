@@ -5,10 +5,10 @@ mod support;
 
 use std::{path::Path, process::Command};
 
-use kukuri_domain::{Event, PublicKey, Refusal};
+use kukuri_domain::{Event, PublicKey, Refusal, retention::Retention};
 use kukuri_store::{
     Outcome, Store,
-    conformance::build::{ALICE, BOB, CAROL, NOW, admitted, deletion, note, vanish},
+    conformance::build::{ALICE, BOB, CAROL, NOW, admitted, deletion, event, later, note, vanish},
 };
 use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
 use support::{block_on, quick};
@@ -39,6 +39,57 @@ fn a_full_disk_refuses_writes_and_still_takes_requests() {
         .unwrap();
     let said = [child.stdout, child.stderr].concat();
     assert!(child.status.success(), "{}", String::from_utf8_lossy(&said));
+}
+
+#[test]
+fn a_full_store_answers_for_what_it_knows_and_lets_requests_through_one_by_one() {
+    // E-9
+    let dir = tempfile::tempdir().unwrap();
+    let store = LmdbStore::open(dir.path(), LmdbOptions { map_size: 16 << 20, reserve: 3 << 20, ..quick() }).unwrap();
+    block_on(async {
+        let stored = fill(&store, BOB).await;
+        let known = &stored[0];
+        let passing = event(20_001).by(ALICE).build();
+        let new = note("no room for this").by(ALICE).build();
+        let request = deletion().by(BOB).at(700).of(&stored[1]).build();
+        let batch = [known, &passing, &new, &request].into_iter().map(admitted).collect();
+        let ingested = store.ingest(batch, NOW).await.unwrap();
+        let refused = Outcome::Refused(Refusal::DiskFull);
+        assert_eq!(ingested.outcomes, [Outcome::Duplicate, Outcome::Ephemeral, refused, Outcome::Stored]);
+    });
+}
+
+#[test]
+fn a_full_store_makes_room_by_a_purge() {
+    // P-5: of events with many tags, whose removal touches many pages.
+    let dir = tempfile::tempdir().unwrap();
+    let store = LmdbStore::open(dir.path(), LmdbOptions { map_size: 64 << 20, reserve: 2 << 20, ..quick() }).unwrap();
+    block_on(async {
+        let tagged = |n: usize| {
+            let draft = note(&format!("note {n}")).by(BOB).at(n as u64 % 900);
+            (0..12)
+                .fold(draft, |draft, tag| draft.tag(["x", &format!("{}", (n * 12 + tag) * 7_919 % 1_000_003)]))
+                .build()
+        };
+        let mut n = 0;
+        loop {
+            let batch: Vec<_> = (n..n + 200).map(|n| admitted(&tagged(n))).collect();
+            n += 200;
+            let ingested = store.ingest(batch, NOW).await.unwrap();
+            if ingested.outcomes.contains(&Outcome::Refused(Refusal::DiskFull)) {
+                break;
+            }
+        }
+        let month = Retention::default();
+        let now = later(31 * 24 * 3_600);
+        store.confirm_clock(now).await.unwrap();
+        let purged = store.purge(&month, now).await.expect("a purge must not need the room it makes");
+        assert!(purged.by_retention > 1_000, "{purged:?}");
+        assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
+        let new = note("room again").by(ALICE).build();
+        let taken = store.ingest(vec![admitted(&new)], now).await.unwrap();
+        assert_eq!(taken.outcomes, [Outcome::Stored]);
+    });
 }
 
 fn fill_a_small_disk(place: &Path) {

@@ -60,6 +60,9 @@ pub enum StoreError {
         /// The highest sequence there is.
         head: Seq,
     },
+    /// A consumer's name has to fit a key of every store.
+    #[error("a consumer's name has 1 to 200 bytes")]
+    ConsumerName,
     /// A retention that would bring back what is gone (P-2, P-5).
     #[error(transparent)]
     Retention(#[from] RetentionError),

@@ -4,7 +4,10 @@ use std::fmt;
 
 use kukuri_domain::{Address, EventId, Kind, Millis, Reason, Timestamp, TopicId};
 
-use crate::event::StoredEvent;
+use crate::{
+    error::{Result, StoreError},
+    event::StoredEvent,
+};
 
 /// A place in the outbox. Rows count from 1; 0 is before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,4 +103,9 @@ pub struct ConsumerOffset {
     pub last_seq: Seq,
     /// When it came there.
     pub updated_at: Millis,
+}
+
+/// Whether this can be a consumer's name.
+pub fn check_consumer(name: &str) -> Result<()> {
+    if name.is_empty() || name.len() > 200 { Err(StoreError::ConsumerName) } else { Ok(()) }
 }

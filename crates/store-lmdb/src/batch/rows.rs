@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use kukuri_domain::{Address, Admitted, Event, EventId, Millis, Rank, Reason, State, retention::RetentionClass};
+use kukuri_domain::{
+    Address, Admitted, Event, EventId, Kind, Millis, Rank, Reason, State, Tags, Timestamp, retention::RetentionClass,
+};
 use kukuri_store::{IdRecord, Op, Standing};
 
 use super::{Batch, counting::add};
@@ -64,6 +66,26 @@ impl Batch<'_> {
     pub(crate) fn row(&self, no: EventNo) -> Result<Option<StoredRow>> {
         let Some(record) = self.get(Table::Events, &no.key())? else { return Ok(None) };
         StoredRow::read(no, Row::unpack(record)?).map(Some)
+    }
+
+    /// When a row's author says it was made, without reading more of it.
+    pub(crate) fn created_at(&self, no: EventNo) -> Result<Timestamp> {
+        let record = self.get(Table::Events, &no.key())?;
+        let record = record.ok_or_else(|| damaged(format!("row {} is not there", no.0)))?;
+        Ok(Row::unpack(record)?.created_at()?)
+    }
+
+    /// What a decision needs of a row: the event without its content, and without tags that say nothing of its owner
+    /// or its key.
+    pub(crate) fn outline(&self, no: EventNo) -> Result<Option<(Event, State)>> {
+        let Some(record) = self.get(Table::Events, &no.key())? else { return Ok(None) };
+        let row = Row::unpack(record)?;
+        let mut event = row.event()?;
+        event.content = String::new();
+        if event.kind != Kind::GIFT_WRAP && !event.kind.is_keyed() {
+            event.tags = Tags::default();
+        }
+        Ok(Some((event, row.state)))
     }
 
     /// Stores an event as effective.

@@ -55,9 +55,6 @@ pub(super) fn whatever_is_done_to_it_a_store_stays_like_the_model<H: Harness>(ha
         coverage.borrow_mut().count(SITUATIONS.map(|situation| (situation, met.contains(situation))));
         Ok(())
     });
-    if std::env::var("DBGCOV").is_ok() {
-        eprintln!("{}", coverage.borrow());
-    }
     coverage.borrow().assert_one_in(200);
 }
 

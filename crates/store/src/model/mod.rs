@@ -26,7 +26,7 @@ use crate::{
     event::StoredEvent,
     ingest::{Ingested, StoreRules},
     maintenance::{Purged, Swept},
-    outbox::{ConsumerOffset, OutboxRow, Seq, SnapshotCursor, SnapshotPage},
+    outbox::{self, ConsumerOffset, OutboxRow, Seq, SnapshotCursor, SnapshotPage},
     port::Store,
     query::{Answer, Query},
     report::{AddressExplanation, CheckReport, Explanation, Stats},
@@ -124,6 +124,7 @@ impl Store for ModelStore {
     }
 
     async fn set_offset(&self, consumer: &str, seq: Seq, now: Millis) -> Result<()> {
+        outbox::check_consumer(consumer)?;
         let mut memory = self.memory();
         if seq > memory.head {
             return Err(StoreError::OffsetAhead { offset: seq, head: memory.head });
