@@ -112,10 +112,16 @@ impl Relay {
             let refusal = decision::repeat(screened.event(), state, now);
             return Ok(Screening::Answered(refusal.map_or(Outcome::Duplicate, Outcome::Refused)));
         }
-        if let Err(refusal) = screened.check_enabled(|topic| self.is_enabled(topic)) {
-            self.open_topics(screened.topics()).await.ok_or(refusal)?;
+        let Err(refusal) = screened.check_enabled(|topic| self.is_enabled(topic)) else {
+            return screened.verify().map(Screening::New);
+        };
+        if matches!(self.config.topics, TopicIntake::Closed) {
+            return Err(refusal);
         }
-        screened.verify().map(Screening::New)
+        // Only what somebody really signed opens a topic.
+        let admitted = screened.verify()?;
+        self.open_topics(admitted.topics()).await.ok_or(refusal)?;
+        Ok(Screening::New(admitted))
     }
 
     /// Enables topics by their first use, if the operator lets that happen and there is room (T-8).

@@ -161,11 +161,47 @@ async fn a_vanish_request_takes_everything_and_an_expiry_its_event() {
     let relay = TestRelay::start(TopicsMode::Required).await;
     let mut client = relay.client().await;
     client.publish(&note(1, "gone soon").sign()).await;
-    client.publish(&note(2, "ends").tag(["expiration", &(now() + 2).to_string()]).sign()).await;
+    client.publish(&note(2, "ends").tag(["expiration", &(now() + 5).to_string()]).sign()).await;
     let vanish = draft(1, 62).tag(["relay", &relay.url]).sign();
     assert_eq!(client.publish(&vanish).await, (true, String::new()));
     let left = relay.client().await.request("s", &[json!({"#t": [TOPIC]})]).await;
     assert_eq!(left.len(), 1);
-    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    let end = now() + 6;
+    while now() < end {
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
     assert!(relay.client().await.request("s", &[json!({"#t": [TOPIC]})]).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_topic_opens_by_its_first_use_and_never_by_a_forged_event() {
+    // T-8
+    let relay = TestRelay::start(TopicsMode::Required).await;
+    let mut client = relay.client().await;
+    let enabled = async || {
+        let all = relay.relay.store().subscriptions().await.unwrap();
+        all.into_iter().filter(|subscription| subscription.enabled).map(|one| one.topic.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(enabled().await, ["kukuri:global"], "a new node takes in one topic");
+    let mut forged = note(1, "forged").sign();
+    forged.sig = note(1, "another").sign().sig;
+    assert!(!client.publish(&forged).await.0);
+    assert_eq!(enabled().await, ["kukuri:global"]);
+    assert!(client.publish(&note(1, "signed").sign()).await.0);
+    assert_eq!(enabled().await, [TOPIC, "kukuri:global"]);
+
+    let topic = kukuri_domain::TopicId::trusted(TOPIC);
+    let disable = kukuri_domain::subscription::SubscriptionChange::disable();
+    let millis = kukuri_domain::Millis::from_secs(now());
+    relay.relay.store().change_subscription(&topic, disable, millis).await.unwrap();
+    // The relay hears of it a moment later.
+    let mut answer = (true, String::new());
+    for attempt in 0.. {
+        answer = client.publish(&note(1, &format!("too late {attempt}")).sign()).await;
+        if !answer.0 || attempt == 100 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert_eq!(answer, (false, "restricted: topic not enabled".to_owned()), "what an operator closed stays closed");
 }
