@@ -26,6 +26,10 @@ use crate::{
 /// A client that does not read is given this long to take what is being sent, then it is closed.
 const SEND_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// How long a client may take to hear why it is closed: a slow one may yet catch up, a stopping relay does not wait.
+const SLOW_CLOSE: Duration = Duration::from_secs(10);
+const CLOSE: Duration = Duration::from_secs(1);
+
 /// Why a connection ends.
 enum End {
     /// The client left, or can't be reached.
@@ -288,8 +292,9 @@ impl Session {
     }
 
     async fn close(&mut self, code: u16, reason: &'static str) {
+        let patience = if code == close_code::POLICY { SLOW_CLOSE } else { CLOSE };
         let frame = CloseFrame { code, reason: Utf8Bytes::from_static(reason) };
-        let _ = timeout(Duration::from_secs(2), self.socket.send(Message::Close(Some(frame)))).await;
+        let _ = timeout(patience, self.socket.send(Message::Close(Some(frame)))).await;
     }
 }
 
