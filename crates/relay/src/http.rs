@@ -18,7 +18,7 @@ use crate::{message::SubscriptionId, relay::Relay, session};
 
 /// Small buffers: a node has thousands of connections that hardly say anything.
 const SOCKET_BUFFER: usize = 4 * 1024;
-const NIPS: [u16; 9] = [1, 9, 11, 40, 42, 45, 59, 62, 70];
+const NIPS: [u16; 8] = [1, 9, 11, 40, 42, 45, 62, 70];
 
 /// What the relay serves.
 pub fn routes(relay: Arc<Relay>) -> Router {
