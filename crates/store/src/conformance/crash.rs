@@ -148,7 +148,7 @@ impl<'p> Parent<'p> {
     }
 
     fn kill_children(mut self, open: impl AsyncFn(&str) -> Arc<dyn Store>) {
-        let rounds = number(ROUNDS, 25);
+        let rounds = number(ROUNDS, 50);
         for round in 0..rounds {
             let acknowledged = self.run_and_kill();
             block_on(async {
