@@ -22,11 +22,16 @@ impl RelayUrls {
         Self(urls.iter().map(|url| normalize(url.as_ref())).collect())
     }
 
+    /// Whether this is one of them, however it is spelled.
+    pub fn contains(&self, url: &str) -> bool {
+        self.0.contains(&normalize(url))
+    }
+
     /// Whether a vanish request is for this relay. One that names no relay at all is malformed.
     pub(crate) fn are_named_by(&self, request: &Event) -> Result<bool, Refusal> {
         let mut relays = request.tags.values("relay").peekable();
         relays.peek().ok_or(Refusal::MissingRelay)?;
-        Ok(relays.any(|relay| relay == ALL_RELAYS || self.0.contains(&normalize(relay))))
+        Ok(relays.any(|relay| relay == ALL_RELAYS || self.contains(relay)))
     }
 }
 
@@ -70,7 +75,7 @@ mod tests {
             ("ws://relay.example.com", false),
             ("relay.example.com", false),
         ] {
-            assert_eq!(ours.0.contains(&normalize(url)), same, "{url}");
+            assert_eq!(ours.contains(url), same, "{url}");
         }
     }
 }

@@ -43,7 +43,6 @@ async fn serve(options: Serve) -> anyhow::Result<()> {
             topics: TopicRules::new(mode, &[] as &[&str])?,
             relay_urls: RelayUrls::new(&[&public_url]),
         },
-        public_url: public_url.clone(),
         info: Info::default(),
         requests: RequestLimits::default(),
         topics: TopicIntake::default(),

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use kukuri_domain::{Event, Kind, Millis, PublicKey, Verified};
+use kukuri_domain::{Event, Kind, Millis, PublicKey, Verified, vanish::RelayUrls};
 
 /// An answer may be this many seconds old, or ahead.
 const MOST_SECONDS: u64 = 600;
@@ -34,7 +34,7 @@ impl Challenge {
     }
 
     /// The key that this event proves to be its sender's.
-    pub(crate) fn check(&self, event: Event, relay_url: &str, now: Millis) -> Result<PublicKey, Rejected> {
+    pub(crate) fn check(&self, event: Event, relay: &RelayUrls, now: Millis) -> Result<PublicKey, Rejected> {
         if event.kind != Kind::AUTHENTICATION {
             return Err(Rejected("an authentication is of kind 22242"));
         }
@@ -44,17 +44,11 @@ impl Challenge {
         if event.tags.values("challenge").next() != Some(self.as_str()) {
             return Err(Rejected("this is not the challenge of this connection"));
         }
-        let names_us = event.tags.values("relay").next().is_some_and(|url| is_same(url, relay_url));
+        let names_us = event.tags.values("relay").next().is_some_and(|url| relay.contains(url));
         if !names_us {
             return Err(Rejected("this authentication is for another relay"));
         }
         let verified = Verified::check(event).map_err(|_| Rejected("the signature is not right"))?;
         Ok(verified.event().pubkey)
     }
-}
-
-/// Compares URLs as people write them.
-fn is_same(left: &str, right: &str) -> bool {
-    let plain = |url: &str| url.trim().trim_end_matches('/').to_ascii_lowercase();
-    plain(left) == plain(right)
 }

@@ -9,8 +9,6 @@ use kukuri_domain::{Admission, retention::Retention};
 pub struct RelayConfig {
     /// What is admitted: limits, topics, what this relay is called.
     pub admission: Admission,
-    /// The URL clients know this relay by (NIP-42, NIP-62).
-    pub public_url: String,
     /// How it presents itself (NIP-11).
     pub info: Info,
     /// How much a client may ask for.

@@ -164,7 +164,7 @@ impl Session {
         let checked = match Event::from_json(json) {
             Ok(event) => self
                 .challenge
-                .check(event, &self.relay.config.public_url, clock::now())
+                .check(event, &self.relay.config.admission.relay_urls, clock::now())
                 .map_err(|rejected| rejected.to_string()),
             Err(refusal) => Err(refusal.to_string()),
         };

@@ -51,7 +51,6 @@ impl TestRelay {
                 relay_urls: RelayUrls::new(&[&url]),
                 ..Admission::default()
             },
-            public_url: url.clone(),
             info: Info::default(),
             requests,
             topics: TopicIntake::default(),
