@@ -13,7 +13,7 @@ use kukuri_store_lmdb::LmdbStore;
 use support::{block_on, quick};
 
 /// More than the planner calls a small topic.
-const EVENTS: u64 = 1_300;
+const EVENTS: u64 = 2_000;
 
 #[test]
 fn large_topics_and_long_lists_get_the_models_answers() {
