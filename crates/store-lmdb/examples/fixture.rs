@@ -12,7 +12,8 @@ use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-1");
-    fs::create_dir_all(&target)?;
+    // A released fixture never changes: a new format gets a directory of its own.
+    fs::create_dir(&target)?;
     let dir = tempfile::tempdir()?;
     let store = LmdbStore::open(dir.path(), LmdbOptions { reserve: 0, map_size: 1 << 26, ..LmdbOptions::default() })?;
 

@@ -69,7 +69,7 @@ impl Check<'_> {
         let mut effective = BTreeSet::new();
         for entry in self.tables.of(Table::Events).iter(self.txn).map_err(engine)? {
             let (no, record) = entry.map_err(engine)?;
-            let row = StoredRow::read(EventNo::from_key(no).unwrap_or_default(), Row::unpack(record)?)?;
+            let row = StoredRow::read(EventNo::of_key(no)?, Row::unpack(record)?)?;
             self.report.rows += 1;
             self.row(&row)?;
             let count = |counters: &mut Counters| {
@@ -100,11 +100,11 @@ impl Check<'_> {
             _ => self.problem(format!("event {id}: its id does not lead to its row")),
         }
         for topic in &row.topics {
-            self.expect(Table::Ages, &key::age(*topic, row.class(), row.no), &id)?;
+            self.look_up(Table::Ages, &key::age(*topic, row.class(), row.no), &id)?;
         }
         if !row.is_effective() {
             for key in hidden_keys(row) {
-                self.expect(Table::Hidden, &key, &id)?;
+                self.look_up(Table::Hidden, &key, &id)?;
             }
             return Ok(());
         }
@@ -114,7 +114,7 @@ impl Check<'_> {
         let author = self.author(&row.event.pubkey)?;
         let rows = IndexRows::of(&row.event, row.no, author, &named);
         for (table, key) in &rows.keys {
-            self.expect(*table, key, &id)?;
+            self.look_up(*table, key, &id)?;
             if self.tables.get(self.txn, *table, key)?.is_some_and(|value| value != rows.value(*table)) {
                 self.problem(format!("event {id}: its row in {} says something else", table.name()));
             }
@@ -135,7 +135,7 @@ impl Check<'_> {
         Ok(AuthorNo(Unpack::new("authors", no).u32()?))
     }
 
-    fn expect(&mut self, table: Table, key: &[u8], id: &EventId) -> Result<()> {
+    fn look_up(&mut self, table: Table, key: &[u8], id: &EventId) -> Result<()> {
         *self.derived.entry(table).or_default() += 1;
         if self.tables.get(self.txn, table, key)?.is_none() {
             self.problem(format!("event {id}: its row in {} is missing", table.name()));
@@ -222,7 +222,7 @@ impl Check<'_> {
             expected_seq = expected_seq.next();
             if key::seq(expected_seq) != *seq {
                 self.problem(format!("outbox row {expected_seq} is missing"));
-                expected_seq.0 = EventNo::from_key(seq).unwrap_or_default().0;
+                expected_seq = key::seq_of(seq)?;
             }
             let record = OutboxRecord::unpack(record)?;
             last.insert((record.topic, record.event_id), record.op);

@@ -1,6 +1,7 @@
 //! Failures inside this store, told apart by what to do about them.
 
 use kukuri_store::StoreError;
+use rustix::io::Errno;
 
 /// A failure below the port.
 #[derive(Debug, thiserror::Error)]
@@ -31,8 +32,9 @@ impl Failure {
     /// There was no room: the transaction is gone, the store is as before.
     pub(crate) fn is_full(&self) -> bool {
         use heed::MdbError;
-        // EFBIG is what a file-size limit says, ENOSPC a full disk, EDQUOT a quota.
-        const NO_ROOM: [i32; 3] = [27, 28, 122];
+        // What a file-size limit, a full disk and a quota say.
+        const NO_ROOM: [i32; 3] =
+            [Errno::FBIG.raw_os_error(), Errno::NOSPC.raw_os_error(), Errno::DQUOT.raw_os_error()];
         match self {
             Self::Engine(heed::Error::Mdb(MdbError::MapFull | MdbError::TxnFull)) => true,
             Self::Engine(heed::Error::Mdb(MdbError::Other(code))) => NO_ROOM.contains(code),

@@ -380,7 +380,7 @@ fn numbers_under(batch: &Batch<'_>, table: Table, prefix: &[u8]) -> Result<Vec<E
     let mut numbers = Vec::new();
     for entry in batch.around.tables.of(table).prefix_iter(&batch.txn, prefix).map_err(engine)? {
         let (key, _) = entry.map_err(engine)?;
-        numbers.extend(key.last_chunk::<8>().and_then(|no| EventNo::from_key(no)));
+        numbers.push(EventNo::of_key(key)?);
     }
     Ok(numbers)
 }

@@ -9,7 +9,10 @@ use kukuri_domain::{
 };
 use kukuri_store::Seq;
 
-use crate::pack::Pack;
+use crate::{
+    error::{Result, damaged},
+    pack::Pack,
+};
 
 /// The number of a row in `Events`: the order of arrival, never used twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,13 +31,23 @@ impl EventNo {
         self.0.to_be_bytes()
     }
 
-    pub(crate) fn from_key(key: &[u8]) -> Option<Self> {
-        key.try_into().ok().map(u64::from_be_bytes).map(Self)
+    /// The row number at the end of a key.
+    pub(crate) fn of_key(key: &[u8]) -> Result<Self> {
+        number_of(key).map(Self)
     }
 }
 
 pub(crate) fn seq(seq: Seq) -> [u8; 8] {
     seq.0.to_be_bytes()
+}
+
+pub(crate) fn seq_of(key: &[u8]) -> Result<Seq> {
+    number_of(key).map(Seq)
+}
+
+fn number_of(key: &[u8]) -> Result<u64> {
+    let number = key.last_chunk().copied().map(u64::from_be_bytes);
+    number.ok_or_else(|| damaged("a key is too short to end in a number"))
 }
 
 /// An event's place in a newest-first table. Ordered as its bytes are.

@@ -19,7 +19,7 @@
 //! # Reading
 //!
 //! Every index row carries kind, author and topic of its event, so that most filters are decided without a look at
-//! the event itself. No read transaction lives longer than a step of a few thousand rows.
+//! the event itself. No filter holds a read transaction for longer than a step of a few thousand rows.
 
 mod batch;
 mod check;

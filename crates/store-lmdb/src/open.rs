@@ -79,7 +79,10 @@ pub(crate) fn readable(path: &Path, options: &LmdbOptions) -> Result<Opened> {
         return Err(foreign(path, "there is no store here").into());
     }
     let env = environment(path, options, EnvFlags::READ_ONLY)?;
-    check_format(path, &env)?;
+    let found = check_format(path, &env)?;
+    if found != Some(FORMAT) {
+        return Err(foreign(path, "an older format; open it for writing once to bring it up to date").into());
+    }
     let tables = Tables::open(&env)?.ok_or_else(|| foreign(path, "tables are missing"))?;
     Ok(Opened { env, tables })
 }
@@ -106,10 +109,11 @@ fn inspect(path: &Path, options: &LmdbOptions) -> Result<()> {
     let env = environment(path, options, EnvFlags::READ_ONLY | EnvFlags::NO_LOCK)?;
     let checked = check_format(path, &env);
     env.prepare_for_closing().wait();
-    checked
+    checked.map(drop)
 }
 
-fn check_format(path: &Path, env: &LmdbEnv) -> Result<()> {
+/// The format of the files; none if they were made and never filled.
+fn check_format(path: &Path, env: &LmdbEnv) -> Result<Option<u32>> {
     let txn = env.read_txn().map_err(engine)?;
     let is_empty = env.unnamed_database_stat().entries == 0;
     let found = env.open_databases_and_commit(txn, |opener, txn| {
@@ -121,9 +125,9 @@ fn check_format(path: &Path, env: &LmdbEnv) -> Result<()> {
         CommitOrAbort::Abort(Some(found)) if found > FORMAT => {
             Err(StoreError::Newer { path: path.to_owned(), found, supported: FORMAT }.into())
         }
-        CommitOrAbort::Abort(Some(_)) => Ok(()),
+        CommitOrAbort::Abort(found @ Some(_)) => Ok(found),
         // Made, and not yet filled when the program ended.
-        _ if is_empty => Ok(()),
+        _ if is_empty => Ok(None),
         _ => Err(foreign(path, "an LMDB file of another program").into()),
     }
 }

@@ -17,7 +17,6 @@ use crate::{
     pack::Unpack,
     query::stored,
     record::{KeyRecord, KnownId, OutboxRecord, Row, TopicRecord, VanishRecord},
-    room::PAGE,
     tables::{Table, Tables},
 };
 
@@ -81,7 +80,7 @@ pub(crate) fn outbox(tables: &Tables, txn: &RoTxn<'_>, after: Seq, limit: usize)
             Some(topic) => topic.clone(),
             None => topics.entry(record.topic).or_insert(names.topic(record.topic)?).clone(),
         };
-        rows.push(record.row(Seq(EventNo::from_key(seq).unwrap_or_default().0), topic));
+        rows.push(record.row(key::seq_of(seq)?, topic));
     }
     Ok(rows)
 }
@@ -111,7 +110,7 @@ pub(crate) fn snapshot(tables: &Tables, txn: &RoTxn<'_>, cursor: SnapshotCursor,
             topics: row.topics.iter().map(|topic| names.topic(*topic)).collect::<Result<_>>()?,
             ingested_at: row.ingested_at,
         });
-        last = EventNo::from_key(no).unwrap_or_default().0;
+        last = EventNo::of_key(no)?.0;
     }
     Ok(SnapshotPage { seq, events, next: None })
 }
@@ -159,7 +158,7 @@ pub(crate) fn stats(tables: &Tables, txn: &RoTxn<'_>) -> Result<Stats> {
         outbox_first: node.outbox_dropped.next(),
         ids: tables.len(txn, Table::Ids)?,
         failed: node.failed,
-        disk_bytes: Some(tables.pages(txn)? * PAGE),
+        disk_bytes: Some(tables.bytes(txn)?),
         clock_held: node.clock.held,
     })
 }

@@ -11,14 +11,13 @@ use rustix::fs::FallocateFlags;
 
 use crate::{
     error::{Result, engine},
-    tables::{LmdbEnv, Tables},
+    tables::{LmdbEnv, Tables, used_bytes},
 };
 
-pub(crate) const PAGE: u64 = 4096;
 /// The file grows in steps of this size.
 const STEP: u64 = 8 << 20;
 /// A guess at what an event makes LMDB write besides its JSON: the pages of its index rows, many of them shared.
-const INDEX_BYTES_PER_EVENT: u64 = 6 * PAGE;
+const INDEX_BYTES_PER_EVENT: u64 = 6 * 4096;
 
 /// What is left to write in.
 pub(crate) struct Room {
@@ -47,13 +46,13 @@ impl Room {
         bytes: usize,
     ) -> Result<bool> {
         let needed = 2 * bytes as u64 + INDEX_BYTES_PER_EVENT * events as u64 + self.reserve;
-        let top = (env.info().last_page_number as u64 + 1) * PAGE;
+        let top = used_bytes(env);
         if top + needed <= self.map_size && self.allocate(top + needed) {
             return Ok(true);
         }
         // The file can't grow; pages that were freed inside it can still be used again.
         let bound = self.map_size.min(self.allocated.max(top));
-        let used = tables.pages(txn)? * PAGE;
+        let used = tables.bytes(txn)?;
         Ok(used + needed <= bound)
     }
 

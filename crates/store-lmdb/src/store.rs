@@ -27,9 +27,8 @@ use crate::{
     query::FilterScan,
     reading,
     repeats::Repeats,
-    room::PAGE,
     subscriptions::Subscriptions,
-    tables::{LmdbEnv, Tables},
+    tables::{LmdbEnv, Tables, used_bytes},
     upkeep::PurgeWork,
     writer::{Writer, locked},
 };
@@ -68,7 +67,7 @@ impl LmdbStore {
 
     /// The part of the data file that has ever been used: it never shrinks, but its pages are used again.
     pub fn file_bytes(&self) -> u64 {
-        (self.env.info().last_page_number as u64 + 1) * PAGE
+        used_bytes(&self.env)
     }
 
     /// How many transactions were ever committed.

@@ -133,15 +133,21 @@ impl Tables {
         self.of(table).len(txn).map_err(engine)
     }
 
-    /// The pages that all tables use together.
-    pub(crate) fn pages(&self, txn: &RoTxn<'_>) -> Result<u64> {
-        let mut pages = 0;
+    /// What all tables use of the file.
+    pub(crate) fn bytes(&self, txn: &RoTxn<'_>) -> Result<u64> {
+        let mut bytes = 0;
         for database in self.0 {
             let stat = database.stat(txn).map_err(engine)?;
-            pages += stat.branch_pages + stat.leaf_pages + stat.overflow_pages;
+            let pages = stat.branch_pages + stat.leaf_pages + stat.overflow_pages;
+            bytes += pages as u64 * u64::from(stat.page_size);
         }
-        Ok(pages as u64)
+        Ok(bytes)
     }
+}
+
+/// The part of the file that has ever been used.
+pub(crate) fn used_bytes(env: &LmdbEnv) -> u64 {
+    (env.info().last_page_number as u64 + 1) * u64::from(env.unnamed_database_stat().page_size)
 }
 
 /// A table within the transaction that opens it.

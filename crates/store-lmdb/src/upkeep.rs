@@ -13,7 +13,7 @@ use kukuri_domain::{
     capacity::{Capacity, Stage},
     retention::{Keep, Retention, RetentionClass},
 };
-use kukuri_store::{Purged, Seq, StageChange, StoreError, Swept, report};
+use kukuri_store::{Purged, StageChange, StoreError, Swept, report};
 
 use crate::{
     batch::{Batch, Committed},
@@ -277,7 +277,7 @@ impl Batch<'_> {
 
         let (keys, is_last) = self.some_keys(Table::Ages, place, work)?;
         for key in keys {
-            let no = key.last_chunk::<8>().and_then(|no| EventNo::from_key(no)).unwrap_or_default();
+            let no = EventNo::of_key(&key)?;
             if self.ingested_at(no)? > cutoff {
                 return Ok(true);
             }
@@ -378,7 +378,7 @@ impl Batch<'_> {
                 return Ok(true);
             }
             self.delete(Table::Outbox, &key)?;
-            self.node.outbox_dropped = Seq(EventNo::from_key(&key).unwrap_or_default().0);
+            self.node.outbox_dropped = key::seq_of(&key)?;
             work.purged.outbox += 1;
             work.cursor = key;
         }
@@ -472,7 +472,7 @@ impl Oldest {
 
     fn advance(&mut self, batch: &Batch<'_>, prefix: &[u8], after: &[u8]) -> Result<()> {
         if let Some(key) = batch.keys_after(Table::Ages, prefix, after, 1)?.pop() {
-            let no = key.last_chunk::<8>().and_then(|no| EventNo::from_key(no)).unwrap_or_default();
+            let no = EventNo::of_key(&key)?;
             self.heads.push(Reverse((no, key)));
         }
         Ok(())
