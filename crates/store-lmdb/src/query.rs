@@ -2,7 +2,7 @@
 
 use heed::RoTxn;
 use kukuri_domain::{Address, Filter, KindClass, Letter, PublicKey, topic::claims_to_be_topic};
-use kukuri_store::{Query, StoredEvent};
+use kukuri_store::{Query, Rest, StoredEvent};
 
 use crate::{
     error::Result,
@@ -34,6 +34,16 @@ pub(crate) struct FilterScan<'q> {
     /// Found rows, best first; those at the end may still have to be sorted by their full ids.
     found: Vec<Found>,
     limit: usize,
+    cut: Option<Cut>,
+}
+
+/// The limit has ended the answer to a filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// Before this row, which matches.
+    Before(Order),
+    /// Whether it left anything out would take more reading to tell.
+    Somewhere,
 }
 
 enum Plan {
@@ -41,6 +51,22 @@ enum Plan {
     Rows(Vec<EventNo>),
     /// Ranges of newest-first tables.
     Scan(Scan),
+}
+
+/// The answer to one filter.
+pub(crate) struct Finished {
+    pub(crate) events: Vec<(Order, StoredEvent)>,
+    pub(crate) cut: Option<Cut>,
+}
+
+/// What the answers to all filters of a query leave out together: what one had to cut off, another may have sent.
+pub(crate) fn rest(cuts: &[Cut], sent: &[(Order, StoredEvent)]) -> Rest {
+    let is_left_out = |cut: &Cut| matches!(cut, Cut::Before(row) if sent.iter().all(|(order, _)| order != row));
+    match cuts {
+        [] => Rest::None,
+        cuts if cuts.iter().any(is_left_out) => Rest::More,
+        _ => Rest::Unknown,
+    }
 }
 
 /// A row that answers, with its event if that was needed to tell.
@@ -67,8 +93,13 @@ impl<'q> FilterScan<'q> {
             needs_event: false,
             found: Vec::new(),
             limit,
+            cut: None,
         };
-        if filter.is_empty() || limit == 0 {
+        if filter.is_empty() {
+            return Ok(scan);
+        }
+        if limit == 0 {
+            scan.cut = Some(Cut::Somewhere);
             return Ok(scan);
         }
         scan.plan = scan.choose(newest, tables, txn)?;
@@ -165,6 +196,8 @@ impl<'q> FilterScan<'q> {
             if self.found.len() >= self.limit
                 && self.found.last().is_none_or(|last| !last.candidate.ties_with(&candidate.order))
             {
+                let is_sure = self.may_match(&candidate.cover) == Some(false);
+                self.cut = Some(if is_sure { Cut::Before(candidate.order) } else { Cut::Somewhere });
                 return Ok(true);
             }
             self.look_at(&candidate, tables, txn)?;
@@ -235,8 +268,8 @@ impl<'q> FilterScan<'q> {
         Ok(())
     }
 
-    /// The rows that answer, in order, no more than the limit.
-    pub(crate) fn finish(mut self, tables: &Tables, txn: &RoTxn<'_>) -> Result<Vec<(Order, StoredEvent)>> {
+    /// The rows that answer, in order, no more than the limit; and what that limit has cut off.
+    pub(crate) fn finish(mut self, tables: &Tables, txn: &RoTxn<'_>) -> Result<Finished> {
         let mut events = Vec::with_capacity(self.found.len());
         for found in self.found.drain(..) {
             let event = match found.event {
@@ -246,8 +279,9 @@ impl<'q> FilterScan<'q> {
             events.extend(event.map(|event| (found.candidate, event)));
         }
         sort_ties(&mut events);
+        let first_over = events.get(self.limit).map(|(order, _)| Cut::Before(*order));
         events.truncate(self.limit);
-        Ok(events)
+        Ok(Finished { events, cut: first_over.or(self.cut) })
     }
 
     /// How many rows answer.

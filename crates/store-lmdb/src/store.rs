@@ -24,7 +24,7 @@ use crate::{
     error::{Failure, engine},
     format,
     open::{self, LmdbOptions, Opened},
-    query::FilterScan,
+    query::{self, FilterScan},
     reading,
     repeats::Repeats,
     subscriptions::Subscriptions,
@@ -170,19 +170,22 @@ impl Store for LmdbStore {
 
     async fn query(&self, query: &Query) -> Result<Answer> {
         let (seq, scans) = self.scan(query, |limit| limit.unwrap_or(usize::MAX), |_| {}).await?;
-        let events = self.read(|tables, txn| {
-            let mut events = Vec::new();
+        let (events, cuts) = self.read(|tables, txn| {
+            let (mut events, mut cuts) = (Vec::new(), Vec::new());
             for scan in scans {
-                events.extend(scan.finish(tables, txn)?);
+                let finished = scan.finish(tables, txn)?;
+                events.extend(finished.events);
+                cuts.extend(finished.cut);
             }
-            Ok(events)
+            Ok((events, cuts))
         })?;
+        let rest = query::rest(&cuts, &events);
         let mut events: Vec<StoredEvent> = events.into_iter().map(|(_, event)| event).collect();
         if query.filters.len() > 1 {
             events.sort_by(|left, right| right.created_at.cmp(&left.created_at).then(left.id.cmp(&right.id)));
             events.dedup_by_key(|event| event.id);
         }
-        Ok(Answer { seq, events })
+        Ok(Answer { seq, events, rest })
     }
 
     async fn count(&self, query: &Query) -> Result<u64> {

@@ -29,4 +29,17 @@ pub struct Answer {
     pub seq: Seq,
     /// The events.
     pub events: Vec<StoredEvent>,
+    /// Whether limits have left matches out (NIP-67).
+    pub rest: Rest,
+}
+
+/// What an answer leaves out of the stored events that match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// Nothing: every match was sent.
+    None,
+    /// Something, for certain.
+    More,
+    /// A filter was cut by its limit, and telling whether that left a match out would need more reading.
+    Unknown,
 }

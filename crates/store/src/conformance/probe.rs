@@ -7,7 +7,7 @@ use kukuri_domain::{Address, Event, EventId, Filter, Millis, Viewer, subscriptio
 use crate::{
     outbox::{ConsumerOffset, OutboxRow, Seq},
     port::Store,
-    query::Query,
+    query::{Answer, Query, Rest},
     report::{AddressExplanation, Explanation, IdRecord, Stats},
 };
 
@@ -23,6 +23,16 @@ pub(super) async fn visible(store: &dyn Store, now: Millis) -> Vec<EventId> {
 /// The same as a set.
 pub(super) async fn effective(store: &dyn Store, now: Millis) -> BTreeSet<EventId> {
     visible(store, now).await.into_iter().collect()
+}
+
+/// NIP-67: an answer never claims to be whole when it is not, nor to lack what it has.
+pub(super) fn is_true(answer: &Answer, matching: u64) -> bool {
+    let sent = answer.events.len() as u64;
+    match answer.rest {
+        Rest::None => sent == matching,
+        Rest::More => sent < matching,
+        Rest::Unknown => true,
+    }
 }
 
 /// All outbox rows after a sequence.

@@ -8,7 +8,12 @@ use super::{
     build::{ALICE, BOB, NOW, OTHER_TOPIC, TOPIC, article, at, bare, by_id, deletion, event, note, profile},
     subject::{Harness, Subject},
 };
-use crate::{ingest::StoreRules, outbox::Seq, port::Store, query::Query};
+use crate::{
+    ingest::StoreRules,
+    outbox::Seq,
+    port::Store,
+    query::{Query, Rest},
+};
 
 async fn ask(store: &dyn Store, filters: Vec<Filter>) -> (Vec<EventId>, u64) {
     let query = Query { filters, viewer: Viewer::Node, now: NOW };
@@ -56,6 +61,43 @@ pub(super) async fn answers_come_newest_first_once_and_within_each_filters_limit
     assert_eq!(answer.seq, Seq(8), "W-2: it tells where it was read");
     assert_eq!(answer.events[0].json, new.to_json(), "the event as it is served");
     assert_eq!(answer.events[0].created_at, new.created_at);
+}
+
+/// NIP-67: where it costs nothing to tell, an answer tells whether it is whole.
+pub(super) async fn an_answer_tells_whether_limits_left_anything_out<H: Harness>(harness: &H) {
+    let notes: [Event; 3] = [1, 2, 3].map(|second| note("text").at(second).build());
+    let elsewhere = bare(1).at(9).tag(["t", OTHER_TOPIC]).build();
+    let [alike, tied] = by_id([note("alike").by(BOB).at(5), note("tied").by(BOB).at(5)]);
+    let store = Subject::open(harness, StoreRules::default()).await;
+    store.send(&notes.iter().chain([&elsewhere, &alike, &tied]).collect::<Vec<_>>()).await;
+
+    let of = |author| Filter::new().with_tag(Letter::T, [TOPIC]).with_authors([author]);
+    let here = || Filter::new().with_tag(Letter::T, [TOPIC]);
+    let by_id = || Filter::new().with_ids(notes.iter().map(|note| note.id));
+    for (why, filters, expected) in [
+        ("without a limit", vec![here()], Rest::None),
+        ("fewer than the limit", vec![here().with_limit(6)], Rest::None),
+        ("as many as the limit", vec![here().with_limit(5)], Rest::None),
+        ("one more than the limit", vec![here().with_limit(4)], Rest::More),
+        ("many more than the limit", vec![here().with_limit(1)], Rest::More),
+        ("of two that tie, one", vec![of(BOB).with_limit(1)], Rest::More),
+        ("as many ids as the limit", vec![by_id().with_limit(3)], Rest::None),
+        ("more ids than the limit", vec![by_id().with_limit(2)], Rest::More),
+        (
+            "ids that are not there",
+            vec![Filter::new().with_ids([EventId::from_bytes([0; 32])]).with_limit(1)],
+            Rest::None,
+        ),
+        ("a filter that matches nothing, and a limit of none", vec![here().with_ids([]).with_limit(0)], Rest::None),
+        ("two whole answers", vec![here().with_limit(5), by_id()], Rest::None),
+        ("no filter at all", vec![], Rest::None),
+    ] {
+        let answer = store.query(&Query { filters, viewer: Viewer::Node, now: NOW }).await.expect("an answer");
+        assert_eq!(answer.rest, expected, "{why}");
+    }
+    let filters = vec![here(), Filter::new().with_kinds([Kind(1)]).with_limit(1)];
+    let answer = store.query(&Query { filters, viewer: Viewer::Node, now: NOW }).await.expect("an answer");
+    assert_ne!(answer.rest, Rest::More, "what one filter cut off, another has sent");
 }
 
 /// W-1: conditions.

@@ -8,7 +8,7 @@ use super::memory::{Memory, Row};
 use crate::{
     event::StoredEvent,
     outbox::{SnapshotCursor, SnapshotEvent, SnapshotPage},
-    query::{Answer, Query},
+    query::{Answer, Query, Rest},
     report::{AddressExplanation, Explanation, RowRecord, Stats, TopicStats},
 };
 
@@ -28,7 +28,8 @@ impl Memory {
                 found.insert((Reverse(row.event.created_at), row.event.id), row.stored());
             }
         }
-        Answer { seq: self.head, events: found.into_values().collect() }
+        let rest = if self.count(query) > found.len() as u64 { Rest::More } else { Rest::None };
+        Answer { seq: self.head, events: found.into_values().collect(), rest }
     }
 
     pub(super) fn count(&self, query: &Query) -> u64 {
