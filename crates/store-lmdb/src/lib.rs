@@ -7,7 +7,7 @@
 //! - `tables`, `key`, `record`, `pack`: what is on disk.
 //! - `writer`: the one writer. `batch`: one write transaction (`rows`, `counting`). `ingest`: events into it. `upkeep`: expiry and purges.
 //!   `repeats`: copies of known events, counted. `room`: space to write in, and what is kept back for requests. `subscriptions`: topics that are taken in.
-//! - `index`: which index rows an event has. `scan`: walking them. `query`: answering filters. `reading`: the rest.
+//! - `index`: which index rows an event has. `scan`: walking them. `plan`: the way to an answer. `query`: answering filters. `reading`: the rest.
 //! - `check`: whether all of it agrees.
 //!
 //! # One event, one transaction
@@ -30,6 +30,7 @@ mod ingest;
 mod key;
 mod open;
 mod pack;
+mod plan;
 mod query;
 mod reading;
 mod record;

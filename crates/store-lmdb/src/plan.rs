@@ -1,0 +1,221 @@
+//! The way to the answer of a filter: which tables to walk, and what is left to look at on the way.
+
+use heed::RoTxn;
+use kukuri_domain::{Address, Filter, KindClass, Letter, PublicKey, topic::claims_to_be_topic};
+
+use crate::{
+    error::Result,
+    key::{AuthorNo, EventNo, TopicNo, prefix},
+    pack::Unpack,
+    record::{Cover, KeyRecord, KnownId, TopicRecord},
+    scan::{Scan, distinct},
+    tables::{Table, Tables},
+};
+
+/// The most ranges that are made by combining two lists of a filter.
+const MOST_RANGES: usize = 1_024;
+/// Topics with no more events than this together are walked rather than a tag.
+const SMALL_TOPIC: u64 = 1_000;
+
+/// How a filter is answered.
+pub(crate) struct Plan {
+    pub(crate) way: Way,
+    /// What index rows have to show. `None`: anything will do.
+    authors: Option<Vec<AuthorNo>>,
+    topics: Option<Vec<TopicNo>>,
+    /// Whether index rows can't show everything the filter asks for.
+    needs_event: bool,
+}
+
+/// Where the rows come from that may answer.
+pub(crate) enum Way {
+    /// Rows known by number: of ids, or of keys.
+    Rows(Vec<EventNo>),
+    /// Ranges of newest-first tables.
+    Scan(Scan),
+}
+
+impl Plan {
+    /// There is nothing to look at.
+    pub(crate) fn nothing() -> Self {
+        Self { way: Way::Rows(Vec::new()), authors: None, topics: None, needs_event: false }
+    }
+
+    /// Picks the narrowest way to the answer that an index offers.
+    pub(crate) fn choose(filter: &Filter, newest: EventNo, tables: &Tables, txn: &RoTxn<'_>) -> Result<Self> {
+        let mut plan = Self::nothing();
+        if let Some(rows) = rows_by_id_or_key(filter, tables, txn)? {
+            plan.way = Way::Rows(rows);
+            plan.needs_event = true;
+            return Ok(plan);
+        }
+        plan.authors = filter.authors().map(|authors| author_numbers(authors, tables, txn)).transpose()?;
+        let topics = filter.tag_values(Letter::T).map(|values| TopicValues::read(values, tables, txn)).transpose()?;
+        let names_nobody = plan.authors.as_ref().is_some_and(Vec::is_empty);
+        let names_no_topic = topics.as_ref().is_some_and(TopicValues::is_empty);
+        if names_nobody || names_no_topic {
+            return Ok(plan);
+        }
+        // Of several tags other than `t`, the one with the fewest values is the narrowest.
+        let other_tags = || filter.tags().iter().filter(|(letter, _)| *letter != Letter::T);
+        let tag = other_tags().min_by_key(|(_, values)| values.len());
+        let window = filter.window();
+        let mut scan = Scan::new(newest);
+        match (tag, &plan.authors, &topics) {
+            (Some((letter, values)), _, topics) if !topics.as_ref().is_some_and(TopicValues::are_small) => {
+                values.iter().for_each(|value| scan.add(Table::ByTag, prefix::tag(*letter, value), &window));
+                plan.needs_event = other_tags().count() > 1;
+                plan.show_topics(topics.as_ref());
+            }
+            (_, Some(authors), Some(topics)) if topics.hashtags.is_empty() && fits(authors, &topics.topics) => {
+                for author in authors {
+                    for topic in &topics.topics {
+                        scan.add(Table::ByAuthor, prefix::author_topic(*author, *topic), &window);
+                    }
+                }
+                plan.needs_event = tag.is_some();
+            }
+            (_, Some(authors), topics) => {
+                for author in authors {
+                    for prefix in distinct(tables, txn, Table::ByAuthor, &prefix::author(*author), 4)? {
+                        scan.add(Table::ByAuthor, prefix, &window);
+                    }
+                }
+                plan.needs_event = tag.is_some();
+                plan.show_topics(topics.as_ref());
+            }
+            (_, None, Some(topics)) => {
+                for hashtag in &topics.hashtags {
+                    scan.add(Table::ByTag, prefix::tag(Letter::T, hashtag), &window);
+                }
+                let kinds = filter.kinds().filter(|kinds| fits(kinds, &topics.topics));
+                for topic in &topics.topics {
+                    match kinds {
+                        Some(kinds) => kinds.iter().for_each(|kind| {
+                            scan.add(Table::ByTopicKind, prefix::topic_kind(*topic, *kind), &window);
+                        }),
+                        None => scan.add(Table::ByTopic, prefix::topic(*topic), &window),
+                    }
+                }
+                plan.needs_event = tag.is_some();
+            }
+            (_, None, None) => match filter.kinds() {
+                Some(kinds) => kinds.iter().for_each(|kind| scan.add(Table::ByKind, prefix::kind(*kind), &window)),
+                None => {
+                    for prefix in distinct(tables, txn, Table::ByKind, &[], 2)? {
+                        scan.add(Table::ByKind, prefix, &window);
+                    }
+                }
+            },
+        }
+        plan.way = Way::Scan(scan);
+        Ok(plan)
+    }
+
+    /// The walk does not go by topic: rows have to show theirs.
+    fn show_topics(&mut self, topics: Option<&TopicValues<'_>>) {
+        if let Some(topics) = topics {
+            self.needs_event |= !topics.hashtags.is_empty();
+            self.topics = Some(topics.topics.clone());
+        }
+    }
+
+    /// Whether the author and the topic that an index row shows fit: `None`, they don't; else whether the event must be
+    /// looked at to be sure of the rest.
+    pub(crate) fn may_match(&self, cover: &Cover) -> Option<bool> {
+        let author_fits = self.authors.as_ref().is_none_or(|authors| authors.binary_search(&cover.author).is_ok());
+        if !author_fits {
+            return None;
+        }
+        let mut needs_event = self.needs_event;
+        if let Some(topics) = &self.topics {
+            let topic_fits = topics.binary_search(&cover.topic).is_ok();
+            let may_yet_fit = cover.traits.has_many_topics() || self.needs_event;
+            if !topic_fits && !may_yet_fit {
+                return None;
+            }
+            needs_event |= !topic_fits;
+        }
+        Some(needs_event)
+    }
+}
+
+fn author_numbers(authors: &[PublicKey], tables: &Tables, txn: &RoTxn<'_>) -> Result<Vec<AuthorNo>> {
+    let mut numbers = Vec::with_capacity(authors.len());
+    for author in authors {
+        if let Some(no) = tables.get(txn, Table::Authors, author.as_bytes())? {
+            numbers.push(AuthorNo(Unpack::new("authors", no).u32()?));
+        }
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// The values of `#t`, told apart.
+struct TopicValues<'v> {
+    topics: Vec<TopicNo>,
+    hashtags: Vec<&'v str>,
+    /// How many effective events the topics hold together.
+    events: u64,
+}
+
+/// Whether every one with every other is still a sensible number of ranges to walk.
+fn fits<A, B>(some: &[A], others: &[B]) -> bool {
+    some.len().saturating_mul(others.len()) <= MOST_RANGES
+}
+
+impl<'v> TopicValues<'v> {
+    fn is_empty(&self) -> bool {
+        self.topics.is_empty() && self.hashtags.is_empty()
+    }
+
+    /// Whether walking all their events is cheaper than a tag that may be common elsewhere.
+    fn are_small(&self) -> bool {
+        self.hashtags.is_empty() && self.events <= SMALL_TOPIC
+    }
+
+    fn read(values: &'v [Box<str>], tables: &Tables, txn: &RoTxn<'_>) -> Result<Self> {
+        let mut all = Self { topics: Vec::new(), hashtags: Vec::new(), events: 0 };
+        for value in values {
+            if claims_to_be_topic(value) {
+                // Nothing was ever bound to a topic without a record.
+                if let Some(record) = tables.get(txn, Table::Topics, value.as_bytes())? {
+                    let record = TopicRecord::unpack(record)?;
+                    all.topics.push(record.no);
+                    all.events += record.counters.effective;
+                }
+            } else {
+                all.hashtags.push(value);
+            }
+        }
+        all.topics.sort_unstable();
+        Ok(all)
+    }
+}
+
+/// Rows that can be looked up one by one: by id, or by key where a filter names authors and only kinds of which an
+/// author has one event.
+fn rows_by_id_or_key(filter: &Filter, tables: &Tables, txn: &RoTxn<'_>) -> Result<Option<Vec<EventNo>>> {
+    let mut rows = Vec::new();
+    if let Some(ids) = filter.ids() {
+        for id in ids {
+            if let Some(record) = tables.get(txn, Table::Ids, id.as_bytes())? {
+                rows.extend(KnownId::unpack(record)?.no);
+            }
+        }
+        return Ok(Some(rows));
+    }
+    let (Some(authors), Some(kinds)) = (filter.authors(), filter.kinds()) else { return Ok(None) };
+    if !fits(authors, kinds) || !kinds.iter().all(|kind| kind.class() == KindClass::Replaceable) {
+        return Ok(None);
+    }
+    for author in authors {
+        for kind in kinds {
+            let key = Address::replaceable(*kind, *author).digest();
+            if let Some(record) = tables.get(txn, Table::Keys, &key.0)? {
+                rows.extend(KeyRecord::unpack(record)?.current);
+            }
+        }
+    }
+    Ok(Some(rows))
+}
