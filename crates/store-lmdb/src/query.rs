@@ -1,7 +1,9 @@
 //! Answering filters: what an index row already shows, and when the event must be looked at.
 
+use std::collections::VecDeque;
+
 use heed::RoTxn;
-use kukuri_domain::Filter;
+use kukuri_domain::{EventId, Filter};
 use kukuri_store::{Query, Rest, StoredEvent};
 
 use crate::{
@@ -17,15 +19,38 @@ use crate::{
 /// How many rows are looked at before the transaction is given back.
 const STEP: usize = 4_096;
 
+/// What is read of an event that answers.
+pub(crate) trait Part: Sized {
+    fn read(row: &Row<'_>) -> Result<Self>;
+}
+
+impl Part for StoredEvent {
+    fn read(row: &Row<'_>) -> Result<Self> {
+        Ok(Self { id: row.id()?, created_at: row.created_at()?, json: row.json() })
+    }
+}
+
+impl Part for EventId {
+    fn read(row: &Row<'_>) -> Result<Self> {
+        Ok(row.id()?)
+    }
+}
+
 /// One filter being answered.
-pub(crate) struct FilterScan<'q> {
+pub(crate) struct FilterScan<'q, P> {
     filter: &'q Filter,
     query: &'q Query,
     plan: Plan,
     /// Found rows, best first; those at the end may still have to be sorted by their full ids.
-    found: Vec<Found>,
+    found: VecDeque<Found<P>>,
     limit: usize,
     cut: Option<Cut>,
+}
+
+/// A row that answers, with the event's part if a look at the event was needed to tell.
+struct Found<P> {
+    order: Order,
+    part: Option<P>,
 }
 
 /// The limit has ended the answer to a filter.
@@ -37,14 +62,8 @@ pub(crate) enum Cut {
     Somewhere,
 }
 
-/// The answer to one filter.
-pub(crate) struct Finished {
-    pub(crate) events: Vec<(Order, StoredEvent)>,
-    pub(crate) cut: Option<Cut>,
-}
-
 /// What the answers to all filters of a query leave out together: what one had to cut off, another may have sent.
-pub(crate) fn rest(cuts: &[Cut], sent: &[(Order, StoredEvent)]) -> Rest {
+pub(crate) fn rest<P>(cuts: &[Cut], sent: &[(Order, P)]) -> Rest {
     let is_left_out = |cut: &Cut| matches!(cut, Cut::Before(row) if sent.iter().all(|(order, _)| order != row));
     match cuts {
         [] => Rest::None,
@@ -53,13 +72,7 @@ pub(crate) fn rest(cuts: &[Cut], sent: &[(Order, StoredEvent)]) -> Rest {
     }
 }
 
-/// A row that answers, with its event if that was needed to tell.
-pub(crate) struct Found {
-    pub(crate) candidate: Order,
-    pub(crate) event: Option<StoredEvent>,
-}
-
-impl<'q> FilterScan<'q> {
+impl<'q, P: Part> FilterScan<'q, P> {
     pub(crate) fn new(
         filter: &'q Filter,
         query: &'q Query,
@@ -73,7 +86,7 @@ impl<'q> FilterScan<'q> {
             0 => (Plan::nothing(), Some(Cut::Somewhere)),
             _ => (Plan::choose(filter, newest, tables, txn)?, None),
         };
-        Ok(Self { filter, query, plan, found: Vec::new(), limit, cut })
+        Ok(Self { filter, query, plan, found: VecDeque::new(), limit, cut })
     }
 
     /// Goes on for a while. Returns whether it has come to its end.
@@ -88,7 +101,7 @@ impl<'q> FilterScan<'q> {
             let Some(candidate) = scan.next(tables, txn)? else { return Ok(true) };
             // Past the limit only events that tie with the last one can still come before it.
             if self.found.len() >= self.limit
-                && self.found.last().is_none_or(|last| !last.candidate.ties_with(&candidate.order))
+                && self.found.back().is_none_or(|last| !last.order.ties_with(&candidate.order))
             {
                 let is_sure = self.may_match(&candidate.cover) == Some(false);
                 self.cut = Some(if is_sure { Cut::Before(candidate.order) } else { Cut::Somewhere });
@@ -101,13 +114,14 @@ impl<'q> FilterScan<'q> {
 
     fn look_at(&mut self, candidate: &Candidate, tables: &Tables, txn: &RoTxn<'_>) -> Result<()> {
         let Some(needs_event) = self.may_match(&candidate.cover) else { return Ok(()) };
-        let event = if needs_event {
-            let Some(event) = self.matching_event(candidate.order.no(), tables, txn)? else { return Ok(()) };
-            Some(event)
-        } else {
-            None
-        };
-        self.found.push(Found { candidate: candidate.order, event });
+        let order = candidate.order;
+        if !needs_event {
+            self.found.push_back(Found { order, part: None });
+        } else if let Some(row) = effective_row(order.no(), tables, txn)?
+            && self.matches(&row, tables, txn)?
+        {
+            self.found.push_back(Found { order, part: Some(P::read(&row)?) });
+        }
         Ok(())
     }
 
@@ -123,86 +137,76 @@ impl<'q> FilterScan<'q> {
         Some(needs_event || !cover.traits.is_plain())
     }
 
-    /// The event of a row, if it is there, matches, and may be shown.
-    fn matching_event(&self, no: EventNo, tables: &Tables, txn: &RoTxn<'_>) -> Result<Option<StoredEvent>> {
-        let Some(record) = tables.get(txn, Table::Events, &no.key())? else { return Ok(None) };
-        let row = Row::unpack(record)?;
-        if !row.is_effective() {
-            return Ok(None);
-        }
+    /// Whether the event of a row matches and may be shown.
+    fn matches(&self, row: &Row<'_>, tables: &Tables, txn: &RoTxn<'_>) -> Result<bool> {
         if row.traits.is_plain() && self.filter.is_ids_only() {
-            return stored(&row).map(Some);
+            return Ok(true);
         }
         let event = row.event()?;
         let names = Names::new(tables, txn);
         let topics = row.topics.iter().map(|topic| names.topic(*topic)).collect::<Result<Vec<_>>>()?;
-        let shows = self.filter.matches(&event, &topics)
+        Ok(self.filter.matches(&event, &topics)
             && self.query.viewer.may_see(&event)
-            && !event.is_expired(self.query.now);
-        Ok(shows.then(|| StoredEvent { id: event.id, created_at: event.created_at, json: row.json() }))
+            && !event.is_expired(self.query.now))
     }
 
     fn look_at_rows(&mut self, rows: &[EventNo], tables: &Tables, txn: &RoTxn<'_>) -> Result<()> {
         for no in rows {
-            if let Some(event) = self.matching_event(*no, tables, txn)? {
-                let candidate = Order::new(event.created_at, &event.id, *no);
-                self.found.push(Found { candidate, event: Some(event) });
+            let Some(row) = effective_row(*no, tables, txn)? else { continue };
+            if self.matches(&row, tables, txn)? {
+                let order = Order::new(row.created_at()?, &row.id()?, *no);
+                self.found.push_back(Found { order, part: Some(P::read(&row)?) });
             }
         }
-        self.found.sort_unstable_by_key(|found| found.candidate);
+        self.found.make_contiguous().sort_unstable_by_key(|found| found.order);
         Ok(())
     }
 
-    /// The rows that answer, in order, no more than the limit; and what that limit has cut off.
-    pub(crate) fn finish(mut self, tables: &Tables, txn: &RoTxn<'_>) -> Result<Finished> {
-        let mut events = Vec::with_capacity(self.found.len());
-        for found in self.found.drain(..) {
-            let event = match found.event {
-                Some(event) => Some(event),
-                None => plain_event(found.candidate.no(), tables, txn)?,
-            };
-            events.extend(event.map(|event| (found.candidate, event)));
-        }
-        sort_ties(&mut events);
-        let first_over = events.get(self.limit).map(|(order, _)| Cut::Before(*order));
-        events.truncate(self.limit);
-        Ok(Finished { events, cut: first_over.or(self.cut) })
-    }
-
-    /// How many rows answer.
+    /// How many rows answer, as far as it has come.
     pub(crate) fn count(&self) -> usize {
-        self.found.len()
+        self.found.len().min(self.limit)
     }
 
     /// The row numbers that answer.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = EventNo> + '_ {
-        self.found.iter().map(|found| found.candidate.no())
+        self.found.iter().map(|found| found.order.no())
     }
 
     /// Forgets what was found, to count on without growing.
     pub(crate) fn clear(&mut self) {
         self.found.clear();
     }
+
+    /// Reads some of what was found and not read yet. Returns whether nothing is left.
+    pub(crate) fn read_some(&mut self, read: &mut Vec<(Order, P)>, tables: &Tables, txn: &RoTxn<'_>) -> Result<bool> {
+        for _ in 0..STEP {
+            let Some(Found { order, part }) = self.found.pop_front() else { return Ok(true) };
+            let part = match part {
+                Some(part) => Some(part),
+                // It may have left since it was found.
+                None => effective_row(order.no(), tables, txn)?.map(|row| P::read(&row)).transpose()?,
+            };
+            read.extend(part.map(|part| (order, part)));
+        }
+        Ok(self.found.is_empty())
+    }
+
+    /// Puts what was read in order, cuts it to the limit, and tells whether that leaves anything out.
+    pub(crate) fn finish(self, read: &mut Vec<(Order, P)>, id: impl Fn(&P) -> EventId) -> Option<Cut> {
+        sort_ties(read, id);
+        let first_over = read.get(self.limit).map(|(order, _)| Cut::Before(*order));
+        read.truncate(self.limit);
+        first_over.or(self.cut)
+    }
 }
 
 /// Puts events of one second whose ids agree in their first bytes into the order of their full ids.
-fn sort_ties(events: &mut [(Order, StoredEvent)]) {
-    let runs = events.chunk_by_mut(|left, right| left.0.ties_with(&right.0));
-    runs.filter(|run| run.len() > 1).for_each(|run| run.sort_unstable_by_key(|(_, event)| event.id));
+fn sort_ties<P>(parts: &mut [(Order, P)], id: impl Fn(&P) -> EventId) {
+    let runs = parts.chunk_by_mut(|left, right| left.0.ties_with(&right.0));
+    runs.filter(|run| run.len() > 1).for_each(|run| run.sort_unstable_by_key(|(_, part)| id(part)));
 }
 
-/// An effective event whose index row has shown that it answers.
-fn plain_event(no: EventNo, tables: &Tables, txn: &RoTxn<'_>) -> Result<Option<StoredEvent>> {
-    // It may have left between two steps.
+fn effective_row<'t>(no: EventNo, tables: &Tables, txn: &'t RoTxn<'_>) -> Result<Option<Row<'t>>> {
     let Some(record) = tables.get(txn, Table::Events, &no.key())? else { return Ok(None) };
-    let row = Row::unpack(record)?;
-    if !row.is_effective() {
-        return Ok(None);
-    }
-    stored(&row).map(Some)
-}
-
-pub(crate) fn stored(row: &Row<'_>) -> Result<StoredEvent> {
-    let event = StoredEvent { id: row.id()?, created_at: row.created_at()?, json: row.json() };
-    Ok(event)
+    Ok(Some(Row::unpack(record)?).filter(Row::is_effective))
 }

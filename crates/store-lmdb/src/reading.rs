@@ -15,7 +15,7 @@ use crate::{
     ingest::{tombstones_of, tombstones_under, vanish_marks_of},
     key::{self, EventNo, TopicNo},
     pack::Unpack,
-    query::stored,
+    query::Part,
     record::{KeyRecord, KnownId, OutboxRecord, Row, TopicRecord, VanishRecord},
     tables::{Table, Tables},
 };
@@ -53,7 +53,7 @@ pub(crate) fn get(tables: &Tables, txn: &RoTxn<'_>, id: &EventId, now: Millis) -
     if !row.traits.is_plain() && row.event()?.is_expired(now) {
         return Ok(None);
     }
-    stored(&row).map(Some)
+    StoredEvent::read(&row).map(Some)
 }
 
 fn row_of<'t>(tables: &Tables, txn: &'t RoTxn<'_>, id: &EventId) -> Result<Option<Row<'t>>> {
@@ -106,7 +106,7 @@ pub(crate) fn snapshot(tables: &Tables, txn: &RoTxn<'_>, cursor: SnapshotCursor,
             return Ok(SnapshotPage { seq, events, next: Some(next) });
         }
         events.push(SnapshotEvent {
-            event: stored(&row)?,
+            event: StoredEvent::read(&row)?,
             topics: row.topics.iter().map(|topic| names.topic(*topic)).collect::<Result<_>>()?,
             ingested_at: row.ingested_at,
         });

@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 use heed::{CompactionOption, RoTxn};
 use kukuri_domain::{
-    Address, Admitted, EventId, Millis, State, TopicId,
+    Address, Admitted, EventId, Filter, Millis, State, Timestamp, TopicId,
     clock::Clock,
     retention::Retention,
     subscription::{NodeSubscription, SubscriptionChange},
@@ -23,8 +23,9 @@ use crate::{
     check,
     error::{Failure, engine},
     format,
+    key::Order,
     open::{self, LmdbOptions, Opened},
-    query::{self, FilterScan},
+    query::{self, Cut, FilterScan, Part},
     reading,
     repeats::Repeats,
     subscriptions::Subscriptions,
@@ -121,33 +122,61 @@ impl LmdbStore {
         }
     }
 
-    /// Runs every filter of a query to its end, giving the thread back between steps, and hands each step's scan on.
-    async fn scan<'q>(
+    /// The filters of a query, all at one moment, with limits of their own or of the caller's.
+    fn begin<'q, P: Part>(
         &self,
         query: &'q Query,
-        limit: impl Fn(Option<usize>) -> usize,
-        mut after_step: impl FnMut(&mut FilterScan<'q>),
-    ) -> Result<(Seq, Vec<FilterScan<'q>>)> {
-        let (node, mut scans) = self.read(|tables, txn| {
+        limit: impl Fn(&Filter) -> usize,
+    ) -> Result<(Seq, Vec<FilterScan<'q, P>>)> {
+        self.read(|tables, txn| {
             let node = format::node_record(tables, txn)?;
-            let scans = query
-                .filters
-                .iter()
-                .map(|filter| FilterScan::new(filter, query, node.last_event, limit(filter.limit()), tables, txn));
-            Ok((node, scans.collect::<crate::error::Result<Vec<_>>>()?))
-        })?;
-        for scan in &mut scans {
-            loop {
-                let is_done = self.read(|tables, txn| scan.step(tables, txn))?;
-                after_step(scan);
-                if is_done {
-                    break;
-                }
-                tokio::task::yield_now().await;
-            }
-        }
-        Ok((node.head, scans))
+            let scan = |filter| FilterScan::new(filter, query, node.last_event, limit(filter), tables, txn);
+            let scans = query.filters.iter().map(scan).collect::<crate::error::Result<_>>()?;
+            Ok((node.head, scans))
+        })
     }
+
+    /// Walks along a filter's way while `go_on` says so, giving the thread back between steps. Returns whether it has
+    /// come to the end.
+    async fn walk<'q, P: Part>(
+        &self,
+        scan: &mut FilterScan<'q, P>,
+        mut go_on: impl FnMut(&mut FilterScan<'q, P>) -> bool,
+    ) -> Result<bool> {
+        loop {
+            let is_done = self.read(|tables, txn| scan.step(tables, txn))?;
+            if !go_on(scan) {
+                return Ok(false);
+            }
+            if is_done {
+                return Ok(true);
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Reads what a filter has found, in order and within its limit; and whether that leaves anything out.
+    async fn finish<P: Part>(
+        &self,
+        mut scan: FilterScan<'_, P>,
+        id: impl Fn(&P) -> EventId,
+    ) -> Result<(Vec<(Order, P)>, Option<Cut>)> {
+        let mut read = Vec::with_capacity(scan.count());
+        while !self.read(|tables, txn| scan.read_some(&mut read, tables, txn))? {
+            tokio::task::yield_now().await;
+        }
+        let cut = scan.finish(&mut read, id);
+        Ok((read, cut))
+    }
+}
+
+/// A filter without a limit gets everything (W-1).
+fn own_limit(filter: &Filter) -> usize {
+    filter.limit().unwrap_or(usize::MAX)
+}
+
+fn no_limit(_: &Filter) -> usize {
+    usize::MAX
 }
 
 #[async_trait]
@@ -169,16 +198,14 @@ impl Store for LmdbStore {
     }
 
     async fn query(&self, query: &Query) -> Result<Answer> {
-        let (seq, scans) = self.scan(query, |limit| limit.unwrap_or(usize::MAX), |_| {}).await?;
-        let (events, cuts) = self.read(|tables, txn| {
-            let (mut events, mut cuts) = (Vec::new(), Vec::new());
-            for scan in scans {
-                let finished = scan.finish(tables, txn)?;
-                events.extend(finished.events);
-                cuts.extend(finished.cut);
-            }
-            Ok((events, cuts))
-        })?;
+        let (seq, scans) = self.begin::<StoredEvent>(query, own_limit)?;
+        let (mut events, mut cuts) = (Vec::new(), Vec::new());
+        for mut scan in scans {
+            self.walk(&mut scan, |_| true).await?;
+            let (found, cut) = self.finish(scan, |event| event.id).await?;
+            events.extend(found);
+            cuts.extend(cut);
+        }
         let rest = query::rest(&cuts, &events);
         let mut events: Vec<StoredEvent> = events.into_iter().map(|(_, event)| event).collect();
         if query.filters.len() > 1 {
@@ -188,22 +215,43 @@ impl Store for LmdbStore {
         Ok(Answer { seq, events, rest })
     }
 
+    async fn ids(&self, query: &Query, most: usize) -> Result<Option<Vec<(Timestamp, EventId)>>> {
+        let (_, scans) = self.begin::<EventId>(query, own_limit)?;
+        let mut all = Vec::new();
+        for mut scan in scans {
+            if !self.walk(&mut scan, |scan| scan.count() <= most).await? {
+                return Ok(None);
+            }
+            let (found, _) = self.finish(scan, |id| *id).await?;
+            all.extend(found.into_iter().map(|(order, id)| (order.created_at(), id)));
+            all.sort_unstable();
+            all.dedup();
+            if all.len() > most {
+                return Ok(None);
+            }
+        }
+        Ok(Some(all))
+    }
+
     async fn count(&self, query: &Query) -> Result<u64> {
-        if query.filters.len() == 1 {
-            let mut count = 0;
-            let add = |scan: &mut FilterScan<'_>| {
+        let (_, scans) = self.begin::<EventId>(query, no_limit)?;
+        let is_single = scans.len() == 1;
+        let (mut count, mut numbers) = (0, Vec::new());
+        for mut scan in scans {
+            let add = |scan: &mut FilterScan<'_, _>| {
                 count += scan.count() as u64;
+                if !is_single {
+                    numbers.extend(scan.numbers());
+                }
                 scan.clear();
+                true
             };
-            self.scan(query, |_| usize::MAX, add).await?;
+            self.walk(&mut scan, add).await?;
+        }
+        if is_single {
             return Ok(count);
         }
-        let mut numbers = Vec::new();
-        let collect = |scan: &mut FilterScan<'_>| {
-            numbers.extend(scan.numbers());
-            scan.clear();
-        };
-        self.scan(query, |_| usize::MAX, collect).await?;
+        // What several filters match counts once.
         numbers.sort_unstable();
         numbers.dedup();
         Ok(numbers.len() as u64)

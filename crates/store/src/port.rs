@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use kukuri_domain::{
-    Address, Admitted, EventId, Millis, State, TopicId,
+    Address, Admitted, EventId, Millis, State, Timestamp, TopicId,
     retention::Retention,
     subscription::{NodeSubscription, SubscriptionChange},
 };
@@ -37,6 +37,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// The events that answer a query.
     async fn query(&self, query: &Query) -> Result<Answer>;
+
+    /// When the events that answer a query were made, and their ids: lowest first, each once. `None`: there are more
+    /// than `most`. No more than about that many are held at a time (NIP-77).
+    async fn ids(&self, query: &Query, most: usize) -> Result<Option<Vec<(Timestamp, EventId)>>>;
 
     /// How many different events match, limits aside.
     async fn count(&self, query: &Query) -> Result<u64>;

@@ -1,4 +1,4 @@
-//! Random filters get the model's answers: the same events in the same order, and the same counts (W-1, E-10, X-2).
+//! Random filters get the model's answers: the same events in the same order, their ids, and the same counts (W-1, E-10, X-2).
 
 use kukuri_domain::{Event, Filter, Kind, Letter, Millis, PublicKey, Viewer};
 use proptest::{
@@ -11,7 +11,7 @@ use proptest::{
 
 use super::{
     build::{NOW, OTHER_TOPIC, TOPIC, admitted, at, later},
-    probe::is_true,
+    probe::{is_true, names_its_answer},
     runner::Property,
     subject::{Harness, Subject},
     world::{AUTHORS, World, worlds},
@@ -133,6 +133,7 @@ pub(super) fn random_filters_get_the_models_answers<H: Harness>(harness: &H) {
             let found = store.query(&query).await.expect("an answer");
             let expected = model.query(&query).await.expect("an answer");
             prop_assert_eq!((found.seq, &found.events), (expected.seq, &expected.events), "{:?}", query);
+            prop_assert!(names_its_answer(&*store, &query, &found).await, "{:?}", query);
             let count = store.count(&query).await.expect("a count");
             prop_assert!(is_true(&found, count), "{:?} of {} matches, {:?}", found, count, query);
             prop_assert_eq!(count, model.count(&query).await.expect("a count"), "{:?}", query);

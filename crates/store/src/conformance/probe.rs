@@ -35,6 +35,18 @@ pub(super) fn is_true(answer: &Answer, matching: u64) -> bool {
     }
 }
 
+/// NIP-77: a store names the ids of its own answer, and none if that is one too many.
+pub(super) async fn names_its_answer(store: &dyn Store, query: &Query, answer: &Answer) -> bool {
+    let mut expected: Vec<_> = answer.events.iter().map(|event| (event.created_at, event.id)).collect();
+    expected.sort_unstable();
+    let count = expected.len();
+    let is_refused = match count.checked_sub(1) {
+        Some(fewer) => store.ids(query, fewer).await.expect("ids").is_none(),
+        None => true,
+    };
+    is_refused && store.ids(query, count).await.expect("ids") == Some(expected)
+}
+
 /// All outbox rows after a sequence.
 pub(super) async fn rows_after(store: &dyn Store, after: Seq) -> Vec<OutboxRow> {
     store.outbox(after, usize::MAX).await.expect("rows that are there")

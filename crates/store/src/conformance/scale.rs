@@ -10,7 +10,7 @@ use kukuri_domain::{
 use super::{
     build::{BOB, NOW, OTHER_TOPIC, TOPIC, admitted, at, deletion, later, note, vanish},
     fold::{self, Follower},
-    probe::{TIMELESS, is_true, visible},
+    probe::{TIMELESS, is_true, names_its_answer, visible},
     subject::{Harness, Subject},
 };
 use crate::{ingest::StoreRules, model::ModelStore, port::Store, query::Query};
@@ -81,6 +81,7 @@ pub(super) async fn long_answers_are_whole_and_in_order<H: Harness>(harness: &H)
             let found = both.store.query(&query).await.expect("an answer");
             let expected = both.model.query(&query).await.expect("an answer");
             assert_eq!((found.seq, &found.events), (expected.seq, &expected.events), "{query:?}");
+            assert!(names_its_answer(&*both.store, &query, &found).await, "{query:?}");
             assert!(is_true(&found, both.model.count(&query).await.expect("a count")), "{:?}, {query:?}", found.rest);
             let (found, expected) = (both.store.count(&query).await, both.model.count(&query).await);
             assert_eq!(found.expect("a count"), expected.expect("a count"), "{query:?}");

@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use kukuri_domain::{
-    Address, Admitted, EventId, Millis, State, TopicId,
+    Address, Admitted, EventId, Millis, State, Timestamp, TopicId,
     retention::Retention,
     subscription::{NodeSubscription, SubscriptionChange},
 };
@@ -80,6 +80,13 @@ impl Store for ModelStore {
 
     async fn query(&self, query: &Query) -> Result<Answer> {
         Ok(self.memory().query(query))
+    }
+
+    async fn ids(&self, query: &Query, most: usize) -> Result<Option<Vec<(Timestamp, EventId)>>> {
+        let events = self.memory().query(query).events;
+        let mut ids: Vec<_> = events.iter().map(|event| (event.created_at, event.id)).collect();
+        ids.sort_unstable();
+        Ok((ids.len() <= most).then_some(ids))
     }
 
     async fn count(&self, query: &Query) -> Result<u64> {
