@@ -29,7 +29,21 @@ pub struct Filter {
     since: Option<Timestamp>,
     until: Option<Timestamp>,
     limit: Option<usize>,
+    written: Written,
 }
+
+/// The tags in the order in which they were asked for, each with its first value. It is no condition: filters that
+/// differ in nothing else are the same.
+#[derive(Clone, Debug, Default)]
+struct Written(Vec<(Letter, Option<Box<str>>)>);
+
+impl PartialEq for Written {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Written {}
 
 impl Filter {
     /// A filter that matches everything.
@@ -66,8 +80,11 @@ impl Filter {
     /// With a tag of this name and one of these values.
     #[must_use]
     pub fn with_tag<V: Into<Box<str>>>(mut self, letter: Letter, values: impl IntoIterator<Item = V>) -> Self {
+        let values: Vec<Box<str>> = values.into_iter().map(Into::into).collect();
+        self.written.0.retain(|(other, _)| *other != letter);
+        self.written.0.push((letter, values.first().cloned()));
         self.tags.retain(|(other, _)| *other != letter);
-        self.tags.push((letter, sorted(values.into_iter().map(Into::into))));
+        self.tags.push((letter, sorted(values)));
         self.tags.sort_unstable_by_key(|(letter, _)| *letter);
         self
     }
@@ -113,6 +130,11 @@ impl Filter {
         &self.tags
     }
 
+    /// The tags in the order in which they were asked for, each with the value that was named first.
+    pub fn tags_as_written(&self) -> impl Iterator<Item = (Letter, Option<&str>)> {
+        self.written.0.iter().map(|(letter, first)| (*letter, first.as_deref()))
+    }
+
     /// The values asked for of one tag.
     pub fn tag_values(&self, letter: Letter) -> Option<&[Box<str>]> {
         self.tags.iter().find(|(other, _)| *other == letter).map(|(_, values)| values.as_slice())
@@ -138,7 +160,7 @@ impl Filter {
 
     /// Whether it asks for ids and nothing else.
     pub fn is_ids_only(&self) -> bool {
-        let Self { ids, authors, kinds, tags, since, until, limit: _ } = self;
+        let Self { ids, authors, kinds, tags, since, until, limit: _, written: _ } = self;
         ids.is_some() && authors.is_none() && kinds.is_none() && tags.is_empty() && since.is_none() && until.is_none()
     }
 

@@ -10,7 +10,7 @@
 //! [`decision`] decides, given what a store knows, with [`deletion`] and [`vanish`] for the two requests.
 //!
 //! What is kept, and for whom:
-//! [`retention`] · [`capacity`] · [`clock`] · [`subscription`] · [`filter`] · [`viewer`]
+//! [`retention`] · [`capacity`] · [`clock`] · [`subscription`] · [`filter`] · [`sketch`] · [`viewer`]
 //!
 //! Comments name rules by number (`D-6`); `docs/rules.md` lists them.
 
@@ -29,6 +29,7 @@ pub mod kind;
 pub mod limits;
 pub mod refusal;
 pub mod retention;
+pub mod sketch;
 pub mod subscription;
 pub mod tags;
 pub mod time;
@@ -47,6 +48,7 @@ pub use id::{EventId, PublicKey, Signature};
 pub use kind::{Kind, KindClass};
 pub use limits::Limits;
 pub use refusal::{Malformed, Refusal};
+pub use sketch::Sketch;
 pub use tags::{Letter, Tags};
 pub use time::{Millis, Timestamp};
 pub use topic::TopicId;

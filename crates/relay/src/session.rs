@@ -236,8 +236,8 @@ impl Session {
             Err(reason) => return self.send(say::closed(id, &reason)).await,
         };
         let query = Query { filters, viewer: self.viewer(), now: clock::now() };
-        match self.relay.store.count(&query).await {
-            Ok(count) => self.send(say::count(id, count)).await,
+        match self.relay.store.count(&query, None).await {
+            Ok(count) => self.send(say::count(id, count.events)).await,
             Err(error) => {
                 tracing::error!(%error, "a count failed");
                 self.send(say::closed(id, "error: the count failed")).await

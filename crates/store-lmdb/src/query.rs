@@ -1,14 +1,14 @@
 //! Answering filters: what an index row already shows, and when the event must be looked at.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use heed::RoTxn;
-use kukuri_domain::{EventId, Filter};
+use kukuri_domain::{EventId, Filter, PublicKey, Sketch};
 use kukuri_store::{Query, Rest, StoredEvent};
 
 use crate::{
     error::Result,
-    key::{EventNo, Order},
+    key::{AuthorNo, EventNo, Order},
     plan::{Plan, Way},
     reading::Names,
     record::{Cover, Row},
@@ -36,6 +36,12 @@ impl Part for EventId {
     }
 }
 
+impl Part for PublicKey {
+    fn read(row: &Row<'_>) -> Result<Self> {
+        Ok(row.pubkey()?)
+    }
+}
+
 /// One filter being answered.
 pub(crate) struct FilterScan<'q, P> {
     filter: &'q Filter,
@@ -47,10 +53,18 @@ pub(crate) struct FilterScan<'q, P> {
     cut: Option<Cut>,
 }
 
-/// A row that answers, with the event's part if a look at the event was needed to tell.
+/// A row that answers.
 struct Found<P> {
     order: Order,
-    part: Option<P>,
+    seen: Seen<P>,
+}
+
+/// What the look at a row that answers has shown.
+enum Seen<P> {
+    /// Its index row was enough. That names the author, by number.
+    Index(AuthorNo),
+    /// The event itself was needed.
+    Event(P),
 }
 
 /// The limit has ended the answer to a filter.
@@ -116,11 +130,11 @@ impl<'q, P: Part> FilterScan<'q, P> {
         let Some(needs_event) = self.may_match(&candidate.cover) else { return Ok(()) };
         let order = candidate.order;
         if !needs_event {
-            self.found.push_back(Found { order, part: None });
+            self.found.push_back(Found { order, seen: Seen::Index(candidate.cover.author) });
         } else if let Some(row) = effective_row(order.no(), tables, txn)?
             && self.matches(&row, tables, txn)?
         {
-            self.found.push_back(Found { order, part: Some(P::read(&row)?) });
+            self.found.push_back(Found { order, seen: Seen::Event(P::read(&row)?) });
         }
         Ok(())
     }
@@ -155,7 +169,7 @@ impl<'q, P: Part> FilterScan<'q, P> {
             let Some(row) = effective_row(*no, tables, txn)? else { continue };
             if self.matches(&row, tables, txn)? {
                 let order = Order::new(row.created_at()?, &row.id()?, *no);
-                self.found.push_back(Found { order, part: Some(P::read(&row)?) });
+                self.found.push_back(Found { order, seen: Seen::Event(P::read(&row)?) });
             }
         }
         self.found.make_contiguous().sort_unstable_by_key(|found| found.order);
@@ -180,11 +194,11 @@ impl<'q, P: Part> FilterScan<'q, P> {
     /// Reads some of what was found and not read yet. Returns whether nothing is left.
     pub(crate) fn read_some(&mut self, read: &mut Vec<(Order, P)>, tables: &Tables, txn: &RoTxn<'_>) -> Result<bool> {
         for _ in 0..STEP {
-            let Some(Found { order, part }) = self.found.pop_front() else { return Ok(true) };
-            let part = match part {
-                Some(part) => Some(part),
+            let Some(Found { order, seen }) = self.found.pop_front() else { return Ok(true) };
+            let part = match seen {
+                Seen::Event(part) => Some(part),
                 // It may have left since it was found.
-                None => effective_row(order.no(), tables, txn)?.map(|row| P::read(&row)).transpose()?,
+                Seen::Index(_) => effective_row(order.no(), tables, txn)?.map(|row| P::read(&row)).transpose()?,
             };
             read.extend(part.map(|part| (order, part)));
         }
@@ -197,6 +211,30 @@ impl<'q, P: Part> FilterScan<'q, P> {
         let first_over = read.get(self.limit).map(|(order, _)| Cut::Before(*order));
         read.truncate(self.limit);
         first_over.or(self.cut)
+    }
+}
+
+impl FilterScan<'_, PublicKey> {
+    /// Notes the authors of what was found. A key is read once for each author, however many events answer.
+    pub(crate) fn note_authors(
+        &self,
+        noted: &mut HashSet<AuthorNo>,
+        sketch: &mut Sketch,
+        tables: &Tables,
+        txn: &RoTxn<'_>,
+    ) -> Result<()> {
+        for found in &self.found {
+            match &found.seen {
+                Seen::Event(author) => sketch.add(author),
+                Seen::Index(no) if noted.contains(no) => {}
+                Seen::Index(no) => {
+                    let Some(row) = effective_row(found.order.no(), tables, txn)? else { continue };
+                    sketch.add(&row.pubkey()?);
+                    noted.insert(*no);
+                }
+            }
+        }
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use kukuri_domain::{
-    Address, Event, EventId, Kind, Millis, Rank, Reason, Source, State, Timestamp, TopicId,
+    Address, Event, EventId, Kind, Millis, PublicKey, Rank, Reason, Source, State, Timestamp, TopicId,
     capacity::{Stage, Usage},
     clock::Clock,
     decision::KeyState,
@@ -63,6 +63,13 @@ impl<'a> Row<'a> {
     pub(crate) fn id(&self) -> Result<EventId> {
         let digits = self.json.get(7..71).unwrap_or_default();
         EventId::from_hex(digits).map_err(|_| StoreError::Damaged("a stored event has no id where it belongs".into()))
+    }
+
+    /// Like the id, it stands at a fixed place.
+    pub(crate) fn pubkey(&self) -> Result<PublicKey> {
+        let digits = self.json.get(83..147).unwrap_or_default();
+        PublicKey::from_hex(digits)
+            .map_err(|_| StoreError::Damaged("a stored event has no author where it belongs".into()))
     }
 
     /// Like the id, it stands at a fixed place.

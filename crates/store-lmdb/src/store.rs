@@ -1,6 +1,7 @@
 //! The port, on top of the parts: reads on the caller's thread in short steps, writes on a thread that may wait.
 
 use std::{
+    collections::HashSet,
     path::Path,
     sync::{Arc, Mutex},
 };
@@ -8,14 +9,14 @@ use std::{
 use async_trait::async_trait;
 use heed::{CompactionOption, RoTxn};
 use kukuri_domain::{
-    Address, Admitted, EventId, Filter, Millis, State, Timestamp, TopicId,
+    Address, Admitted, EventId, Filter, Millis, PublicKey, Sketch, State, Timestamp, TopicId,
     clock::Clock,
     retention::Retention,
     subscription::{NodeSubscription, SubscriptionChange},
 };
 use kukuri_store::{
-    AddressExplanation, Answer, CheckReport, ConsumerOffset, Explanation, Ingested, OutboxRow, Purged, Query, Result,
-    Seq, SnapshotCursor, SnapshotPage, Stats, Store, StoreError, StoredEvent, Swept,
+    AddressExplanation, Answer, CheckReport, ConsumerOffset, Count, Explanation, Ingested, OutboxRow, Purged, Query,
+    Result, Seq, SnapshotCursor, SnapshotPage, Stats, Store, StoreError, StoredEvent, Swept,
 };
 use tokio::sync::watch;
 
@@ -141,15 +142,15 @@ impl LmdbStore {
     async fn walk<'q, P: Part>(
         &self,
         scan: &mut FilterScan<'q, P>,
-        mut go_on: impl FnMut(&mut FilterScan<'q, P>) -> bool,
+        mut go_on: impl FnMut(&mut FilterScan<'q, P>, &Tables, &RoTxn<'_>) -> crate::error::Result<bool>,
     ) -> Result<bool> {
         loop {
-            let is_done = self.read(|tables, txn| scan.step(tables, txn))?;
-            if !go_on(scan) {
-                return Ok(false);
-            }
-            if is_done {
-                return Ok(true);
+            let (is_done, goes_on) = self.read(|tables, txn| {
+                let is_done = scan.step(tables, txn)?;
+                Ok((is_done, go_on(scan, tables, txn)?))
+            })?;
+            if is_done || !goes_on {
+                return Ok(goes_on);
             }
             tokio::task::yield_now().await;
         }
@@ -201,7 +202,7 @@ impl Store for LmdbStore {
         let (seq, scans) = self.begin::<StoredEvent>(query, own_limit)?;
         let (mut events, mut cuts) = (Vec::new(), Vec::new());
         for mut scan in scans {
-            self.walk(&mut scan, |_| true).await?;
+            self.walk(&mut scan, |_, _, _| Ok(true)).await?;
             let (found, cut) = self.finish(scan, |event| event.id).await?;
             events.extend(found);
             cuts.extend(cut);
@@ -219,7 +220,7 @@ impl Store for LmdbStore {
         let (_, scans) = self.begin::<EventId>(query, own_limit)?;
         let mut all = Vec::new();
         for mut scan in scans {
-            if !self.walk(&mut scan, |scan| scan.count() <= most).await? {
+            if !self.walk(&mut scan, |scan, _, _| Ok(scan.count() <= most)).await? {
                 return Ok(None);
             }
             let (found, _) = self.finish(scan, |id| *id).await?;
@@ -233,28 +234,31 @@ impl Store for LmdbStore {
         Ok(Some(all))
     }
 
-    async fn count(&self, query: &Query) -> Result<u64> {
-        let (_, scans) = self.begin::<EventId>(query, no_limit)?;
+    async fn count(&self, query: &Query, mut sketch: Option<Sketch>) -> Result<Count> {
+        let (_, scans) = self.begin::<PublicKey>(query, no_limit)?;
         let is_single = scans.len() == 1;
-        let (mut count, mut numbers) = (0, Vec::new());
+        let (mut count, mut numbers, mut noted) = (0, Vec::new(), HashSet::new());
         for mut scan in scans {
-            let add = |scan: &mut FilterScan<'_, _>| {
+            let add = |scan: &mut FilterScan<'_, _>, tables: &Tables, txn: &RoTxn<'_>| {
                 count += scan.count() as u64;
                 if !is_single {
                     numbers.extend(scan.numbers());
                 }
+                if let Some(sketch) = &mut sketch {
+                    scan.note_authors(&mut noted, sketch, tables, txn)?;
+                }
                 scan.clear();
-                true
+                Ok(true)
             };
             self.walk(&mut scan, add).await?;
         }
-        if is_single {
-            return Ok(count);
+        if !is_single {
+            // What several filters match counts once.
+            numbers.sort_unstable();
+            numbers.dedup();
+            count = numbers.len() as u64;
         }
-        // What several filters match counts once.
-        numbers.sort_unstable();
-        numbers.dedup();
-        Ok(numbers.len() as u64)
+        Ok(Count { events: count, sketch })
     }
 
     async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<StoredEvent>>> {

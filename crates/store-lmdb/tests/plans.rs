@@ -32,7 +32,7 @@ fn large_topics_and_long_lists_get_the_models_answers() {
                 let query = Query::of(filter, Viewer::stranger(), NOW);
                 let (found, expected) = (ids(&store, &query).await, ids(&model, &query).await);
                 assert_eq!(found, expected, "{what}: {:?}", query.filters);
-                let counts = (store.count(&query).await.unwrap(), model.count(&query).await.unwrap());
+                let counts = (store.count(&query, None).await.unwrap(), model.count(&query, None).await.unwrap());
                 assert_eq!(counts.0, counts.1, "{what}, counted");
             }
         }

@@ -26,5 +26,5 @@ pub use ingest::{Ingested, Outcome, StageChange, StoreRules};
 pub use maintenance::{Purged, Swept};
 pub use outbox::{ConsumerOffset, Op, OutboxRow, Seq, SnapshotCursor, SnapshotEvent, SnapshotPage};
 pub use port::Store;
-pub use query::{Answer, Query, Rest};
+pub use query::{Answer, Count, Query, Rest};
 pub use report::{AddressExplanation, CheckReport, Explanation, IdRecord, RowRecord, Standing, Stats, TopicStats};

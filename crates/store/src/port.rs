@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use kukuri_domain::{
-    Address, Admitted, EventId, Millis, State, Timestamp, TopicId,
+    Address, Admitted, EventId, Millis, Sketch, State, Timestamp, TopicId,
     retention::Retention,
     subscription::{NodeSubscription, SubscriptionChange},
 };
@@ -14,7 +14,7 @@ use crate::{
     ingest::Ingested,
     maintenance::{Purged, Swept},
     outbox::{ConsumerOffset, OutboxRow, Seq, SnapshotCursor, SnapshotPage},
-    query::{Answer, Query},
+    query::{Answer, Count, Query},
     report::{AddressExplanation, CheckReport, Explanation, Stats},
 };
 
@@ -42,8 +42,8 @@ pub trait Store: Send + Sync + 'static {
     /// than `most`. No more than about that many are held at a time (NIP-77).
     async fn ids(&self, query: &Query, most: usize) -> Result<Option<Vec<(Timestamp, EventId)>>>;
 
-    /// How many different events match, limits aside.
-    async fn count(&self, query: &Query) -> Result<u64>;
+    /// How many different events match, limits aside; their authors are noted in the sketch, if there is one.
+    async fn count(&self, query: &Query, sketch: Option<Sketch>) -> Result<Count>;
 
     /// The effective events of these ids, in their order.
     async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<StoredEvent>>>;

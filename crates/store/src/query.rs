@@ -1,6 +1,6 @@
 //! Asking for events.
 
-use kukuri_domain::{Filter, Millis, Viewer};
+use kukuri_domain::{Filter, Millis, Sketch, Viewer};
 
 use crate::{event::StoredEvent, outbox::Seq};
 
@@ -42,4 +42,13 @@ pub enum Rest {
     More,
     /// A filter was cut by its limit, and telling whether that left a match out would need more reading.
     Unknown,
+}
+
+/// How many events match a query, limits aside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// How many there are, each counted once.
+    pub events: u64,
+    /// The sketch that was given, with their authors noted in it (NIP-45).
+    pub sketch: Option<Sketch>,
 }

@@ -163,6 +163,7 @@ tests! { $
         queries:
             answers_come_newest_first_once_and_within_each_filters_limit
             an_answer_tells_whether_limits_left_anything_out
+            a_count_notes_the_authors_of_what_it_counts
             every_condition_of_a_filter_holds
             tag_values_of_any_form_are_found_and_told_apart
             ids_that_begin_alike_are_told_apart

@@ -2,23 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use kukuri_domain::{Event, EventId, Filter, Kind, Letter, Timestamp, TopicId, Viewer};
+use kukuri_domain::{Event, EventId, Filter, Kind, Letter, Sketch, Timestamp, TopicId, Viewer};
 
 use super::{
-    build::{ALICE, BOB, NOW, OTHER_TOPIC, TOPIC, article, at, bare, by_id, deletion, event, note, profile},
+    build::{
+        ALICE, BOB, CAROL, NOW, OTHER_TOPIC, TOPIC, article, at, bare, by_id, deletion, event, later, note, profile,
+    },
     subject::{Harness, Subject},
 };
 use crate::{
     ingest::StoreRules,
     outbox::Seq,
     port::Store,
-    query::{Query, Rest},
+    query::{Count, Query, Rest},
 };
 
 async fn ask(store: &dyn Store, filters: Vec<Filter>) -> (Vec<EventId>, u64) {
     let query = Query { filters, viewer: Viewer::Node, now: NOW };
     let found = store.query(&query).await.expect("an answer");
-    (found.events.iter().map(|event| event.id).collect(), store.count(&query).await.expect("a count"))
+    (found.events.iter().map(|event| event.id).collect(), store.count(&query, None).await.expect("a count").events)
 }
 
 fn ids(events: &[&Event]) -> Vec<EventId> {
@@ -98,6 +100,33 @@ pub(super) async fn an_answer_tells_whether_limits_left_anything_out<H: Harness>
     let filters = vec![here(), Filter::new().with_kinds([Kind(1)]).with_limit(1)];
     let answer = store.query(&Query { filters, viewer: Viewer::Node, now: NOW }).await.expect("an answer");
     assert_ne!(answer.rest, Rest::More, "what one filter cut off, another has sent");
+}
+
+/// NIP-45.
+pub(super) async fn a_count_notes_the_authors_of_what_it_counts<H: Harness>(harness: &H) {
+    let target = note("target").by(CAROL).build();
+    let reactions =
+        [event(7).of(&target).build(), event(7).of(&target).at(1).build(), event(7).of(&target).by(BOB).build()];
+    let expiring = event(7).of(&target).by(CAROL).until(10).build();
+    let store = Subject::open(harness, StoreRules::default()).await;
+    store.send(&reactions.iter().chain([&target, &expiring]).collect::<Vec<_>>()).await;
+
+    let to_target = || Filter::new().with_tag(Letter::T, [TOPIC]).with_tag(Letter::E, [target.id.to_string()]);
+    let mine = || to_target().with_authors([ALICE]);
+    let by_id = || Filter::new().with_ids([reactions[2].id, target.id]);
+    for (why, filters, now, events, authors) in [
+        ("each author once", vec![to_target()], later(10), 3, &[ALICE, BOB][..]),
+        ("one that is still shown", vec![to_target()], NOW, 4, &[ALICE, BOB, CAROL]),
+        ("a limit is passed over", vec![mine().with_limit(1)], NOW, 2, &[ALICE]),
+        ("several filters", vec![mine(), by_id(), to_target().with_kinds([])], NOW, 4, &[ALICE, BOB, CAROL]),
+        ("nothing", vec![to_target().with_kinds([Kind(1)])], NOW, 0, &[]),
+    ] {
+        let empty = Sketch::for_filter(&to_target());
+        let mut sketch = empty.clone();
+        authors.iter().for_each(|author| sketch.as_mut().expect("a tag").add(author));
+        let query = Query { filters, viewer: Viewer::Node, now };
+        assert_eq!(store.count(&query, empty).await.expect("a count"), Count { events, sketch }, "{why}");
+    }
 }
 
 /// W-1: conditions.

@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use kukuri_domain::{
-    Address, Admitted, EventId, Millis, State, Timestamp, TopicId,
+    Address, Admitted, EventId, Millis, Sketch, State, Timestamp, TopicId,
     retention::Retention,
     subscription::{NodeSubscription, SubscriptionChange},
 };
@@ -28,7 +28,7 @@ use crate::{
     maintenance::{Purged, Swept},
     outbox::{self, ConsumerOffset, OutboxRow, Seq, SnapshotCursor, SnapshotPage},
     port::Store,
-    query::{Answer, Query},
+    query::{Answer, Count, Query},
     report::{AddressExplanation, CheckReport, Explanation, Stats},
 };
 use memory::Memory;
@@ -89,8 +89,8 @@ impl Store for ModelStore {
         Ok((ids.len() <= most).then_some(ids))
     }
 
-    async fn count(&self, query: &Query) -> Result<u64> {
-        Ok(self.memory().count(query))
+    async fn count(&self, query: &Query, sketch: Option<Sketch>) -> Result<Count> {
+        Ok(self.memory().count(query, sketch))
     }
 
     async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<StoredEvent>>> {

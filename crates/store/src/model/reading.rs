@@ -2,13 +2,13 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use kukuri_domain::{Address, EventId, Filter, Millis};
+use kukuri_domain::{Address, EventId, Filter, Millis, PublicKey, Sketch};
 
 use super::memory::{Memory, Row};
 use crate::{
     event::StoredEvent,
     outbox::{SnapshotCursor, SnapshotEvent, SnapshotPage},
-    query::{Answer, Query, Rest},
+    query::{Answer, Count, Query, Rest},
     report::{AddressExplanation, Explanation, RowRecord, Stats, TopicStats},
 };
 
@@ -28,18 +28,17 @@ impl Memory {
                 found.insert((Reverse(row.event.created_at), row.event.id), row.stored());
             }
         }
-        let rest = if self.count(query) > found.len() as u64 { Rest::More } else { Rest::None };
+        let rest = if self.count(query, None).events > found.len() as u64 { Rest::More } else { Rest::None };
         Answer { seq: self.head, events: found.into_values().collect(), rest }
     }
 
-    pub(super) fn count(&self, query: &Query) -> u64 {
-        let mut ids: Vec<EventId> = Vec::new();
-        for filter in &query.filters {
-            ids.extend(self.matching(filter, query).iter().map(|row| row.event.id));
+    pub(super) fn count(&self, query: &Query, mut sketch: Option<Sketch>) -> Count {
+        let rows = query.filters.iter().flat_map(|filter| self.matching(filter, query));
+        let authors: BTreeMap<EventId, PublicKey> = rows.map(|row| (row.event.id, row.event.pubkey)).collect();
+        if let Some(sketch) = &mut sketch {
+            authors.values().for_each(|author| sketch.add(author));
         }
-        ids.sort_unstable();
-        ids.dedup();
-        ids.len() as u64
+        Count { events: authors.len() as u64, sketch }
     }
 
     fn matching(&self, filter: &Filter, query: &Query) -> Vec<&Row> {
