@@ -4,7 +4,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{capacity::Capacity, retention::TopicRetention, time::Millis, topic::TopicId};
+use crate::{
+    capacity::Capacity,
+    retention::{Keep, TopicRetention},
+    time::Millis,
+    topic::TopicId,
+};
 
 /// A topic this node takes in, or took in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +18,8 @@ pub struct NodeSubscription {
     pub topic: TopicId,
     /// Whether events of it are taken in (T-8).
     pub enabled: bool,
+    /// Who says so.
+    pub keeper: Keeper,
     /// How many users subscribe to it.
     pub ref_count: u64,
     /// How it is taken in.
@@ -21,6 +28,34 @@ pub struct NodeSubscription {
     pub created_at: Millis,
     /// When any of this last changed.
     pub updated_at: Millis,
+}
+
+/// Who keeps a topic open or closed (T-8).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keeper {
+    /// An operator: it stays as it is until an operator changes it.
+    #[default]
+    Operator,
+    /// Its use: opened by a first event, it may be closed when it is idle, and be opened by use once more.
+    Use,
+}
+
+impl NodeSubscription {
+    /// Whether an event may open a topic of which this is known.
+    pub fn may_open_by_use(known: Option<&Self>) -> bool {
+        known.is_none_or(|known| !known.enabled && known.keeper == Keeper::Use)
+    }
+
+    /// Whether nobody would miss the topic: its use has opened it, no user subscribes to it, and for as long as `idle`
+    /// no event came and nothing was changed.
+    pub fn is_idle(&self, last_event: Option<Millis>, idle: Duration, now: Millis) -> bool {
+        let is_over = |at: Millis| Keep::For(idle).is_over(at, now);
+        self.enabled
+            && self.keeper == Keeper::Use
+            && self.ref_count == 0
+            && is_over(self.updated_at)
+            && last_event.is_none_or(is_over)
+    }
 }
 
 /// How a topic is taken in and kept.
@@ -66,6 +101,8 @@ impl IngestPolicy {
 pub struct SubscriptionChange {
     /// Enable or disable it.
     pub enabled: Option<bool>,
+    /// Who says so from now on.
+    pub keeper: Option<Keeper>,
     /// Users that came, less users that left.
     pub ref_count: i64,
     /// A new policy.
@@ -73,13 +110,23 @@ pub struct SubscriptionChange {
 }
 
 impl SubscriptionChange {
-    /// Enables a topic.
+    /// An operator enables a topic.
     pub fn enable() -> Self {
-        Self { enabled: Some(true), ..Self::default() }
+        Self { enabled: Some(true), keeper: Some(Keeper::Operator), ..Self::default() }
     }
 
-    /// Disables a topic.
+    /// An operator disables a topic.
     pub fn disable() -> Self {
+        Self { enabled: Some(false), keeper: Some(Keeper::Operator), ..Self::default() }
+    }
+
+    /// Its first use enables a topic.
+    pub fn open() -> Self {
+        Self { enabled: Some(true), keeper: Some(Keeper::Use), ..Self::default() }
+    }
+
+    /// A topic that is idle is disabled, until it is used again.
+    pub fn close_idle() -> Self {
         Self { enabled: Some(false), ..Self::default() }
     }
 
@@ -88,6 +135,7 @@ impl SubscriptionChange {
         let known = known.unwrap_or_else(|| NodeSubscription {
             topic: topic.clone(),
             enabled: false,
+            keeper: Keeper::default(),
             ref_count: 0,
             policy: IngestPolicy::default(),
             created_at: now,
@@ -95,10 +143,66 @@ impl SubscriptionChange {
         });
         NodeSubscription {
             enabled: self.enabled.unwrap_or(known.enabled),
+            keeper: self.keeper.unwrap_or(known.keeper),
             ref_count: known.ref_count.saturating_add_signed(self.ref_count),
             policy: self.policy.unwrap_or(known.policy),
             updated_at: now,
             ..known
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDLE: Duration = Duration::from_secs(60);
+
+    fn after(changes: &[SubscriptionChange]) -> Option<NodeSubscription> {
+        let topic = TopicId::global();
+        changes.iter().fold(None, |known, change| Some(change.apply(&topic, known, Millis::from_secs(1_000))))
+    }
+
+    #[test]
+    fn use_opens_what_is_new_or_was_closed_by_idleness_and_nothing_an_operator_closed() {
+        // T-8
+        let (enable, disable) = (SubscriptionChange::enable(), SubscriptionChange::disable());
+        let (open, close) = (SubscriptionChange::open(), SubscriptionChange::close_idle());
+        let policy = SubscriptionChange { policy: Some(IngestPolicy::default()), ..SubscriptionChange::default() };
+        for (why, changes, may_open) in [
+            ("never heard of", &[][..], true),
+            ("open already", &[open], false),
+            ("closed by idleness", &[open, close], true),
+            ("opened again and closed again", &[open, close, open, close], true),
+            ("a policy is no word on whether it is open", &[open, close, policy], true),
+            ("disabled by an operator", &[disable], false),
+            ("enabled, then disabled by an operator", &[enable, disable], false),
+            ("opened by use, disabled by an operator", &[open, disable], false),
+            ("known by a policy an operator made", &[policy], false),
+        ] {
+            assert_eq!(NodeSubscription::may_open_by_use(after(changes).as_ref()), may_open, "{why}");
+        }
+    }
+
+    #[test]
+    fn a_topic_is_idle_if_its_use_opened_it_and_nothing_happened_for_long_enough() {
+        // T-8
+        let opened = after(&[SubscriptionChange::open()]).unwrap();
+        let at = Millis::from_secs;
+        let wanted = NodeSubscription { ref_count: 1, ..opened.clone() };
+        let kept = NodeSubscription { keeper: Keeper::Operator, ..opened.clone() };
+        let closed = NodeSubscription { enabled: false, ..opened.clone() };
+        for (why, subscription, last_event, now, is_idle) in [
+            ("just opened", &opened, None, 1_059, false),
+            ("long enough ago", &opened, None, 1_060, true),
+            ("an event came since", &opened, Some(at(1_001)), 1_060, false),
+            ("that was long ago, too", &opened, Some(at(1_001)), 1_061, true),
+            ("an event from before it was opened again", &opened, Some(at(1)), 1_060, true),
+            ("somebody subscribes to it", &wanted, None, 9_999, false),
+            ("an operator keeps it", &kept, None, 9_999, false),
+            ("closed already", &closed, None, 9_999, false),
+        ] {
+            assert_eq!(subscription.is_idle(last_event, IDLE, at(now)), is_idle, "{why}");
         }
     }
 }

@@ -9,7 +9,8 @@ use std::{
 };
 
 use kukuri_domain::{
-    Admitted, Event, Filter, Origin, PublicKey, Refusal, TopicId, decision, subscription::SubscriptionChange,
+    Admitted, Event, Filter, Origin, PublicKey, Refusal, TopicId, decision,
+    subscription::{NodeSubscription, SubscriptionChange},
 };
 use kukuri_store::{Outcome, Store, StoreError};
 use tokio::sync::watch;
@@ -129,12 +130,12 @@ impl Relay {
         let TopicIntake::Open { most } = self.config.topics else { return None };
         for topic in topics.iter().filter(|topic| !self.is_enabled(topic)) {
             let known = self.store.subscriptions().await.ok()?;
-            let was_disabled = known.iter().any(|subscription| subscription.topic == *topic);
+            let this = known.iter().find(|subscription| subscription.topic == *topic);
             let enabled = known.iter().filter(|subscription| subscription.enabled).count();
-            if was_disabled || enabled >= most {
+            if !NodeSubscription::may_open_by_use(this) || enabled >= most {
                 return None;
             }
-            self.store.change_subscription(topic, SubscriptionChange::enable(), clock::now()).await.ok()?;
+            self.store.change_subscription(topic, SubscriptionChange::open(), clock::now()).await.ok()?;
             self.read_topics().await.ok()?;
         }
         Some(())

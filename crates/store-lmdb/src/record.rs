@@ -187,11 +187,11 @@ const REASONS: [Reason; 6] =
 const STAGES: [Stage; 4] = [Stage::Open, Stage::LiveOnly, Stage::Shedding, Stage::Purging];
 
 /// A value's place in its list is its code on disk: lists may grow at the end, never change.
-fn code_of<T: PartialEq>(list: &[T], value: &T) -> u8 {
+pub(crate) fn code_of<T: PartialEq>(list: &[T], value: &T) -> u8 {
     list.iter().position(|listed| listed == value).unwrap_or(list.len()) as u8
 }
 
-fn decode<T: Copy>(list: &[T], code: u8, record: &Unpack<'_>) -> Result<T> {
+pub(crate) fn decode<T: Copy>(list: &[T], code: u8, record: &Unpack<'_>) -> Result<T> {
     list.get(usize::from(code)).copied().ok_or_else(|| record.damaged())
 }
 

@@ -6,13 +6,14 @@ use heed::RoTxn;
 use kukuri_domain::{
     Millis, TopicId, capacity,
     retention::TopicRetention,
-    subscription::{IngestPolicy, NodeSubscription},
+    subscription::{IngestPolicy, Keeper, NodeSubscription},
 };
 use kukuri_store::StoreError;
 
 use crate::{
     error::{Result, damaged, engine},
     pack::{Pack, Unpack},
+    record::{code_of, decode},
     tables::{Table, Tables},
 };
 
@@ -68,11 +69,14 @@ impl Subscriptions {
     }
 }
 
+const KEEPERS: [Keeper; 2] = [Keeper::Operator, Keeper::Use];
+
 pub(crate) fn pack(subscription: &NodeSubscription) -> Result<Vec<u8>> {
     let policy = serde_json::to_vec(&subscription.policy)
         .map_err(|error| damaged(format!("a policy can't be written: {error}")))?;
-    Ok(Pack::with_capacity(25 + policy.len())
+    Ok(Pack::with_capacity(26 + policy.len())
         .u8(subscription.enabled.into())
+        .u8(code_of(&KEEPERS, &subscription.keeper))
         .u64(subscription.ref_count)
         .millis(subscription.created_at)
         .millis(subscription.updated_at)
@@ -83,9 +87,10 @@ pub(crate) fn pack(subscription: &NodeSubscription) -> Result<Vec<u8>> {
 fn unpack(topic: TopicId, record: &[u8]) -> Result<NodeSubscription, StoreError> {
     let mut record = Unpack::new("subscriptions", record);
     let enabled = record.u8()? != 0;
+    let keeper = decode(&KEEPERS, record.u8()?, &record)?;
     let ref_count = record.u64()?;
     let (created_at, updated_at): (Millis, Millis) = (record.millis()?, record.millis()?);
     let damaged = record.damaged();
     let policy = serde_json::from_slice(record.rest()).map_err(|_| damaged)?;
-    Ok(NodeSubscription { topic, enabled, ref_count, policy, created_at, updated_at })
+    Ok(NodeSubscription { topic, enabled, keeper, ref_count, policy, created_at, updated_at })
 }

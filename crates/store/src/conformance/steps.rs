@@ -6,7 +6,7 @@ use kukuri_domain::{
     Admitted, DeletionMode, Event, Origin, TopicId,
     capacity::Capacity,
     retention::{Keep, Retention, TopicRetention},
-    subscription::{IngestPolicy, SubscriptionChange},
+    subscription::{IngestPolicy, Keeper, SubscriptionChange},
 };
 use proptest::{
     collection::vec,
@@ -157,8 +157,9 @@ fn retentions() -> impl Strategy<Value = Retention> + use<> {
 }
 
 fn changes() -> impl Strategy<Value = SubscriptionChange> {
-    (option::of(any::<bool>()), -1..3i64, option::weighted(0.7, policies()))
-        .prop_map(|(enabled, ref_count, policy)| SubscriptionChange { enabled, ref_count, policy })
+    let keeper = option::of(select(&[Keeper::Operator, Keeper::Use][..]));
+    (option::of(any::<bool>()), keeper, -1..3i64, option::weighted(0.7, policies()))
+        .prop_map(|(enabled, keeper, ref_count, policy)| SubscriptionChange { enabled, keeper, ref_count, policy })
 }
 
 fn policies() -> impl Strategy<Value = IngestPolicy> {

@@ -3,7 +3,7 @@
 use kukuri_domain::{
     TopicId,
     retention::{Keep, TopicRetention},
-    subscription::{IngestPolicy, NodeSubscription, SubscriptionChange},
+    subscription::{IngestPolicy, Keeper, NodeSubscription, SubscriptionChange},
 };
 
 use super::{
@@ -29,6 +29,7 @@ pub(super) async fn subscriptions_are_changed_kept_and_listed_by_topic<H: Harnes
     let mut expected = NodeSubscription {
         topic: other_topic(),
         enabled: false,
+        keeper: Keeper::Operator,
         ref_count: 0,
         policy: IngestPolicy::default(),
         created_at: NOW,
@@ -41,10 +42,14 @@ pub(super) async fn subscriptions_are_changed_kept_and_listed_by_topic<H: Harnes
         ("users leave", SubscriptionChange { ref_count: -1, ..SubscriptionChange::default() }),
         ("never below none", SubscriptionChange { ref_count: -9, ..SubscriptionChange::default() }),
         ("disabled", SubscriptionChange::disable()),
+        ("opened by its use", SubscriptionChange::open()),
+        ("closed when it is idle", SubscriptionChange::close_idle()),
+        ("enabled by an operator", SubscriptionChange::enable()),
     ];
-    let after = [(2, false), (2, true), (2, true), (1, true), (0, true), (0, false)];
+    let after = [(2, false), (2, true), (2, true), (1, true), (0, true), (0, false), (0, true), (0, false), (0, true)];
     for (seconds, ((why, change), (ref_count, enabled))) in (0..).zip(steps.into_iter().zip(after)) {
         expected = NodeSubscription { ref_count, enabled, updated_at: later(seconds), ..expected };
+        expected.keeper = change.keeper.unwrap_or(expected.keeper);
         expected.policy = change.policy.unwrap_or(expected.policy);
         let changed = store.change_subscription(&other_topic(), change, later(seconds)).await.expect("a change");
         assert_eq!(changed, expected, "{why}");
