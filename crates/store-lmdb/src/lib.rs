@@ -5,7 +5,7 @@
 //! - `store`: the port of `kukuri_store`, put together from the rest.
 //! - `open`: who may write, whether the files are ours. `format`: their version, and migrations.
 //! - `tables`, `key`, `record`, `pack`: what is on disk.
-//! - `writer`: the one writer. `batch`: one write transaction (`rows`, `counting`). `ingest`: events into it. `upkeep`: expiry and purges.
+//! - `writer`: the one writer. `batch`: one write transaction (`rows`, `counting`). `ingest`: events into it. `upkeep`: expiry and purges, by `ages`.
 //!   `repeats`: copies of known events, counted. `room`: space to write in, and what is kept back for requests. `subscriptions`: topics that are taken in.
 //! - `index`: which index rows an event has. `scan`: walking them. `plan`: the way to an answer. `query`: answering filters. `reading`: the rest.
 //! - `check`: whether all of it agrees.
@@ -21,6 +21,7 @@
 //! Every index row carries kind, author and topic of its event, so that most filters are decided without a look at
 //! the event itself. No filter holds a read transaction for longer than a step of a few thousand rows.
 
+mod ages;
 mod batch;
 mod check;
 mod error;

@@ -1,5 +1,7 @@
 //! The tables of a store: one LMDB environment, every table a plain ordered map of bytes.
 
+use std::ops::Bound;
+
 use heed::{CommitOrAbort, Database, DatabaseOpener, Env, PutFlags, RoTxn, RwTxn, WithoutTls, types::Bytes};
 
 use crate::error::{Result, engine};
@@ -114,6 +116,32 @@ impl Tables {
 
     pub(crate) fn get<'txn>(&self, txn: &'txn RoTxn<'_>, table: Table, key: &[u8]) -> Result<Option<&'txn [u8]>> {
         self.of(table).get(txn, key).map_err(engine)
+    }
+
+    /// Keys that start with `prefix` and come after `after`, no more than `most`.
+    pub(crate) fn keys_after(
+        &self,
+        txn: &RoTxn<'_>,
+        table: Table,
+        prefix: &[u8],
+        after: &[u8],
+        most: usize,
+    ) -> Result<Vec<Vec<u8>>> {
+        // LMDB takes no empty key as a bound.
+        let from = match (after, prefix) {
+            ([], []) => Bound::Unbounded,
+            ([], prefix) => Bound::Included(prefix),
+            (after, _) => Bound::Excluded(after),
+        };
+        let mut keys = Vec::new();
+        for entry in self.of(table).range(txn, &(from, Bound::Unbounded)).map_err(engine)?.take(most) {
+            let (key, _) = entry.map_err(engine)?;
+            if !key.starts_with(prefix) {
+                break;
+            }
+            keys.push(key.to_vec());
+        }
+        Ok(keys)
     }
 
     pub(crate) fn put(&self, txn: &mut RwTxn<'_>, table: Table, key: &[u8], value: &[u8]) -> Result<()> {

@@ -2,11 +2,7 @@
 //!
 //! What a step did is complete in itself, so an interruption leaves nothing half done and the next run goes on.
 
-use std::{
-    cmp::Reverse,
-    collections::{BinaryHeap, HashMap},
-    ops::Bound,
-};
+use std::collections::HashMap;
 
 use kukuri_domain::{
     Millis, Reason, Timestamp,
@@ -16,6 +12,7 @@ use kukuri_domain::{
 use kukuri_store::{Purged, StageChange, StoreError, Swept, report};
 
 use crate::{
+    ages::{self, AgePlace, Oldest},
     batch::{Batch, Committed},
     error::{Result, damaged, engine},
     key::{self, EventNo, TopicNo},
@@ -135,18 +132,6 @@ fn smaller(step: usize) -> usize {
     (step / 8).max(1)
 }
 
-/// A topic and a retention class: the beginning of keys in `Ages`.
-type AgePlace = [u8; 5];
-
-fn class_of(place: &AgePlace) -> Result<RetentionClass> {
-    let class = RetentionClass::ALL.get(usize::from(place[4])).copied();
-    class.ok_or_else(|| damaged("an age is of no class"))
-}
-
-fn topic_of(place: &AgePlace) -> TopicNo {
-    TopicNo(u32::from_be_bytes([place[0], place[1], place[2], place[3]]))
-}
-
 /// How far purges have walked through the ages of each topic, so that rows which another topic keeps are not looked at
 /// again with every purge: that topic's own walk will come to them. Only for as long as no policy changes.
 #[derive(Default)]
@@ -180,7 +165,7 @@ impl Walked {
     }
 }
 
-const MEMORIES: [Table; 3] = [Table::Tombstones, Table::Vanished, Table::Keys];
+pub(crate) const MEMORIES: [Table; 3] = [Table::Tombstones, Table::Vanished, Table::Keys];
 
 /// How far a purge has come.
 #[derive(Clone)]
@@ -237,14 +222,11 @@ impl Batch<'_> {
         })
     }
 
-    /// The next topic and class that has any row; topics without one cost nothing.
     fn ages_after(&self, place: Option<&AgePlace>) -> Result<Phase> {
-        let end = place.map_or_else(Vec::new, |place| [&place[..], &[u8::MAX; 8]].concat());
-        let next = self.keys_after(Table::Ages, &[], &end, 1)?.pop();
-        match next.as_deref().and_then(<[u8]>::first_chunk) {
-            Some(place) => Ok(Phase::Ages(*place)),
-            None => Ok(Phase::Room { topics: self.purging_topics()?, place: 0 }),
-        }
+        Ok(match ages::place_after(&self.around.tables, &self.txn, place)? {
+            Some(place) => Phase::Ages(place),
+            None => Phase::Room { topics: self.purging_topics()?, place: 0 },
+        })
     }
 
     // Expiry.
@@ -270,8 +252,8 @@ impl Batch<'_> {
 
     /// Purges rows of one topic and class whose time has come and that no other topic keeps.
     fn purge_by_age(&mut self, place: &AgePlace, work: &mut PurgeWork) -> Result<bool> {
-        let class = class_of(place)?;
-        let id = self.topic_id(topic_of(place))?;
+        let class = ages::class_of(place)?;
+        let id = self.topic_id(ages::topic_of(place))?;
         let keep = work.retention.in_topic(class, &self.policy(&id).retention);
         let Some(cutoff) = keep.cutoff(work.now) else { return Ok(true) };
 
@@ -321,9 +303,9 @@ impl Batch<'_> {
             work.left -= 1;
             let oldest = match &mut oldest {
                 Some(oldest) => oldest,
-                none => none.insert(Oldest::of(self, topic)?),
+                none => none.insert(Oldest::of(&self.around.tables, &self.txn, topic)?),
             };
-            let Some(no) = oldest.next(self)? else { return Ok(true) };
+            let Some((no, _)) = oldest.next(&self.around.tables, &self.txn)? else { return Ok(true) };
             let Some(row) = self.row(no)? else { continue };
             self.throw_away(row, Reason::Capacity)?;
             work.purged.by_capacity += 1;
@@ -410,77 +392,14 @@ impl Batch<'_> {
 
     /// As many keys as the step has left, from where the work has come to; and whether these are the last.
     fn some_keys(&self, table: Table, prefix: &[u8], work: &mut PurgeWork) -> Result<(Vec<Vec<u8>>, bool)> {
-        let keys = self.keys_after(table, prefix, &work.cursor, work.left)?;
+        let keys = self.around.tables.keys_after(&self.txn, table, prefix, &work.cursor, work.left)?;
         let is_last = keys.len() < work.left;
         work.left -= keys.len();
         Ok((keys, is_last))
-    }
-
-    /// Keys that start with `prefix` and come after `after`, no more than `most`.
-    fn keys_after(&self, table: Table, prefix: &[u8], after: &[u8], most: usize) -> Result<Vec<Vec<u8>>> {
-        // LMDB takes no empty key as a bound.
-        let from = match (after, prefix) {
-            ([], []) => Bound::Unbounded,
-            ([], prefix) => Bound::Included(prefix),
-            (after, _) => Bound::Excluded(after),
-        };
-        let mut keys = Vec::new();
-        let range = self.around.tables.of(table).range(&self.txn, &(from, Bound::Unbounded)).map_err(engine)?;
-        for entry in range.take(most) {
-            let (key, _) = entry.map_err(engine)?;
-            if !key.starts_with(prefix) {
-                break;
-            }
-            keys.push(key.to_vec());
-        }
-        Ok(keys)
     }
 }
 
 fn expiry_parts(key: &[u8]) -> Result<(Timestamp, EventNo)> {
     let mut key = crate::pack::Unpack::new("expiry", key);
     Ok((key.timestamp()?, EventNo(key.u64()?)))
-}
-
-/// The rows of some topics that give way, the oldest first.
-struct Oldest {
-    heads: BinaryHeap<Reverse<(EventNo, Vec<u8>)>>,
-}
-
-impl Oldest {
-    /// Of one topic, or of all that have rows.
-    fn of(batch: &Batch<'_>, topic: Option<TopicNo>) -> Result<Self> {
-        let mut oldest = Self { heads: BinaryHeap::new() };
-        match topic {
-            Some(topic) => {
-                for class in RetentionClass::ALL.into_iter().filter(|class| class.gives_way()) {
-                    oldest.advance(batch, &key::ages(topic, class), &[])?;
-                }
-            }
-            None => {
-                let mut next = batch.ages_after(None)?;
-                while let Phase::Ages(place) = next {
-                    if class_of(&place)?.gives_way() {
-                        oldest.advance(batch, &place, &[])?;
-                    }
-                    next = batch.ages_after(Some(&place))?;
-                }
-            }
-        }
-        Ok(oldest)
-    }
-
-    fn advance(&mut self, batch: &Batch<'_>, prefix: &[u8], after: &[u8]) -> Result<()> {
-        if let Some(key) = batch.keys_after(Table::Ages, prefix, after, 1)?.pop() {
-            let no = EventNo::of_key(&key)?;
-            self.heads.push(Reverse((no, key)));
-        }
-        Ok(())
-    }
-
-    fn next(&mut self, batch: &Batch<'_>) -> Result<Option<EventNo>> {
-        let Some(Reverse((no, key))) = self.heads.pop() else { return Ok(None) };
-        self.advance(batch, &key[..5], &key)?;
-        Ok(Some(no))
-    }
 }
