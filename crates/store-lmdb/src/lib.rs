@@ -5,7 +5,7 @@
 //! - `store`: the port of `kukuri_store`, put together from the rest.
 //! - `open`: who may write, whether the files are ours. `format`: their version, and migrations.
 //! - `tables`, `key`, `record`, `pack`: what is on disk.
-//! - `writer`: the one writer. `batch`: one write transaction (`rows`, `counting`). `ingest`: events into it. `upkeep`: expiry and purges, by `ages`.
+//! - `writer`: the one writer. `batch`: one write transaction (`rows`, `counting`). `ingest`: events into it. `upkeep`: expiry and purges, by `ages`. `preview`: purges thought through.
 //!   `repeats`: copies of known events, counted. `room`: space to write in, and what is kept back for requests. `subscriptions`: topics that are taken in.
 //! - `index`: which index rows an event has. `scan`: walking them. `plan`: the way to an answer. `query`: answering filters. `reading`: the rest.
 //! - `check`: whether all of it agrees.
@@ -32,6 +32,7 @@ mod key;
 mod open;
 mod pack;
 mod plan;
+mod preview;
 mod query;
 mod reading;
 mod record;

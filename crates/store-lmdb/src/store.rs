@@ -16,7 +16,7 @@ use kukuri_domain::{
 };
 use kukuri_store::{
     AddressExplanation, Answer, CheckReport, ConsumerOffset, Count, Explanation, Ingested, OutboxRow, Purged, Query,
-    Result, Seq, SnapshotCursor, SnapshotPage, Stats, Store, StoreError, StoredEvent, Swept,
+    Result, Seq, SnapshotCursor, SnapshotPage, Stats, Store, StoreError, StoreRules, StoredEvent, Swept,
 };
 use tokio::sync::watch;
 
@@ -26,6 +26,7 @@ use crate::{
     format,
     key::Order,
     open::{self, LmdbOptions, Opened},
+    preview::Preview,
     query::{self, Cut, FilterScan, Part},
     reading,
     repeats::Repeats,
@@ -39,6 +40,7 @@ use crate::{
 pub struct LmdbStore {
     env: LmdbEnv,
     tables: Tables,
+    rules: StoreRules,
     /// None if the store was opened for reading.
     writer: Option<Arc<Mutex<Writer>>>,
     repeats: Arc<Repeats>,
@@ -50,15 +52,16 @@ pub struct LmdbStore {
 impl LmdbStore {
     /// Opens the store in a directory for writing, making it if there is none. One process at a time may.
     pub fn open(path: impl AsRef<Path>, options: LmdbOptions) -> Result<Self> {
-        let (Opened { env, tables }, writer) = open::writable(path.as_ref(), options)?;
+        let rules = options.rules.clone();
+        let (opened, writer) = open::writable(path.as_ref(), options)?;
         let head = writer.head()?;
-        Ok(Self::new(env, tables, Some(writer), head))
+        Ok(Self::new(opened, rules, Some(writer), head))
     }
 
     /// Opens the store in a directory for reading; another process may be writing to it.
     pub fn open_for_reading(path: impl AsRef<Path>, options: LmdbOptions) -> Result<Self> {
-        let Opened { env, tables } = open::readable(path.as_ref(), &options)?;
-        Ok(Self::new(env, tables, None, Seq::default()))
+        let opened = open::readable(path.as_ref(), &options)?;
+        Ok(Self::new(opened, options.rules, None, Seq::default()))
     }
 
     /// Writes a consistent, compacted copy of the data file, while others read and write.
@@ -77,10 +80,11 @@ impl LmdbStore {
         self.env.info().last_txn_id as u64
     }
 
-    fn new(env: LmdbEnv, tables: Tables, writer: Option<Writer>, head: Seq) -> Self {
+    fn new(Opened { env, tables }: Opened, rules: StoreRules, writer: Option<Writer>, head: Seq) -> Self {
         Self {
             env,
             tables,
+            rules,
             repeats: writer.as_ref().map(|writer| Arc::clone(&writer.repeats)).unwrap_or_default(),
             clock: writer.as_ref().map(|writer| Arc::clone(&writer.clock)),
             writer: writer.map(|writer| Arc::new(Mutex::new(writer))),
@@ -295,6 +299,17 @@ impl Store for LmdbStore {
                 return Ok(work.purged);
             }
         }
+    }
+
+    async fn preview_purge(&self, retention: &Retention, now: Millis) -> Result<Purged> {
+        let clock = self.clock.as_ref().map(|clock| *locked(clock));
+        let begin =
+            |tables: &Tables, txn: &RoTxn<'_>| Preview::begin((*retention, now), clock, &self.rules, tables, txn);
+        let mut preview = self.read(begin)?;
+        while self.read(|tables, txn| preview.step(&self.repeats, tables, txn))? {
+            tokio::task::yield_now().await;
+        }
+        Ok(preview.purged)
     }
 
     async fn confirm_clock(&self, now: Millis) -> Result<()> {

@@ -6,8 +6,9 @@ mod support;
 use std::{fs, path::Path, process::Command};
 
 use heed::{EnvOpenOptions, types::Bytes};
+use kukuri_domain::retention::{Keep, Retention};
 use kukuri_store::{
-    Store, StoreError,
+    Purged, Store, StoreError,
     conformance::build::{NOW, admitted, later, note},
 };
 use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
@@ -51,6 +52,13 @@ fn read_beside_the_writer(place: &Path) {
         let refused = store.ingest(vec![admitted(&note("not from here").build())], NOW).await;
         assert!(matches!(refused, Err(StoreError::ReadOnly)));
         assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
+        let minute = Keep::For(std::time::Duration::from_secs(60));
+        let retention = Retention { regular: minute, replaced: minute, ..Retention::default() };
+        let preview = store.preview_purge(&retention, later(60)).await.unwrap();
+        assert_eq!(preview, Purged { by_retention: 1, ..Purged::default() }, "P-5: it may look ahead");
+        let jumped = store.preview_purge(&retention, later(7_200)).await.unwrap();
+        assert_eq!(jumped, Purged { held: true, ..Purged::default() }, "P-5: by the writer's clock");
+        assert_eq!(store.stats().await.unwrap().effective, 1, "and nothing has changed");
     });
     let second = LmdbStore::open(place, quick()).err().expect("the writer holds the lock");
     assert!(matches!(second, StoreError::Locked { .. }), "{second}");

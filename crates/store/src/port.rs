@@ -54,6 +54,11 @@ pub trait Store: Send + Sync + 'static {
     /// Throws away what has stayed long enough or has to make room (P-5, P-6). Interrupted, it goes on next time.
     async fn purge(&self, retention: &Retention, now: Millis) -> Result<Purged>;
 
+    /// What a purge would do now, and nothing of it done. Counted as a purge counts: room is made after retention.
+    /// Works on a store that is open for reading only, beside a writer: exact if that one rests and has written what it
+    /// counted (P-1). `stages` stays empty.
+    async fn preview_purge(&self, retention: &Retention, now: Millis) -> Result<Purged>;
+
     /// An operator confirms, after a jump of the clock, that `now` is the time (P-5).
     async fn confirm_clock(&self, now: Millis) -> Result<()>;
 

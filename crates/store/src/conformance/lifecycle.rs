@@ -15,7 +15,7 @@ use super::{
     build::NOW,
     coverage::Coverage,
     fold::{self, Follower},
-    probe::{Portrait, unordered},
+    probe::{Portrait, unordered, without_stages},
     runner::Property,
     steps::{From, Life, Step, lives},
     subject::{Harness, Subject},
@@ -132,7 +132,13 @@ impl<'h, H: Harness> Run<'h, H> {
             }
             Step::Purge(which) => {
                 let retention = &self.retentions[*which];
+                let preview = store.preview_purge(retention, now).await;
                 let (found, expected) = (store.purge(retention, now).await, model.purge(retention, now).await);
+                match (preview, &found) {
+                    (Ok(preview), Ok(found)) => prop_assert_eq!(preview, without_stages(found), "a preview"),
+                    (Err(preview), Err(found)) => prop_assert_eq!(preview.to_string(), found.to_string(), "a preview"),
+                    (preview, found) => prop_assert!(false, "a preview: {preview:?}, then {found:?}"),
+                }
                 if expected.is_err() {
                     self.met.insert("a refused retention");
                 }

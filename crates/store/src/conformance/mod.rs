@@ -173,6 +173,7 @@ tests! { $
         scale:
             long_answers_are_whole_and_in_order
             a_request_takes_as_much_as_it_names
-            upkeep_goes_through_all_there_is;
+            upkeep_goes_through_all_there_is
+            room_is_made_in_all_places_that_are_full;
     }
 }

@@ -46,6 +46,7 @@ pub(super) struct Noted<T> {
 }
 
 /// Everything the model keeps.
+#[derive(Clone)]
 pub(super) struct Memory {
     rules: StoreRules,
     pub(super) clock: Clock,

@@ -105,6 +105,11 @@ impl Store for ModelStore {
         self.write(|memory| memory.purge(retention, now))
     }
 
+    async fn preview_purge(&self, retention: &Retention, now: Millis) -> Result<Purged> {
+        let purged = self.memory().clone().purge(retention, now)?;
+        Ok(Purged { stages: Vec::new(), ..purged })
+    }
+
     async fn confirm_clock(&self, now: Millis) -> Result<()> {
         self.write(|memory| memory.clock = memory.clock.confirmed(now));
         Ok(())
