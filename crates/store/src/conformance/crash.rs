@@ -38,7 +38,7 @@ const FIRST: &str = "KUKURI_CRASH_FIRST";
 /// How many batches it takes in, if it is not killed before.
 const COUNT: &str = "KUKURI_CRASH_COUNT";
 /// How often a child is killed.
-const ROUNDS: &str = "KUKURI_CRASH_ROUNDS";
+const ROUNDS: &str = "KUKURI_TEST_CRASH_ROUNDS";
 /// What the child says after a batch, with its number.
 pub(super) const ACKNOWLEDGEMENT: &str = "acknowledged ";
 

@@ -40,8 +40,9 @@ impl<H: Harness> Property<'_, H> {
     }
 
     fn case_count(&self) -> u32 {
-        let set = std::env::var("KUKURI_PROPERTY_CASES").ok();
-        let all = set.map_or(self.harness.cases(), |text| text.parse().expect("KUKURI_PROPERTY_CASES is a number"));
+        let set = std::env::var("KUKURI_TEST_PROPERTY_CASES").ok();
+        let all =
+            set.map_or(self.harness.cases(), |text| text.parse().expect("KUKURI_TEST_PROPERTY_CASES is a number"));
         (all / self.one_in).max(1)
     }
 }

@@ -32,7 +32,7 @@ pub trait Harness: Send + Sync {
     /// The directory in which failing cases are kept, to be tried first ever after. It belongs under version control.
     fn regressions(&self) -> PathBuf;
 
-    /// How many random cases the convergence test tries, unless `KUKURI_PROPERTY_CASES` says otherwise.
+    /// How many random cases the convergence test tries, unless `KUKURI_TEST_PROPERTY_CASES` says otherwise.
     fn cases(&self) -> u32 {
         2_000
     }
