@@ -1,16 +1,24 @@
-//! What can be set: by a flag, or by an environment variable of the same name.
+//! The command line: what the node can do, and what a flag sets. Flags are text here; `config` reads them like every
+//! other source, so that an error is told in one way.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use kukuri_domain::topic::TopicsMode;
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::Flags;
+
+const AFTER_HELP: &str = "\
+Without a command it runs the node. Each flag is also a key of the configuration file and a KUKURI_… variable;
+`kukuri-node config --defaults` explains everything that can be set.";
 
 /// A community node: a topic-scoped Nostr relay.
 #[derive(Parser)]
-#[command(version, args_conflicts_with_subcommands = true)]
+#[command(version, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) place: Place,
     #[command(flatten)]
     pub(crate) serve: Serve,
 }
@@ -20,39 +28,70 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Runs the node (the default).
     Serve(Serve),
+    /// Prints the configuration as it takes effect, and where each value comes from.
+    Config(Config),
+}
+
+/// Where things are: the same for every command, listed after what is its own.
+#[derive(Args)]
+pub(crate) struct Place {
+    /// The configuration file [default: kukuri.toml, if it is there].
+    #[arg(long, global = true, display_order = 101, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where the node keeps its data [default: data].
+    #[arg(long, global = true, display_order = 102, value_name = "DIR")]
+    data: Option<String>,
+    /// Where events are stored: lmdb:DIR [default: store in the data directory].
+    #[arg(long, global = true, display_order = 103, value_name = "URL")]
+    store: Option<String>,
 }
 
 /// How the node runs.
 #[derive(Args)]
 pub(crate) struct Serve {
-    /// Where it listens.
-    #[arg(long, env = "KUKURI_LISTEN", default_value = "127.0.0.1:7777", value_name = "ADDR")]
-    pub(crate) listen: SocketAddr,
-    /// The URL clients know it by; ws:// and the listening address by default.
-    #[arg(long, env = "KUKURI_PUBLIC_URL", value_name = "URL")]
-    pub(crate) public_url: Option<String>,
-    /// Where it keeps its data; made if it is not there.
-    #[arg(long, env = "KUKURI_DATA", default_value = "data", value_name = "DIR")]
-    pub(crate) data: PathBuf,
-    /// Whether events and filters must name topics.
-    #[arg(long, env = "KUKURI_TOPICS_MODE", default_value = "required", value_name = "MODE")]
-    pub(crate) topics_mode: Mode,
+    /// Where it listens [default: 127.0.0.1:7777].
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// The URL clients know it by [default: ws:// and the listening address].
+    #[arg(long, value_name = "URL")]
+    public_url: Option<String>,
+    /// Whether events and filters must name topics: required or global [default: required].
+    #[arg(long, value_name = "MODE")]
+    topics_mode: Option<String>,
+    /// Whether rate limits hold: on or off [default: on].
+    #[arg(long, value_name = "ON|OFF")]
+    rate_limits: Option<String>,
 }
 
-/// Whether events and filters must name topics.
-#[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum Mode {
-    /// They must.
-    Required,
-    /// What names none belongs to kukuri:global; any Nostr client works.
-    Global,
+/// What is printed of the configuration.
+#[derive(Args)]
+pub(crate) struct Config {
+    /// Prints an example file instead, with every key, its default and what it does.
+    #[arg(long)]
+    pub(crate) defaults: bool,
+    #[command(flatten)]
+    pub(crate) serve: Serve,
 }
 
-impl From<Mode> for TopicsMode {
-    fn from(mode: Mode) -> Self {
-        match mode {
-            Mode::Required => Self::Required,
-            Mode::Global => Self::Global,
-        }
+impl Place {
+    /// What these flags set.
+    pub(crate) fn flags(self) -> Flags {
+        Flags { config: self.config, values: given([("data", self.data), ("store", self.store)]) }
     }
+}
+
+impl Serve {
+    /// Adds what these flags set.
+    pub(crate) fn add_to(self, flags: &mut Flags) {
+        flags.values.extend(given([
+            ("listen", self.listen),
+            ("public_url", self.public_url),
+            ("topics.mode", self.topics_mode),
+            ("rate_limits", self.rate_limits),
+        ]));
+    }
+}
+
+fn given<const N: usize>(values: [(&'static str, Option<String>); N]) -> Vec<(&'static str, String)> {
+    values.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
 }

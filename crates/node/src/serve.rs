@@ -3,12 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
-use kukuri_domain::{
-    Admission, Limits,
-    retention::Retention,
-    topic::{TopicRules, TopicsMode},
-    vanish::RelayUrls,
-};
+use kukuri_domain::{Admission, Limits, retention::Retention, topic::TopicRules, vanish::RelayUrls};
 use kukuri_relay::{
     Relay, RelayConfig,
     config::{Info, RequestLimits, TopicIntake},
@@ -16,27 +11,27 @@ use kukuri_relay::{
 };
 use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
 use tokio::{net::TcpListener, signal::unix::SignalKind};
-use tracing_subscriber::EnvFilter;
 
-use crate::options::Serve;
+use crate::config::{Loaded, Settings};
 
 /// Clients that do not take their leave are left behind after this.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
-pub(crate) fn run(options: Serve) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_from_env("KUKURI_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+pub(crate) fn run(loaded: Loaded) -> anyhow::Result<()> {
+    let filter = loaded.settings.log.to_filter();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(options))
+    runtime.block_on(serve(&loaded.settings))
 }
 
-async fn serve(options: Serve) -> anyhow::Result<()> {
-    let store = LmdbStore::open(options.data.join("store"), LmdbOptions::default())?;
+async fn serve(settings: &Settings) -> anyhow::Result<()> {
+    let store = LmdbStore::open(settings.store_path(), LmdbOptions::default())?;
     let listener =
-        TcpListener::bind(options.listen).await.with_context(|| format!("can't listen on {}", options.listen))?;
+        TcpListener::bind(settings.listen).await.with_context(|| format!("can't listen on {}", settings.listen))?;
     let address = listener.local_addr()?;
-    let public_url = options.public_url.clone().unwrap_or_else(|| format!("ws://{address}"));
-    let mode = TopicsMode::from(options.topics_mode);
+    let public_url =
+        settings.public_url.as_ref().map_or_else(|| format!("ws://{address}"), |url| url.as_str().to_owned());
+    let mode = settings.topics.mode;
     let config = RelayConfig {
         admission: Admission {
             limits: Limits::default(),
@@ -53,7 +48,7 @@ async fn serve(options: Serve) -> anyhow::Result<()> {
 
     announce(&format!(
         "kukuri-node listens on {public_url}\n  data    {}\n  topics  {mode:?}\n  try     websocat {public_url} <<< '[\"REQ\",\"hello\",{{\"#t\":[\"kukuri:global\"]}}]'",
-        options.data.display(),
+        settings.data.display(),
     ));
     let stopper = Arc::clone(&relay);
     let routes = http::routes(Arc::clone(&relay));

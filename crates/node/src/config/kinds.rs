@@ -1,0 +1,55 @@
+//! Kinds of events by number or by range: `4`, `"20000-29999"`.
+
+use std::ops::RangeInclusive;
+
+use kukuri_domain::Kind;
+
+use super::value::Spelled;
+
+/// One kind, or several in a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Kinds(RangeInclusive<u16>);
+
+impl Kinds {
+    #[allow(dead_code, reason = "for the deny list, which is wired up next")]
+    pub(crate) fn contains(&self, kind: Kind) -> bool {
+        self.0.contains(&kind.0)
+    }
+}
+
+impl Spelled for Kinds {
+    const ALLOWED: &'static str = "a kind from 0 to 65535, or a range such as 20000-29999";
+
+    fn parse(text: &str) -> Option<Self> {
+        let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?;
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let (first, last) = (number(first)?, number(last)?);
+        (first <= last).then_some(Self(first..=last))
+    }
+
+    fn from_number(number: u64) -> Option<Self> {
+        u16::try_from(number).ok().map(|kind| Self(kind..=kind))
+    }
+
+    fn spell(&self) -> toml::Value {
+        let (first, last) = (*self.0.start(), *self.0.end());
+        if first == last { toml::Value::from(i64::from(first)) } else { format!("{first}-{last}").into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_holds_both_its_ends() {
+        let range = Kinds::parse("20000-29999").unwrap();
+        for (kind, inside) in [(19_999, false), (20_000, true), (29_999, true), (30_000, false)] {
+            assert_eq!(range.contains(Kind(kind)), inside, "{kind}");
+        }
+        assert_eq!(Kinds::parse("4"), Kinds::from_number(4));
+        for text in ["", "-", "1-", "-1", "2-1", "65536", "1-2-3", "+1", "a"] {
+            assert_eq!(Kinds::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What can be set, and where each value comes from: defaults, then the file, the environment, flags.
+//!
+//! # Layout
+//!
+//! - [`settings`]: every key, with its default and its text for operators. `domain`: the same as the rules want it.
+//! - [`section`]: the macro that makes a section of keys from such a list.
+//! - [`value`], [`span`], [`size`], [`percent`], [`names`], [`net`], [`moment`], [`kinds`]: what a value can be.
+//! - `sources`: file, environment and flags. `check`: what must hold between keys. `error`: one line that says what is
+//!   wrong.
+//! - `print`: the effective configuration and an example file. The reference in `docs/configuration.md` is written by
+//!   `tests/reference.rs`.
+
+mod check;
+mod domain;
+mod error;
+pub(crate) mod kinds;
+pub(crate) mod moment;
+pub(crate) mod names;
+pub(crate) mod net;
+pub(crate) mod percent;
+pub(crate) mod print;
+mod section;
+pub(crate) mod settings;
+pub(crate) mod size;
+mod sources;
+pub(crate) mod span;
+mod value;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    io,
+    path::{Path, PathBuf},
+};
+
+use figment::Figment;
+
+pub(crate) use error::ConfigError;
+use section::Section;
+pub(crate) use settings::Settings;
+pub(crate) use sources::{Flags, Source};
+
+/// The settings, and where each came from.
+#[derive(Clone, Debug)]
+pub(crate) struct Loaded {
+    pub(crate) settings: Settings,
+    sources: BTreeMap<&'static str, Source>,
+}
+
+/// Reads everything again each time it is called, so a reload is another call.
+pub(crate) fn load(flags: &Flags) -> Result<Loaded, ConfigError> {
+    load_from(flags, std::env::vars_os(), |path| std::fs::read_to_string(path))
+}
+
+fn load_from(
+    flags: &Flags,
+    variables: impl Iterator<Item = (OsString, OsString)>,
+    read: impl Fn(&Path) -> io::Result<String>,
+) -> Result<Loaded, ConfigError> {
+    let environment = sources::Environment::new(variables)?;
+    let file = sources::File::find(flags, &environment, read)?;
+    let path = file.as_ref().map(|file| file.path.clone());
+    let mut figment = Figment::new();
+    if let Some(file) = file {
+        figment = figment.merge(file);
+    }
+    figment = figment.merge(environment).merge(flags);
+    let sources = sources::of_keys(&figment, path.as_deref());
+    let settings = figment.extract().map_err(|error| error::of_value(&error, &figment, &sources))?;
+    let loaded = Loaded { settings, sources };
+    check::check(&loaded)?;
+    Ok(loaded)
+}
+
+impl Loaded {
+    /// Where the value of a key came from.
+    pub(crate) fn source(&self, key: &str) -> &Source {
+        self.sources.get(key).unwrap_or(&Source::Default)
+    }
+
+    /// The keys whose values differ, in the order of the documentation.
+    #[allow(dead_code, reason = "for the reload on SIGHUP")]
+    pub(crate) fn changed_keys(&self, other: &Self) -> Vec<&'static str> {
+        let (ours, theirs) = (self.settings.values(), other.settings.values());
+        ours.into_iter().zip(theirs).filter(|(our, their)| our != their).map(|((key, _), _)| key).collect()
+    }
+}
+
+/// Whether a changed value is heeded only by a node that starts anew.
+#[allow(dead_code, reason = "for the reload on SIGHUP")]
+pub(crate) fn needs_restart(key: &str) -> bool {
+    section::keys().any(|known| known.full == key && known.needs_restart)
+}
+
+impl Settings {
+    /// Where the embedded store is.
+    pub(crate) fn store_path(&self) -> PathBuf {
+        match &self.store {
+            Some(names::StorePlace::Lmdb(path)) => path.clone(),
+            None => self.data.join("store"),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! A part of a whole, in percent.
+
+use super::value::Spelled;
+
+/// From 0 to 100.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Percent(u8);
+
+impl Percent {
+    pub(crate) const fn new(percent: u8) -> Self {
+        Self(percent)
+    }
+
+    pub(crate) const fn get(self) -> u8 {
+        self.0
+    }
+}
+
+impl Spelled for Percent {
+    const ALLOWED: &'static str = "a whole number of percent from 0 to 100";
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok().and_then(Self::from_number)
+    }
+
+    fn from_number(number: u64) -> Option<Self> {
+        u8::try_from(number).ok().filter(|&percent| percent <= 100).map(Self)
+    }
+
+    fn spell(&self) -> toml::Value {
+        i64::from(self.0).into()
+    }
+}

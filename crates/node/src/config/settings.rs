@@ -1,0 +1,260 @@
+//! Every key: what it does, its type, its default. `docs/configuration.md` is made from this file.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use axum::http::HeaderName;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use kukuri_domain::{DeletionMode, PublicKey, topic::TopicsMode};
+
+use super::{
+    kinds::Kinds,
+    moment::Moment,
+    names::{AuthMode, LogFilter, ReservedTopic, StorePlace, Switch},
+    net::{Network, PublicUrl, WebUrl},
+    percent::Percent,
+    section::section,
+    size::Size,
+    span::{Keeping, Span},
+};
+
+section! {
+    /// The node itself. These keys stand at the beginning of the file, before any section.
+    Settings in "" {
+        /// The address and port the node listens on. `0.0.0.0:7777` listens on every IPv4 address, `[::]:7777` on every
+        /// address.
+        listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 7777)), needs restart;
+        /// The URL clients know the node by. Behind a reverse proxy it must be set, or authentication (NIP-42) and
+        /// vanish requests (NIP-62) are not recognised. If it is not set: `ws://` and the listening address.
+        public_url: Option<PublicUrl> = None, such as "wss://relay.example.com";
+        /// The directory for everything the node keeps; made if it is not there.
+        data: PathBuf = PathBuf::from("data"), needs restart;
+        /// Where events are stored: `lmdb:` and a directory on a local disk. If it is not set: `store` in the data
+        /// directory.
+        store: Option<StorePlace> = None, such as "lmdb:/var/lib/kukuri/store", needs restart;
+        /// Whether the limits in `[rates]` hold: `on` or `off`. Turn them off for load tests only.
+        rate_limits: Switch = Switch::On;
+        /// What a deletion request does to stored events. `soft`: they stay, hidden, until retention removes them.
+        /// `physical`: they are removed at once.
+        deletion: DeletionMode = DeletionMode::Soft, needs restart;
+        /// How much is logged: `error`, `warn`, `info`, `debug` or `trace`, also by module, as in
+        /// `info,kukuri_relay=debug`.
+        log: LogFilter = LogFilter::new("info"), needs restart;
+    }
+    sections {
+        relay: Relay,
+        topics: Topics,
+        auth: Auth,
+        limits: Limits,
+        rates: Rates,
+        deny: Deny,
+        proxy: Proxy,
+        retention: Retention,
+        capacity: Capacity,
+        disk: Disk,
+    }
+}
+
+section! {
+    /// How the node presents itself to clients (NIP-11).
+    Relay in "relay." {
+        /// The name of the node.
+        name: String = "kukuri-node".to_owned();
+        /// What the node is for, in a sentence or two.
+        description: String = "A community node".to_owned();
+        /// How to reach the operator: a `mailto:` address or a URL.
+        contact: Option<String> = None, such as "mailto:operator@example.com";
+        /// The operator's public key, 64 lowercase hex digits.
+        pubkey: Option<PublicKey> = None,
+            such as "79be667ef9dcbbac55a06295ce870b07029bfcdb2dce28d959f2815b16f81798";
+        /// The URL of a square picture.
+        icon: Option<WebUrl> = None, such as "https://example.com/icon.png";
+        /// The languages spoken here, as IETF language tags. Empty: any.
+        language_tags: Vec<String> = Vec::new();
+        /// The URL of a page that says what may be posted.
+        posting_policy: Option<WebUrl> = None, such as "https://example.com/policy";
+    }
+}
+
+section! {
+    /// Which topics there are, and who may open them.
+    Topics in "topics." {
+        /// `required`: events and filters must name topics. `global`: what names none belongs to `kukuri:global`, so
+        /// that clients that know nothing of topics work.
+        mode: TopicsMode = TopicsMode::Required;
+        /// The network id that goes into the hash of a topic's name. Nodes of one network have the same; another one
+        /// makes every name another topic.
+        network: String = "kukuri:main:".to_owned(), needs restart;
+        /// Further ids that are topics: exact ids, or all under a prefix, as in `kukuri:room:*`.
+        reserved: Vec<ReservedTopic> = Vec::new();
+        /// Whether the first event in a topic opens it. `false`: only the operator opens topics.
+        open: bool = true;
+        /// The most topics that are open at a time.
+        max: usize = 1_000;
+        /// A topic that was opened by an event is closed again when it has had no new one for this long.
+        idle: Span = Span::days(7), at least Span::minutes(1);
+        /// The topics that one IP address, or one public key, may open in an hour.
+        opened_per_hour: u32 = 20;
+    }
+}
+
+section! {
+    /// Whether clients must say who they are (NIP-42).
+    Auth in "auth." {
+        /// `required`: only authenticated clients may read and write. `off`: nobody is asked.
+        mode: AuthMode = AuthMode::Off;
+        /// From when on `required` holds: a time with its offset from UTC (RFC 3339), or Unix seconds. If it is not
+        /// set: at once.
+        enforce_at: Option<Moment> = None, such as "2030-01-31T12:00:00Z";
+        /// How many seconds clients that are connected when it begins to hold have to authenticate.
+        grace_seconds: u64 = 300, at most 31_536_000;
+        /// How many seconds a new client has to authenticate before it is closed.
+        ws_auth_timeout_seconds: u64 = 10, at least 1, at most 3_600;
+    }
+}
+
+section! {
+    /// How large events and requests may be, and how much one connection may hold. Sizes are bytes, or text such as
+    /// `"128KiB"`.
+    Limits in "limits." {
+        /// The size of an event's JSON as this node writes it.
+        event_bytes: Size = Size::kib(128), at least Size::bytes(1);
+        /// The tags of an event.
+        tag_count: usize = 2_000;
+        /// The size of the text in all tags of an event together.
+        tags_bytes: Size = Size::kib(96);
+        /// The size of the text in one tag.
+        tag_bytes: Size = Size::kib(8);
+        /// The topics an event may belong to.
+        topics_per_event: usize = 50, at least 1;
+        /// The size of an event's content.
+        content_bytes: Size = Size::kib(96);
+        /// How far an event's `created_at` may lie ahead of this node's clock.
+        created_at_ahead: Span = Span::minutes(15);
+        /// The size of one WebSocket message.
+        message_bytes: Size = Size::kib(512), at least Size::kib(1);
+        /// The filters in one request.
+        filters: usize = 20, at least 1;
+        /// The values in all lists of one filter.
+        filter_values: usize = 2_000, at least 1;
+        /// The subscriptions one connection may have open.
+        subscriptions: usize = 64, at least 1;
+        /// The stored events one filter is answered with; a client that asks for more gets as many.
+        limit: usize = 500, at least 1;
+        /// The events of one connection that may wait for their answer; no further ones are read until then.
+        in_flight: usize = 1_024, at least 1;
+        /// A connection that is silent for this long is pinged, and closed if it stays silent for as long again.
+        idle: Span = Span::seconds(60), at least Span::seconds(1);
+        /// The connections of all clients together.
+        connections: usize = 10_000, at least 1;
+        /// The NIP-77 sessions one connection may have open. 0 turns NIP-77 off.
+        sync_sessions: usize = 4;
+        /// The events one NIP-77 session may cover.
+        sync_events: usize = 200_000, at least 1;
+    }
+}
+
+section! {
+    /// How often things may be done: counted for each IP address and, once a client has authenticated, for each public
+    /// key. They hold while `rate_limits` is `on`.
+    Rates in "rates." {
+        /// The connections one IP address may have open.
+        connections_per_ip: u32 = 50, at least 1;
+        /// The connections one IP address may open in a minute.
+        new_connections_per_minute: u32 = 120, at least 1;
+        /// The events taken in a minute.
+        events_per_minute: u32 = 600, at least 1;
+        /// The events taken at once, after a pause.
+        events_burst: u32 = 300, at least 1;
+        /// The requests (REQ) answered in a minute.
+        requests_per_minute: u32 = 600, at least 1;
+        /// The requests answered at once, after a pause.
+        requests_burst: u32 = 120, at least 1;
+        /// The costly requests answered in a minute: REQ with `until`, COUNT and NEG-OPEN.
+        backfill_per_minute: u32 = 120, at least 1;
+        /// The costly requests answered at once, after a pause.
+        backfill_burst: u32 = 60, at least 1;
+    }
+}
+
+section! {
+    /// Who and what is kept out. It concerns what comes in from now on; what is stored stays.
+    Deny in "deny." {
+        /// Authors whose events are refused, as public keys of 64 lowercase hex digits.
+        pubkeys: Vec<PublicKey> = Vec::new();
+        /// Kinds that are refused: numbers, or ranges such as `"20000-29999"`.
+        kinds: Vec<Kinds> = Vec::new();
+        /// IP addresses and networks (CIDR) that may not connect.
+        ips: Vec<Network> = Vec::new();
+    }
+}
+
+section! {
+    /// How the node learns a client's address behind a reverse proxy.
+    Proxy in "proxy." {
+        /// The HTTP header in which the proxy writes the client's address. If it is not set, the address of the
+        /// connection counts.
+        header: Option<HeaderName> = None, such as "x-forwarded-for";
+        /// The proxies that are believed: IP addresses and networks (CIDR). From anyone else the header is ignored.
+        trusted: Vec<Network> = loopback();
+    }
+}
+
+section! {
+    /// How long what is kept, from when it came in: a time such as `30d`, or `forever`. Topics may differ. What would
+    /// bring back purged or deleted events is refused.
+    Retention in "retention." {
+        /// Regular events.
+        regular: Keeping = Keeping::days(30);
+        /// The current versions of replaceable and addressable events.
+        current: Keeping = Keeping::Forever;
+        /// Versions that were replaced.
+        replaced: Keeping = Keeping::days(7);
+        /// Deletion and vanish requests and what is remembered of them. Not shorter than the longest time for events.
+        requests: Keeping = Keeping::Forever;
+        /// The ids of events that are gone, so that they are not taken in again. Not shorter than the longest time for
+        /// events that is not `forever`.
+        dedupe: Keeping = Keeping::days(180);
+        /// The log of changes that other parts of the node follow.
+        outbox: Keeping = Keeping::days(30);
+    }
+}
+
+section! {
+    /// How much may be stored, and what happens as that is reached, in percent of `max_events` or `max_bytes`,
+    /// whichever is nearer. `live_only`, `shedding` and `purging` must ascend.
+    Capacity in "capacity." {
+        /// The most stored events, hidden ones counted in. If it is not set: no bound.
+        max_events: Option<u64> = None, such as 10_000_000, needs restart;
+        /// The most bytes of stored events, as JSON. If it is not set: no bound.
+        max_bytes: Option<Size> = None, such as "20GiB", needs restart;
+        /// From this many percent on, history from imports and other nodes is refused.
+        live_only: Percent = Percent::new(80), needs restart;
+        /// From this many percent on, topics of the lowest priority are refused too.
+        shedding: Percent = Percent::new(90), needs restart;
+        /// From this many percent on, the oldest events are purged.
+        purging: Percent = Percent::new(100), needs restart;
+        /// A stage is left this many points below where it began.
+        leave_below: Percent = Percent::new(5), needs restart;
+        /// A purge goes down to this many percent.
+        purge_to: Percent = Percent::new(95), at least Percent::new(1), needs restart;
+    }
+}
+
+section! {
+    /// What happens as the disk fills up, by the free space in the file system of the data: bytes, or text such as
+    /// `"2GiB"`. The three must descend.
+    Disk in "disk." {
+        /// With less free space than this, history from imports and other nodes is refused.
+        live_only: Size = Size::gib(2);
+        /// With less free space than this, topics of the lowest priority are refused too.
+        shedding: Size = Size::gib(1);
+        /// With less free space than this, nothing but deletion and vanish requests is taken in.
+        full: Size = Size::mib(256);
+    }
+}
+
+fn loopback() -> Vec<Network> {
+    let v4 = Ipv4Net::new_assert([127, 0, 0, 0].into(), 8);
+    let v6 = Ipv6Net::new_assert(std::net::Ipv6Addr::LOCALHOST, 128);
+    vec![IpNet::from(v4).into(), IpNet::from(v6).into()]
+}

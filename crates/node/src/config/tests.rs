@@ -1,0 +1,37 @@
+//! The configuration as an operator meets it: sources, errors, what is printed.
+
+mod errors;
+mod precedence;
+mod reference;
+mod round_trip;
+
+use std::{io, path::Path};
+
+use super::{ConfigError, Flags, Loaded, load_from};
+
+/// What an operator has set.
+#[derive(Default)]
+struct Given<'a> {
+    file: Option<&'a str>,
+    variables: &'a [(&'a str, &'a str)],
+    flags: &'a [(&'static str, &'a str)],
+}
+
+impl Given<'_> {
+    fn load(&self) -> Result<Loaded, ConfigError> {
+        let flags = self.flags.iter().map(|(key, text)| (*key, (*text).to_owned())).collect();
+        self.load_with(&Flags { config: None, values: flags })
+    }
+
+    fn load_with(&self, flags: &Flags) -> Result<Loaded, ConfigError> {
+        let variables = self.variables.iter().map(|(name, value)| (name.into(), value.into()));
+        load_from(flags, variables, |path| match self.file {
+            Some(text) if path == Path::new("kukuri.toml") => Ok(text.to_owned()),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        })
+    }
+}
+
+fn from_file(text: &str) -> Result<Loaded, ConfigError> {
+    Given { file: Some(text), ..Given::default() }.load()
+}
