@@ -8,7 +8,10 @@
 //! - a deletion request records its targets even if it is refused because its author vanished (D-12);
 //! - requests never fall to deletion or expiration (D-5, X-4), vanish requests not even to vanishing.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+};
 
 use crate::{
     address::Rank,
@@ -68,6 +71,20 @@ pub enum Reason {
     Retention,
     /// Its topic or the node ran out of room.
     Capacity,
+}
+
+impl fmt::Display for Reason {
+    /// As the outbox calls it (O-2).
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nip09 => "nip09",
+            Self::Expiration => "expiration",
+            Self::Replaced => "replaced",
+            Self::Vanish => "vanish",
+            Self::Retention => "retention",
+            Self::Capacity => "capacity",
+        })
+    }
 }
 
 impl Reason {

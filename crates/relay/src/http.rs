@@ -1,52 +1,58 @@
-//! One port for everything: WebSocket, the relay's information document (NIP-11), its health.
+//! One port for everything: WebSocket, information (NIP-11), a page for people, health, metrics.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use axum::{
-    Router,
-    extract::{
-        State,
-        ws::{WebSocketUpgrade, rejection::WebSocketUpgradeRejection},
-    },
-    http::{HeaderMap, HeaderValue, StatusCode, header},
-    response::{IntoResponse, Response},
-    routing::get,
+    Extension, Router,
+    extract::{Request, State},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
+    response::{Html, IntoResponse, Response},
+    routing::{any, get},
 };
+use hyper_util::rt::TokioIo;
 use serde_json::json;
+use tokio::net::TcpStream;
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{
+        handshake::derive_accept_key,
+        protocol::{Role, WebSocketConfig},
+    },
+};
 
-use crate::{message::SubscriptionId, relay::Relay, session};
+use crate::{
+    door::{Inside, TurnedAway},
+    information, page,
+    relay::Relay,
+    server::Caller,
+    session,
+};
 
-/// Small buffers: a node has thousands of connections that hardly say anything.
-const SOCKET_BUFFER: usize = 4 * 1024;
-const NIPS: [u16; 8] = [1, 9, 11, 40, 42, 45, 62, 70];
+/// A node has thousands of connections that hardly say anything: reading needs little.
+const READ_BUFFER: usize = 2 * 1024;
+/// What is sent goes out in pieces of about this size.
+const WRITE_BUFFER: usize = 8 * 1024;
 
 /// What the relay serves.
 pub fn routes(relay: Arc<Relay>) -> Router {
-    Router::new().route("/", get(root)).route("/healthz", get(health)).with_state(relay)
+    Router::new().route("/", any(root)).route("/healthz", get(health)).route("/metrics", get(metrics)).with_state(relay)
 }
 
-async fn root(
-    State(relay): State<Arc<Relay>>,
-    headers: HeaderMap,
-    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
-) -> Response {
-    if let Ok(upgrade) = upgrade {
-        let bytes = relay.config.requests.message_bytes;
-        return upgrade
-            .read_buffer_size(SOCKET_BUFFER)
-            .write_buffer_size(SOCKET_BUFFER)
-            .max_message_size(bytes)
-            .max_frame_size(bytes)
-            .on_upgrade(move |socket| session::serve(relay, socket));
+async fn root(State(relay): State<Arc<Relay>>, Extension(caller): Extension<Caller>, request: Request) -> Response {
+    if is_upgrade(request.headers()) {
+        return upgrade(relay, &caller, request);
     }
-    let wants_information =
-        headers.get(header::ACCEPT).is_some_and(|accept| accept.as_bytes().starts_with(b"application/nostr+json"));
-    let mut response = if wants_information {
-        (StatusCode::OK, [(header::CONTENT_TYPE, "application/nostr+json")], information(&relay)).into_response()
-    } else {
-        let info = &relay.config.info;
-        let text = format!("{}: {}\nA Nostr relay. Connect with a Nostr client.\n", info.name, info.description);
-        (StatusCode::OK, text).into_response()
+    let mut response = match *request.method() {
+        Method::OPTIONS => StatusCode::NO_CONTENT.into_response(),
+        Method::GET | Method::HEAD if wants_information(request.headers()) => {
+            let document = information::document(&relay.config()).to_string();
+            ([(header::CONTENT_TYPE, "application/nostr+json")], document).into_response()
+        }
+        Method::GET | Method::HEAD => match page::status(&relay).await {
+            Ok(page) => Html(page.into_string()).into_response(),
+            Err(error) => unavailable(&error),
+        },
+        _ => StatusCode::METHOD_NOT_ALLOWED.into_response(),
     };
     for name in [
         header::ACCESS_CONTROL_ALLOW_ORIGIN,
@@ -58,29 +64,83 @@ async fn root(
     response
 }
 
-fn information(relay: &Relay) -> String {
-    let (info, limits, requests) = (&relay.config.info, &relay.config.admission.limits, &relay.config.requests);
-    json!({
-        "name": info.name,
-        "description": info.description,
-        "contact": info.contact,
-        "supported_nips": NIPS,
-        "software": "kukuri-node",
-        "version": env!("CARGO_PKG_VERSION"),
-        "limitation": {
-            "max_message_length": requests.message_bytes,
-            "max_subscriptions": requests.subscriptions,
-            "max_limit": requests.limit,
-            "max_subid_length": SubscriptionId::LONGEST,
-            "max_event_tags": limits.tag_count,
-            "max_content_length": limits.content_bytes,
-            "created_at_upper_limit": limits.ahead.as_secs(),
-            "auth_required": false,
-            "payment_required": false,
-            "default_limit": requests.limit,
-        },
-    })
-    .to_string()
+fn wants_information(headers: &HeaderMap) -> bool {
+    let mut accepted = headers.get_all(header::ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
+    accepted.any(|accept| accept.split(',').any(|kind| kind.trim().starts_with("application/nostr+json")))
+}
+
+fn names(headers: &HeaderMap, header: header::HeaderName, token: &str) -> bool {
+    let mut values = headers.get_all(header).iter().filter_map(|value| value.to_str().ok());
+    values.any(|value| value.split(',').any(|part| part.trim().eq_ignore_ascii_case(token)))
+}
+
+fn is_upgrade(headers: &HeaderMap) -> bool {
+    names(headers, header::CONNECTION, "upgrade") && names(headers, header::UPGRADE, "websocket")
+}
+
+/// Turns an HTTP connection into a WebSocket (RFC 6455).
+fn upgrade(relay: Arc<Relay>, caller: &Caller, mut request: Request) -> Response {
+    let headers = request.headers();
+    if request.method() != Method::GET || !names(headers, header::SEC_WEBSOCKET_VERSION, "13") {
+        let version = [(header::SEC_WEBSOCKET_VERSION, "13")];
+        return (StatusCode::UPGRADE_REQUIRED, version, "WebSocket version 13 is spoken here\n").into_response();
+    }
+    let Some(accept) = headers.get(header::SEC_WEBSOCKET_KEY).map(|key| derive_accept_key(key.as_bytes())) else {
+        return (StatusCode::BAD_REQUEST, "a WebSocket needs a key\n").into_response();
+    };
+    let (ip, inside) = match let_in(&relay, caller, headers) {
+        Ok(entered) => entered,
+        Err(why) => {
+            relay.metrics.turned_away(why);
+            let status = if why == TurnedAway::Denied { StatusCode::FORBIDDEN } else { StatusCode::TOO_MANY_REQUESTS };
+            return (status, format!("{}\n", why.reason())).into_response();
+        }
+    };
+    let upgrading = hyper::upgrade::on(&mut request);
+    let bytes = relay.config().requests.message_bytes;
+    let config = WebSocketConfig::default()
+        .read_buffer_size(READ_BUFFER)
+        .write_buffer_size(WRITE_BUFFER)
+        .max_message_size(Some(bytes))
+        .max_frame_size(Some(bytes));
+    tokio::spawn(async move {
+        let Ok(upgraded) = upgrading.await else { return };
+        // Under the layers of HTTP is the socket itself.
+        let Ok(parts) = upgraded.downcast::<TokioIo<TcpStream>>() else { return };
+        let stream = parts.io.into_inner();
+        let socket =
+            WebSocketStream::from_partially_read(stream, parts.read_buf.to_vec(), Role::Server, Some(config)).await;
+        // A task of its own: this one still carries what the upgrade needed.
+        tokio::spawn(session::serve(relay, socket, ip, inside));
+    });
+    let answer =
+        [(header::CONNECTION, "upgrade"), (header::UPGRADE, "websocket"), (header::SEC_WEBSOCKET_ACCEPT, &accept)];
+    (StatusCode::SWITCHING_PROTOCOLS, answer).into_response()
+}
+
+/// Finds out where a connection comes from, and takes its place inside.
+fn let_in(relay: &Relay, caller: &Caller, headers: &HeaderMap) -> Result<(IpAddr, Option<Inside>), TurnedAway> {
+    let config = relay.config();
+    let mut place = caller.take_place();
+    let Some(proxy) = config.proxy.as_ref().filter(|proxy| proxy.is_at(caller.peer)) else {
+        return Ok((caller.peer, place));
+    };
+    // A header lists hops, the nearest last: the last one that is no proxy of ours is the client.
+    let hops = headers.get_all(proxy.header.as_str()).iter().filter_map(|value| value.to_str().ok());
+    let hops: Vec<IpAddr> = hops.flat_map(|value| value.split(',')).filter_map(|hop| address(hop.trim())).collect();
+    let client = hops.iter().rev().find(|hop| !proxy.is_at(**hop)).or(hops.first());
+    let ip = *client.ok_or(TurnedAway::NoAddress)?;
+    if let Some(place) = &mut place {
+        place.comes_from(ip, relay)?;
+    }
+    Ok((ip, place))
+}
+
+/// An address as proxies write it: bare, with a port, in brackets.
+fn address(text: &str) -> Option<IpAddr> {
+    let bare = || text.trim_matches(['[', ']', '"']).parse::<IpAddr>().ok();
+    let with_port = || text.parse::<std::net::SocketAddr>().ok().map(|address| address.ip());
+    bare().or_else(with_port).map(|ip| ip.to_canonical())
 }
 
 async fn health(State(relay): State<Arc<Relay>>) -> Response {
@@ -88,14 +148,52 @@ async fn health(State(relay): State<Arc<Relay>>) -> Response {
         Ok(stats) => {
             let body = json!({
                 "status": "ready",
+                "store": "ready",
                 "events": stats.effective,
                 "connections": relay.connections(),
                 "subscriptions": relay.hub.len(),
+                "topics": relay.topics.enabled(),
+                "capacity": format!("{:?}", stats.stage),
+                "disk": format!("{:?}", relay.disk_level()),
+                "clock_held": stats.clock_held,
+                "uptime_seconds": relay.started.elapsed().as_secs(),
             });
-            (StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+            ([(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
         }
-        Err(error) => {
-            (StatusCode::SERVICE_UNAVAILABLE, format!("the store does not answer: {error}\n")).into_response()
+        Err(error) => unavailable(&error),
+    }
+}
+
+async fn metrics(State(relay): State<Arc<Relay>>) -> Response {
+    match relay.measures().await {
+        Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response(),
+        Err(error) => unavailable(&error),
+    }
+}
+
+fn unavailable(error: &kukuri_store::StoreError) -> Response {
+    tracing::error!(%error, "the store does not answer");
+    let body = json!({ "status": "unavailable", "store": "does not answer" });
+    (StatusCode::SERVICE_UNAVAILABLE, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_proxies_write_them() {
+        for (text, expected) in [
+            ("192.0.2.1", Some("192.0.2.1")),
+            ("192.0.2.1:4711", Some("192.0.2.1")),
+            ("2001:db8::1", Some("2001:db8::1")),
+            ("[2001:db8::1]", Some("2001:db8::1")),
+            ("[2001:db8::1]:4711", Some("2001:db8::1")),
+            ("::ffff:192.0.2.1", Some("192.0.2.1")),
+            ("unknown", None),
+            ("", None),
+        ] {
+            assert_eq!(address(text), expected.map(|ip| ip.parse().unwrap()), "{text}");
         }
     }
 }

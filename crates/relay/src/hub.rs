@@ -72,16 +72,22 @@ impl Hub {
         }
     }
 
-    /// Hands an event to every subscription it matches, each once.
-    pub(crate) fn publish(&self, admitted: &Admitted, seq: Option<Seq>) {
-        self.publish_event(admitted.event(), admitted.topics(), admitted.json(), seq);
+    /// Hands an event to every subscription it matches, each once. Returns how many there are.
+    pub(crate) fn publish(&self, admitted: &Admitted, seq: Option<Seq>) -> usize {
+        self.publish_event(admitted.event(), admitted.topics(), admitted.json(), seq)
     }
 
     /// The same for an event that came another way than through this process.
-    pub(crate) fn publish_event(&self, event: &Event, topics: &[TopicId], json: &bytes::Bytes, seq: Option<Seq>) {
+    pub(crate) fn publish_event(
+        &self,
+        event: &Event,
+        topics: &[TopicId],
+        json: &bytes::Bytes,
+        seq: Option<Seq>,
+    ) -> usize {
         let index = self.index();
         if index.subscriptions.is_empty() {
-            return;
+            return 0;
         }
         let mut numbers: Vec<u64> = Vec::new();
         for key in keys_of_event(event, topics) {
@@ -89,6 +95,7 @@ impl Hub {
         }
         numbers.sort_unstable();
         numbers.dedup();
+        let mut delivered = 0;
         for number in numbers {
             let Some(subscription) = index.subscriptions.get(&number) else { continue };
             let matches = subscription.filters.iter().any(|filter| filter.matches(event, topics));
@@ -99,8 +106,10 @@ impl Hub {
                     seq,
                     json: json.clone(),
                 });
+                delivered += 1;
             }
         }
+        delivered
     }
 
     /// How many subscriptions there are.

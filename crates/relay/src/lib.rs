@@ -2,21 +2,35 @@
 //!
 //! # Layout
 //!
-//! - [`relay`]: what all connections share; the cheap checks of an event.
-//! - [`http`]: the one port. `session`: one client. `message`: what is said. `auth`: who says it (NIP-42).
-//! - `pipeline`: the one writer. `hub`: live subscriptions. `queue`: what waits for a client.
-//! - [`upkeep`]: what runs by itself. [`config`]: what an operator sets. `clock`: the time.
+//! - [`relay`]: what all connections share. [`config`]: what an operator sets. `topics`: which are taken in.
+//! - [`server`]: accepting connections; `door`: who is let in; `rates`: how fast they may ask.
+//! - [`http`]: the one port; `information`: NIP-11; `page`: for people; `metrics`: for machines.
+//! - `session`: one client. `message`: what is said. `auth`: who says it (NIP-42). `sync`: reconciliation (NIP-77).
+//! - `intake`: the cheap checks of an event. `pipeline`: the one writer. `recent`: ephemeral events that passed.
+//! - `hub`: live subscriptions. `queue`: what waits for a client.
+//! - [`upkeep`]: what runs by itself. `disk`: its free space. `clock`: the time.
 
 mod auth;
 mod clock;
 pub mod config;
+mod disk;
+mod door;
 pub mod http;
 mod hub;
+mod information;
+mod intake;
 mod message;
+mod metrics;
+mod page;
 mod pipeline;
 mod queue;
+mod rates;
+mod recent;
 pub mod relay;
+pub mod server;
 mod session;
+mod sync;
+mod topics;
 pub mod upkeep;
 
 pub use config::RelayConfig;

@@ -34,6 +34,41 @@ pub(crate) enum ClientMessage<'t> {
     Count(SubscriptionId, Vec<Filter>),
     /// `["CLOSE", id]`.
     Close(SubscriptionId),
+    /// `["NEG-OPEN", id, filter, message]` (NIP-77).
+    Reconcile(SubscriptionId, Box<Filter>, Vec<u8>),
+    /// `["NEG-MSG", id, message]`.
+    ReconcileOn(SubscriptionId, Vec<u8>),
+    /// `["NEG-CLOSE", id]`.
+    ReconcileNoMore(SubscriptionId),
+}
+
+/// The first word of a message, for counting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Event,
+    Auth,
+    Request,
+    Count,
+    Close,
+    Reconcile,
+    Unreadable,
+}
+
+impl Verb {
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Event, Self::Auth, Self::Request, Self::Count, Self::Close, Self::Reconcile, Self::Unreadable];
+
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Event => "EVENT",
+            Self::Auth => "AUTH",
+            Self::Request => "REQ",
+            Self::Count => "COUNT",
+            Self::Close => "CLOSE",
+            Self::Reconcile => "NEG",
+            Self::Unreadable => "unreadable",
+        }
+    }
 }
 
 /// What is wrong with a message, and how its sender hears of it.
@@ -43,6 +78,8 @@ pub(crate) enum Fault {
     Notice(String),
     /// A subscription that can't be.
     Closed(SubscriptionId, String),
+    /// A reconciliation that can't be.
+    NotReconciled(SubscriptionId, String),
 }
 
 impl<'t> ClientMessage<'t> {
@@ -64,12 +101,52 @@ impl<'t> ClientMessage<'t> {
                 let id = subscription_id(id)?;
                 filters_of(&id, filters).map(|filters| Self::Count(id, filters))
             }
-            ("EVENT" | "AUTH" | "CLOSE" | "REQ" | "COUNT", _) => {
+            ("NEG-OPEN", [id, filter, message]) => {
+                let id = subscription_id(id)?;
+                let broken = |reason: String| Fault::NotReconciled(id.clone(), format!("invalid: {reason}"));
+                let filter = Filter::from_json(filter.get()).map_err(|error| broken(error.to_string()))?;
+                let message = hex_bytes(message).ok_or_else(|| broken(NOT_HEX.to_owned()))?;
+                Ok(Self::Reconcile(id, Box::new(filter), message))
+            }
+            ("NEG-MSG", [id, message]) => {
+                let id = subscription_id(id)?;
+                match hex_bytes(message) {
+                    Some(message) => Ok(Self::ReconcileOn(id, message)),
+                    None => Err(Fault::NotReconciled(id, format!("invalid: {NOT_HEX}"))),
+                }
+            }
+            ("NEG-CLOSE", [id]) => Ok(Self::ReconcileNoMore(subscription_id(id)?)),
+            ("EVENT" | "AUTH" | "CLOSE" | "REQ" | "COUNT" | "NEG-OPEN" | "NEG-MSG" | "NEG-CLOSE", _) => {
                 Err(notice(&format!("{verb} has the wrong number of parts")))
             }
-            _ => Err(notice("unknown word; there are EVENT, REQ, CLOSE, COUNT and AUTH")),
+            _ => Err(notice("unknown word; there are EVENT, REQ, CLOSE, COUNT, AUTH, NEG-OPEN, NEG-MSG and NEG-CLOSE")),
         }
     }
+
+    /// Its first word.
+    pub(crate) fn verb(&self) -> Verb {
+        match self {
+            Self::Event(_) => Verb::Event,
+            Self::Auth(_) => Verb::Auth,
+            Self::Request(..) => Verb::Request,
+            Self::Count(..) => Verb::Count,
+            Self::Close(_) => Verb::Close,
+            Self::Reconcile(..) | Self::ReconcileOn(..) | Self::ReconcileNoMore(_) => Verb::Reconcile,
+        }
+    }
+}
+
+const NOT_HEX: &str = "a reconciliation message is hex";
+
+/// The bytes that a JSON string of hex digits, in either case, stands for.
+fn hex_bytes(raw: &RawValue) -> Option<Vec<u8>> {
+    let text = raw.get().strip_prefix('"')?.strip_suffix('"')?;
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let pairs = text.as_bytes().chunks_exact(2);
+    if !pairs.remainder().is_empty() {
+        return None;
+    }
+    pairs.map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()
 }
 
 fn notice(what: &str) -> Fault {
@@ -105,6 +182,8 @@ pub(crate) fn claimed_id(event: &str) -> String {
 
 /// What the relay says, each as the text of one message.
 pub(crate) mod say {
+    use kukuri_store::{Count, Rest};
+
     use super::SubscriptionId;
 
     /// For the event of this id, or what it claims to be its id.
@@ -117,16 +196,40 @@ pub(crate) mod say {
         format!(r#"["EVENT",{},{}]"#, quoted(&subscription.0), String::from_utf8_lossy(json))
     }
 
-    pub(crate) fn end_of_stored(subscription: &SubscriptionId) -> String {
-        format!(r#"["EOSE",{}]"#, quoted(&subscription.0))
+    /// With what is known of what was left out (NIP-67).
+    pub(crate) fn end_of_stored(subscription: &SubscriptionId, rest: Rest) -> String {
+        let hint = match rest {
+            Rest::None => r#",["finish"]"#,
+            Rest::More => r#",["more"]"#,
+            Rest::Unknown => "",
+        };
+        format!(r#"["EOSE",{}{hint}]"#, quoted(&subscription.0))
     }
 
     pub(crate) fn closed(subscription: &SubscriptionId, reason: &str) -> String {
         format!(r#"["CLOSED",{},{}]"#, quoted(&subscription.0), quoted(reason))
     }
 
-    pub(crate) fn count(subscription: &SubscriptionId, count: u64) -> String {
-        format!(r#"["COUNT",{},{{"count":{count}}}]"#, quoted(&subscription.0))
+    pub(crate) fn count(subscription: &SubscriptionId, count: &Count) -> String {
+        let events = count.events;
+        let sketch = count.sketch.as_ref().map(|sketch| format!(r#","hll":"{}""#, sketch.to_hex()));
+        format!(r#"["COUNT",{},{{"count":{events}{}}}]"#, quoted(&subscription.0), sketch.unwrap_or_default())
+    }
+
+    pub(crate) fn reconcile(subscription: &SubscriptionId, message: &[u8]) -> String {
+        use std::fmt::Write;
+        let mut text = format!(r#"["NEG-MSG",{},""#, quoted(&subscription.0));
+        text.reserve(message.len() * 2 + 2);
+        for byte in message {
+            // Writing to a string can't fail.
+            let _ = write!(text, "{byte:02x}");
+        }
+        text.push_str("\"]");
+        text
+    }
+
+    pub(crate) fn not_reconciled(subscription: &SubscriptionId, reason: &str) -> String {
+        format!(r#"["NEG-ERR",{},{}]"#, quoted(&subscription.0), quoted(reason))
     }
 
     pub(crate) fn notice(text: &str) -> String {
@@ -159,6 +262,7 @@ mod tests {
             (r#"["REQ",1,{}]"#, "invalid: a subscription id is a string"),
             (r#"["REQ","",{}]"#, "invalid: a subscription id has 1 to 64"),
             (r#"["CLOSE",["x"]]"#, "invalid: a subscription id is a string"),
+            (r#"["NEG-OPEN","s",{}]"#, "invalid: NEG-OPEN has the wrong number of parts"),
         ] {
             match ClientMessage::parse(text) {
                 Err(Fault::Notice(said)) => assert!(said.starts_with(answer), "{text}: {said}"),
@@ -169,6 +273,14 @@ mod tests {
         assert!(matches!(ClientMessage::parse(&long), Err(Fault::Notice(_))));
         for text in [r#"["REQ","s"]"#, r#"["REQ","s",{"ids":["x"]}]"#, r#"["COUNT","s",1]"#] {
             assert!(matches!(ClientMessage::parse(text), Err(Fault::Closed(..))), "{text}");
+        }
+        for text in [
+            r#"["NEG-OPEN","s",{"ids":["x"]},"61"]"#,
+            r#"["NEG-OPEN","s",{},"6"]"#,
+            r#"["NEG-OPEN","s",{},"6g"]"#,
+            r#"["NEG-MSG","s",61]"#,
+        ] {
+            assert!(matches!(ClientMessage::parse(text), Err(Fault::NotReconciled(..))), "{text}");
         }
     }
 

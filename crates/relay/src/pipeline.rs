@@ -3,13 +3,13 @@
 //! Everything that commits goes through this one task: events, expiry, purges. What a commit made effective is queued
 //! for subscribers before the next commit begins, so that nothing is delivered that a later commit has taken away.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Instant};
 
-use kukuri_domain::{Admitted, EventId, Refusal, retention::Retention};
-use kukuri_store::{Op, OutboxRow, Outcome, Seq, Store, StoreError};
-use tokio::sync::{mpsc, oneshot};
+use kukuri_domain::{Admitted, EventId, Refusal, TopicId, capacity::Stage, retention::Retention};
+use kukuri_store::{Op, OutboxRow, Outcome, Seq, StageChange, Store, StoreError};
+use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::{clock, hub::Hub, queue::Queue};
+use crate::{clock, hub::Hub, metrics::Metrics, queue::Queue, recent::Recent};
 
 /// The most events in one transaction: more are cheaper each, and take longer together.
 const LARGEST_BATCH: usize = 4_096;
@@ -21,6 +21,8 @@ const OUTBOX_PAGE: usize = 4_096;
 enum Work {
     /// An event, and who wants to know what became of it.
     Event(Admitted, Arc<Queue>),
+    /// Many events at once.
+    Batch(Vec<Admitted>, oneshot::Sender<Vec<Outcome>>),
     /// Turn off what has expired.
     Expire(oneshot::Sender<Result<kukuri_store::Swept, StoreError>>),
     /// Throw away what has stayed long enough.
@@ -35,11 +37,25 @@ pub(crate) struct Pipeline {
 
 impl Pipeline {
     /// Starts the writer.
-    pub(crate) fn start(store: Arc<dyn Store>, hub: Arc<Hub>) -> (Self, tokio::task::JoinHandle<()>) {
+    pub(crate) fn start(
+        store: Arc<dyn Store>,
+        hub: Arc<Hub>,
+        ephemeral: Arc<Recent>,
+        metrics: Arc<Metrics>,
+        purge_wanted: Arc<Notify>,
+    ) -> (Self, tokio::task::JoinHandle<()>) {
         let (work, receiver) = mpsc::channel(MOST_WAITING);
-        let head = *store.watch_outbox().borrow();
-        let writer = Writer { store, hub, published: head };
+        let published = *store.watch_outbox().borrow();
+        let writer = Writer { store, hub, ephemeral, metrics, purge_wanted, published };
         (Self { work }, tokio::spawn(writer.run(receiver)))
+    }
+
+    /// Gives many events to the writer and waits until they are decided on.
+    pub(crate) async fn submit_batch(&self, events: Vec<Admitted>) -> Vec<Outcome> {
+        let count = events.len();
+        let (answer, answered) = oneshot::channel();
+        let _ = self.work.send(Work::Batch(events, answer)).await;
+        answered.await.unwrap_or_else(|_| vec![Outcome::Refused(Refusal::Failed); count])
     }
 
     /// Gives an event to the writer, waiting for room. The answer goes to the queue.
@@ -67,6 +83,9 @@ impl Pipeline {
 struct Writer {
     store: Arc<dyn Store>,
     hub: Arc<Hub>,
+    ephemeral: Arc<Recent>,
+    metrics: Arc<Metrics>,
+    purge_wanted: Arc<Notify>,
     /// Everything up to here was handed to subscribers.
     published: Seq,
 }
@@ -95,35 +114,46 @@ impl Writer {
         }
     }
 
+    /// Events of clients, each answered to its sender.
     async fn take_in(&mut self, events: Vec<(Admitted, Arc<Queue>)>) {
         let batch: Vec<Admitted> = events.iter().map(|(admitted, _)| admitted.clone()).collect();
-        let outcomes = match self.store.ingest(batch, clock::now()).await {
+        let outcomes = self.decide(batch).await;
+        for ((admitted, answer), outcome) in events.into_iter().zip(outcomes) {
+            answer.decided(admitted.event().id, outcome);
+        }
+    }
+
+    /// Decides on events in one transaction, and hands on what became effective.
+    async fn decide(&mut self, batch: Vec<Admitted>) -> Vec<Outcome> {
+        let started = Instant::now();
+        let mut outcomes = match self.store.ingest(batch.clone(), clock::now()).await {
             Ok(ingested) => {
-                for change in &ingested.stages {
-                    tracing::warn!(?change.topic, ?change.from, ?change.to, "capacity stage");
-                }
+                self.note_stages(&ingested.stages);
                 ingested.outcomes
             }
             Err(error) => {
                 tracing::error!(%error, "a batch could not be stored");
                 let refusal = if matches!(error, StoreError::Full(_)) { Refusal::DiskFull } else { Refusal::Failed };
-                vec![Outcome::Refused(refusal); events.len()]
+                vec![Outcome::Refused(refusal); batch.len()]
             }
         };
-        let mut fresh = HashMap::new();
-        for ((admitted, _), outcome) in events.iter().zip(&outcomes) {
+        self.metrics.batch_events.record(batch.len() as f64);
+        self.metrics.commit_seconds.record(started.elapsed());
+        let mut fresh = HashMap::with_capacity(batch.len());
+        for (admitted, outcome) in batch.iter().zip(&mut outcomes) {
             match outcome {
                 Outcome::Stored => {
                     fresh.insert(admitted.event().id, admitted.clone());
                 }
-                Outcome::Ephemeral => self.hub.publish(admitted, None),
+                // The same event twice is delivered once (E-5).
+                Outcome::Ephemeral if !self.ephemeral.insert(admitted.event().id) => *outcome = Outcome::Duplicate,
+                Outcome::Ephemeral => self.deliver(self.hub.publish(admitted, None)),
                 Outcome::Duplicate | Outcome::Refused(_) => {}
             }
+            self.metrics.answered(outcome);
         }
         self.publish(&fresh).await;
-        for ((admitted, answer), outcome) in events.into_iter().zip(outcomes) {
-            answer.decided(admitted.event().id, outcome);
-        }
+        outcomes
     }
 
     async fn do_chore(&mut self, chore: Work) {
@@ -132,11 +162,37 @@ impl Writer {
                 let _ = answer.send(self.store.expire(clock::now()).await);
             }
             Work::Purge(retention, answer) => {
-                let _ = answer.send(self.store.purge(&retention, clock::now()).await);
+                let purged = self.store.purge(&retention, clock::now()).await;
+                if let Ok(purged) = &purged {
+                    self.note_stages(&purged.stages);
+                }
+                let _ = answer.send(purged);
+            }
+            Work::Batch(events, answer) => {
+                let _ = answer.send(self.decide(events).await);
             }
             Work::Event(..) => {}
         }
         self.publish(&HashMap::new()).await;
+    }
+
+    /// Capacity stages that were entered or left (P-6). The last one asks for a purge.
+    fn note_stages(&self, stages: &[StageChange]) {
+        for change in stages {
+            let place = change.topic.as_ref().map_or("node", TopicId::as_str);
+            if change.to > change.from {
+                tracing::warn!(place, from = ?change.from, to = ?change.to, "room is short: capacity stage");
+            } else {
+                tracing::info!(place, from = ?change.from, to = ?change.to, "there is more room: capacity stage");
+            }
+        }
+        if stages.iter().any(|change| change.to == Stage::Purging) {
+            self.purge_wanted.notify_one();
+        }
+    }
+
+    fn deliver(&self, count: usize) {
+        self.metrics.deliveries.increment(count as u64);
     }
 
     /// Hands what was committed since the last time to live subscriptions.
@@ -154,7 +210,7 @@ impl Writer {
             self.published = last.seq;
             for (id, seq) in became_effective(&rows) {
                 match fresh.get(&id) {
-                    Some(admitted) => self.hub.publish(admitted, Some(seq)),
+                    Some(admitted) => self.deliver(self.hub.publish(admitted, Some(seq))),
                     None => self.publish_foreign(&id, seq, &rows).await,
                 }
             }
@@ -167,7 +223,7 @@ impl Writer {
         let Ok(Some(stored)) = found.map(|mut found| found.pop().flatten()) else { return };
         let Ok(event) = stored.event() else { return };
         let topics: Vec<_> = rows.iter().filter(|row| row.event_id == *id).map(|row| row.topic.clone()).collect();
-        self.hub.publish_event(&event, &topics, &stored.json, Some(seq));
+        self.deliver(self.hub.publish_event(&event, &topics, &stored.json, Some(seq)));
     }
 }
 

@@ -1,44 +1,59 @@
 //! What all connections share, and what they ask of it.
 
 use std::{
-    collections::HashSet,
     sync::{
-        Arc, PoisonError, RwLock,
-        atomic::{AtomicUsize, Ordering},
+        Arc,
+        atomic::{AtomicU8, AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
-use kukuri_domain::{
-    Admitted, Event, Filter, Origin, PublicKey, Refusal, TopicId, decision,
-    subscription::{NodeSubscription, SubscriptionChange},
-};
-use kukuri_store::{Outcome, Store, StoreError};
-use tokio::sync::watch;
+use arc_swap::{ArcSwap, ArcSwapOption};
+use kukuri_domain::{Filter, TopicId, subscription::SubscriptionChange};
+use kukuri_store::{Purged, Store, StoreError};
+use tokio::sync::{Notify, watch};
 
 use crate::{
     clock,
-    config::{RelayConfig, TopicIntake},
+    config::RelayConfig,
+    disk::{self, DiskLevel},
+    door::Door,
     hub::Hub,
+    metrics::{Metrics, Now},
     pipeline::Pipeline,
+    rates::{Act, Counted, RateLimits, TooFast},
+    recent::Recent,
+    sync::SyncRoom,
+    topics::Topics,
 };
 
 /// A running relay.
 pub struct Relay {
-    pub(crate) config: RelayConfig,
+    config: ArcSwap<RelayConfig>,
+    rates: ArcSwapOption<RateLimits>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) pipeline: Pipeline,
+    pub(crate) topics: Topics,
+    pub(crate) ephemeral: Arc<Recent>,
+    pub(crate) door: Arc<Door>,
+    pub(crate) sync_room: Arc<SyncRoom>,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) connections: AtomicUsize,
-    pub(crate) stopping: watch::Sender<bool>,
-    enabled: RwLock<HashSet<TopicId>>,
+    pub(crate) signals: watch::Sender<Signal>,
+    /// Room has become short: a purge should not wait for its turn.
+    pub(crate) purge_wanted: Arc<Notify>,
+    disk_level: AtomicU8,
+    pub(crate) started: std::time::Instant,
 }
 
-/// What the cheap checks say of an event.
-pub(crate) enum Screening {
-    /// It is answered already.
-    Answered(Outcome),
-    /// It is new and true: the writer decides.
-    New(Admitted),
+/// What the relay says to all its connections.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Signal {
+    /// It is to stop.
+    pub(crate) stopping: bool,
+    /// Counts how often it was configured anew.
+    pub(crate) configuration: u64,
 }
 
 impl Relay {
@@ -48,36 +63,82 @@ impl Relay {
         config: RelayConfig,
     ) -> Result<(Arc<Self>, tokio::task::JoinHandle<()>), StoreError> {
         let hub = Arc::new(Hub::default());
-        let (pipeline, writer) = Pipeline::start(Arc::clone(&store), Arc::clone(&hub));
+        let ephemeral = Arc::new(Recent::default());
+        let metrics = Arc::new(Metrics::new());
+        let purge_wanted = Arc::new(Notify::new());
+        let (pipeline, writer) = Pipeline::start(
+            Arc::clone(&store),
+            Arc::clone(&hub),
+            Arc::clone(&ephemeral),
+            Arc::clone(&metrics),
+            Arc::clone(&purge_wanted),
+        );
         let relay = Arc::new(Self {
-            config,
+            rates: ArcSwapOption::new(limits_of(&config)),
+            config: ArcSwap::from_pointee(config),
             store,
             hub,
             pipeline,
+            topics: Topics::default(),
+            ephemeral,
+            door: Arc::default(),
+            sync_room: Arc::default(),
+            metrics,
             connections: AtomicUsize::new(0),
-            stopping: watch::Sender::new(false),
-            enabled: RwLock::default(),
+            signals: watch::Sender::default(),
+            purge_wanted,
+            disk_level: AtomicU8::new(0),
+            started: std::time::Instant::now(),
         });
         // Whoever starts a node says that its clock is right; a rest of days is no jump.
         relay.store.confirm_clock(clock::now()).await?;
         relay.enable_global().await?;
         relay.read_topics().await?;
+        relay.look_at_disk();
         Ok((relay, writer))
     }
 
     /// Asks every connection to end.
     pub fn stop(&self) {
-        self.stopping.send_replace(true);
+        self.signals.send_modify(|signal| signal.stopping = true);
     }
 
-    /// How many connections there are.
+    /// How many WebSocket connections there are.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Waits until all connections have ended, but no longer than this.
+    pub async fn emptied(&self, patience: Duration) {
+        let deadline = tokio::time::Instant::now() + patience;
+        while self.connections() > 0 && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     /// The store below.
     pub fn store(&self) -> &dyn Store {
         &*self.store
+    }
+
+    /// What is set now.
+    pub fn config(&self) -> Arc<RelayConfig> {
+        self.config.load_full()
+    }
+
+    /// From now on other things are set. Connections stay; counts of rates start anew only if rates changed.
+    pub fn reconfigure(&self, config: RelayConfig) {
+        let before = self.config();
+        let per_hour = |config: &RelayConfig| match config.topics {
+            crate::config::TopicIntake::Open { per_hour, .. } => Some(per_hour),
+            crate::config::TopicIntake::Closed => None,
+        };
+        if before.rates != config.rates || per_hour(&before) != per_hour(&config) {
+            self.rates.store(limits_of(&config));
+        }
+        self.config.store(Arc::new(config));
+        self.look_at_disk();
+        self.signals.send_modify(|signal| signal.configuration += 1);
     }
 
     /// A new node takes in `kukuri:global` (T-8).
@@ -89,61 +150,71 @@ impl Relay {
     }
 
     pub(crate) async fn read_topics(&self) -> Result<(), StoreError> {
-        let all = self.store.subscriptions().await?;
-        let enabled =
-            all.into_iter().filter(|subscription| subscription.enabled).map(|subscription| subscription.topic);
-        *self.enabled.write().unwrap_or_else(PoisonError::into_inner) = enabled.collect();
-        Ok(())
+        self.topics.read(&*self.store).await
     }
 
-    fn is_enabled(&self, topic: &TopicId) -> bool {
-        self.enabled.read().unwrap_or_else(PoisonError::into_inner).contains(topic)
+    /// Counts an act of a client, or says how long it has to wait.
+    pub(crate) fn check_rate(&self, act: Act, who: Counted<'_>) -> Result<(), TooFast> {
+        self.rates.load().as_ref().map_or(Ok(()), |rates| rates.check(act, who))
     }
 
-    /// Everything that can be said of an event before it goes to the writer, in the order of what it costs (E-9).
-    pub(crate) async fn screen(&self, json: &str, authenticated: Arc<[PublicKey]>) -> Result<Screening, Refusal> {
-        let now = clock::now();
-        let admission = &self.config.admission;
-        admission.limits.check_text(json.as_bytes())?;
-        let screened = admission.screen(Event::from_json(json)?, Origin::Client { authenticated }, now)?;
-        screened.check_id()?;
-        let id = screened.event().id;
-        let known = self.store.recall(&[id], now).await.map_err(|_| Refusal::Failed)?;
-        if let Some(state) = known.first().copied().flatten() {
-            let refusal = decision::repeat(screened.event(), state, now);
-            return Ok(Screening::Answered(refusal.map_or(Outcome::Duplicate, Outcome::Refused)));
+    pub(crate) fn forget_slow_clients(&self) {
+        if let Some(rates) = self.rates.load().as_ref() {
+            rates.forget_slow();
         }
-        let Err(refusal) = screened.check_enabled(|topic| self.is_enabled(topic)) else {
-            return screened.verify().map(Screening::New);
+    }
+
+    /// How short of free space the disk was when it was last looked at.
+    pub(crate) fn disk_level(&self) -> DiskLevel {
+        DiskLevel::from_number(self.disk_level.load(Ordering::Relaxed))
+    }
+
+    /// Looks at the disk. What it says counts until the next look.
+    pub(crate) fn look_at_disk(&self) {
+        let config = self.config();
+        let level = match &config.disk {
+            None => DiskLevel::Open,
+            Some(disk) => match disk::free_bytes(disk) {
+                Ok(free) => DiskLevel::of(disk, free),
+                Err(error) => {
+                    tracing::warn!(%error, "the free space on the disk could not be read");
+                    return;
+                }
+            },
         };
-        if matches!(self.config.topics, TopicIntake::Closed) {
-            return Err(refusal);
+        let before = DiskLevel::from_number(self.disk_level.swap(level as u8, Ordering::Relaxed));
+        if level > before {
+            tracing::warn!(?before, now = ?level, "free space on the disk is short");
+        } else if level < before {
+            tracing::info!(?before, now = ?level, "there is more free space on the disk");
         }
-        // Only what somebody really signed opens a topic.
-        let admitted = screened.verify()?;
-        self.open_topics(admitted.topics()).await.ok_or(refusal)?;
-        Ok(Screening::New(admitted))
     }
 
-    /// Enables topics by their first use, if the operator lets that happen and there is room (T-8).
-    async fn open_topics(&self, topics: &[TopicId]) -> Option<()> {
-        let TopicIntake::Open { most } = self.config.topics else { return None };
-        for topic in topics.iter().filter(|topic| !self.is_enabled(topic)) {
-            let known = self.store.subscriptions().await.ok()?;
-            let this = known.iter().find(|subscription| subscription.topic == *topic);
-            let enabled = known.iter().filter(|subscription| subscription.enabled).count();
-            if !NodeSubscription::may_open_by_use(this) || enabled >= most {
-                return None;
-            }
-            self.store.change_subscription(topic, SubscriptionChange::open(), clock::now()).await.ok()?;
-            self.read_topics().await.ok()?;
-        }
-        Some(())
+    /// Throws away what has stayed long enough or has to make room (P-5, P-6).
+    pub async fn purge(&self) -> Result<Purged, StoreError> {
+        let purged = self.pipeline.purge(self.config().retention).await?;
+        self.metrics.purged(&purged);
+        Ok(purged)
     }
 
-    /// Whether these filters may be asked (T-6, W-4), with their limits brought into range.
+    /// Everything that is measured, in Prometheus' text format.
+    pub(crate) async fn measures(&self) -> Result<String, StoreError> {
+        let stats = self.store.stats().await?;
+        let free_bytes = self.config().disk.as_ref().and_then(|disk| disk::free_bytes(disk).ok());
+        Ok(self.metrics.render(&Now {
+            connections: self.connections(),
+            subscriptions: self.hub.len(),
+            topics: self.topics.enabled(),
+            disk_level: self.disk_level() as u8,
+            free_bytes,
+            stats: &stats,
+        }))
+    }
+
+    /// Whether these filters may be asked (T-6, W-4).
     pub(crate) fn check_filters(&self, filters: Vec<Filter>) -> Result<Vec<Filter>, String> {
-        let limits = &self.config.requests;
+        let config = self.config();
+        let limits = &config.requests;
         if filters.len() > limits.filters {
             return Err(format!("invalid: more filters than {}", limits.filters));
         }
@@ -151,12 +222,22 @@ impl Relay {
             if filter.value_count() > limits.filter_values {
                 return Err(format!("invalid: a filter has more values than {}", limits.filter_values));
             }
-            self.config.admission.topics.check(filter).map_err(|error| error.to_string())?;
+            config.admission.topics.check(filter).map_err(|error| error.to_string())?;
         }
+        Ok(filters)
+    }
+
+    /// Filters with their limits brought into range: a limit is never refused (W-1).
+    pub(crate) fn clamp(&self, filters: Vec<Filter>) -> Vec<Filter> {
+        let most = self.config().requests.limit;
         let clamp = |filter: Filter| {
-            let limit = filter.limit().unwrap_or(limits.limit).min(limits.limit);
+            let limit = filter.limit().unwrap_or(most).min(most);
             filter.with_limit(limit)
         };
-        Ok(filters.into_iter().map(clamp).collect())
+        filters.into_iter().map(clamp).collect()
     }
+}
+
+fn limits_of(config: &RelayConfig) -> Option<Arc<RateLimits>> {
+    config.rates.as_ref().map(|rates| Arc::new(RateLimits::new(rates, &config.topics)))
 }

@@ -1,31 +1,54 @@
-//! What runs by itself: expiry when it is due, purges, counts that wait.
+//! What runs by itself: expiry when it is due, purges, topics that rest, counts that wait, a look at the disk.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
-use crate::{clock, relay::Relay, session::stopped};
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::{clock, rates::FORGET_EVERY, relay::Relay, session::stopped};
 
 const PURGE_EVERY: Duration = Duration::from_secs(60);
 const FLUSH_EVERY: Duration = Duration::from_secs(10);
-/// Something may expire sooner than was known when the last sweep ended.
-const SWEEP_EVERY: Duration = Duration::from_secs(1);
+const DISK_EVERY: Duration = Duration::from_secs(5);
+const IDLE_EVERY: Duration = Duration::from_secs(60);
+/// A purge that room called for does not follow the last one at once.
+const PURGE_REST: Duration = Duration::from_secs(1);
 
 /// Keeps a relay in order until it stops.
 pub async fn keep_in_order(relay: Arc<Relay>) {
-    let mut stopping = relay.stopping.subscribe();
-    let mut purge = tokio::time::interval(PURGE_EVERY);
-    let mut flush = tokio::time::interval(FLUSH_EVERY);
-    let mut sweep = tokio::time::interval(SWEEP_EVERY);
+    let mut stopping = relay.signals.subscribe();
+    let every = |period| {
+        let mut ticks = interval(period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks
+    };
+    let (mut purge, mut flush, mut disk) = (every(PURGE_EVERY), every(FLUSH_EVERY), every(DISK_EVERY));
+    let (mut idle, mut forget) = (every(IDLE_EVERY), every(FORGET_EVERY));
     let mut topics = relay.store.watch_subscriptions();
     loop {
         tokio::select! {
             () = stopped(&mut stopping) => return,
+            () = tokio::time::sleep(until_next_second()) => {
+                relay.metrics.sample();
+                sweep_once(&relay).await;
+            }
             _ = purge.tick() => purge_once(&relay).await,
+            () = relay.purge_wanted.notified() => {
+                purge_once(&relay).await;
+                purge.reset();
+                tokio::time::sleep(PURGE_REST).await;
+            }
             _ = flush.tick() => {
                 if let Err(error) = relay.store.flush().await {
                     tracing::warn!(%error, "repeats could not be written");
                 }
+                relay.metrics.tidy();
             }
-            _ = sweep.tick() => sweep_once(&relay).await,
+            _ = disk.tick() => relay.look_at_disk(),
+            _ = idle.tick() => close_idle_topics(&relay).await,
+            _ = forget.tick() => relay.forget_slow_clients(),
             Ok(()) = topics.changed() => {
                 if let Err(error) = relay.read_topics().await {
                     tracing::error!(%error, "topics could not be read");
@@ -35,9 +58,18 @@ pub async fn keep_in_order(relay: Arc<Relay>) {
     }
 }
 
+/// Events expire with the second they name.
+fn until_next_second() -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Duration::from_secs(1) - Duration::from_nanos(u64::from(now.subsec_nanos()))
+}
+
 async fn sweep_once(relay: &Relay) {
     match relay.pipeline.expire().await {
-        Ok(swept) if swept.expired > 0 => tracing::info!(swept.expired, "events expired"),
+        Ok(swept) if swept.expired > 0 => {
+            relay.metrics.expired(swept.expired);
+            tracing::info!(swept.expired, "events expired");
+        }
         Ok(_) => {}
         Err(error) => tracing::error!(%error, "expired events could not be swept"),
     }
@@ -45,7 +77,7 @@ async fn sweep_once(relay: &Relay) {
 
 async fn purge_once(relay: &Relay) {
     let started = clock::now();
-    match relay.pipeline.purge(relay.config.retention).await {
+    match relay.purge().await {
         Ok(purged) if purged.held => tracing::warn!("nothing is purged until the clock is confirmed"),
         Ok(purged) if purged.by_retention + purged.by_capacity > 0 => {
             let millis = clock::now().0.saturating_sub(started.0);
@@ -53,5 +85,16 @@ async fn purge_once(relay: &Relay) {
         }
         Ok(_) => {}
         Err(error) => tracing::error!(%error, "old events could not be purged"),
+    }
+}
+
+async fn close_idle_topics(relay: &Relay) {
+    match relay.topics.close_idle(&relay.config().topics, &*relay.store, clock::now()).await {
+        Ok(0) => {}
+        Ok(closed) => {
+            (0..closed).for_each(|_| relay.metrics.topic_closed());
+            tracing::info!(closed, "idle topics closed");
+        }
+        Err(error) => tracing::error!(%error, "idle topics could not be closed"),
     }
 }

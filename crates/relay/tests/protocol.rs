@@ -149,7 +149,7 @@ async fn in_global_mode_any_client_works_unchanged() {
     }
     let ephemeral = draft(1, 20_001).content("passing").sign();
     reader.say(json!(["REQ", "e", {"kinds": [20_001]}])).await;
-    assert_eq!(reader.hear().await, json!(["EOSE", "e"]));
+    assert_eq!(reader.hear().await, json!(["EOSE", "e", ["finish"]]));
     assert_eq!(client.publish(&ephemeral).await, (true, String::new()));
     assert_eq!(reader.hear().await, json!(["EVENT", "e", as_json(&ephemeral)]), "live only (E-5)");
     assert!(relay.client().await.request("f", &[json!({"kinds": [20_001]})]).await.is_empty());

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
 
 use std::{
+    net::SocketAddr,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -10,19 +11,17 @@ use std::{
 use futures_util::{SinkExt, StreamExt};
 use kukuri_domain::{
     Admission, Event, EventId, Kind, PublicKey, Signature, Timestamp,
-    retention::Retention,
     topic::{TopicRules, TopicsMode},
     vanish::RelayUrls,
 };
-use kukuri_relay::{
-    Relay, RelayConfig,
-    config::{Info, RequestLimits, TopicIntake},
-    http, upkeep,
-};
+use kukuri_relay::{Relay, RelayConfig, http, server, upkeep};
 use kukuri_store_lmdb::{LmdbOptions, LmdbStore, Sync};
 use secp256k1::{Keypair, SecretKey, schnorr};
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, tungstenite::Message};
 
 pub(crate) const TOPIC: &str = "kukuri:0101010101010101010101010101010101010101010101010101010101010101";
@@ -31,36 +30,64 @@ pub(crate) const TOPIC: &str = "kukuri:01010101010101010101010101010101010101010
 pub(crate) struct TestRelay {
     pub(crate) relay: Arc<Relay>,
     pub(crate) url: String,
+    pub(crate) address: SocketAddr,
     _dir: tempfile::TempDir,
 }
 
 impl TestRelay {
     pub(crate) async fn start(mode: TopicsMode) -> Self {
-        Self::start_with(mode, RequestLimits::default()).await
+        Self::start_with(mode, |_| {}).await
     }
 
-    pub(crate) async fn start_with(mode: TopicsMode, requests: RequestLimits) -> Self {
+    /// A relay without rate limits, changed as a test needs it.
+    pub(crate) async fn start_with(mode: TopicsMode, change: impl FnOnce(&mut RelayConfig)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let options = LmdbOptions { sync: Sync::Off, reserve: 1 << 20, ..LmdbOptions::default() };
         let store = LmdbStore::open(dir.path(), options).unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("ws://{}", listener.local_addr().unwrap());
-        let config = RelayConfig {
+        let address = listener.local_addr().unwrap();
+        let url = format!("ws://{address}");
+        let mut config = RelayConfig {
             admission: Admission {
                 topics: TopicRules::new(mode, &[] as &[&str]).unwrap(),
                 relay_urls: RelayUrls::new(&[&url]),
                 ..Admission::default()
             },
-            info: Info::default(),
-            requests,
-            topics: TopicIntake::default(),
-            retention: Retention::default(),
+            ..RelayConfig::default()
         };
+        change(&mut config);
         let (relay, _) = Relay::start(Arc::new(store), config).await.unwrap();
         tokio::spawn(upkeep::keep_in_order(Arc::clone(&relay)));
-        let routes = http::routes(Arc::clone(&relay));
-        tokio::spawn(async move { axum::serve(listener, routes).await });
-        Self { relay, url, _dir: dir }
+        tokio::spawn(server::serve(Arc::clone(&relay), listener, http::routes(Arc::clone(&relay))));
+        Self { relay, url, address, _dir: dir }
+    }
+
+    /// Changes what is set while it runs.
+    pub(crate) fn reconfigure(&self, change: impl FnOnce(&mut RelayConfig)) {
+        let mut config = RelayConfig::clone(&self.relay.config());
+        change(&mut config);
+        self.relay.reconfigure(config);
+    }
+
+    /// Asks over HTTP: status, headers and body.
+    pub(crate) async fn get(&self, path: &str, headers: &[(&str, &str)]) -> (u16, String, String) {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: relay\r\nconnection: close\r\n{headers}\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, head.to_lowercase(), body.to_owned())
+    }
+
+    /// One figure of `/metrics`.
+    pub(crate) async fn figure(&self, name: &str) -> f64 {
+        let (status, _, body) = self.get("/metrics", &[]).await;
+        assert_eq!(status, 200);
+        let line = body.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
+        line.and_then(|line| line.rsplit(' ').next()).unwrap_or_else(|| panic!("{name} in {body}")).parse().unwrap()
     }
 
     pub(crate) async fn client(&self) -> Client {

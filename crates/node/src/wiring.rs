@@ -1,0 +1,171 @@
+//! From what an operator sets to what the parts take: the relay's configuration, the store.
+
+use std::{
+    num::NonZeroU32,
+    path::Path,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::Context;
+use kukuri_domain::{Admission, Millis, PublicKey, vanish::RelayUrls};
+use kukuri_relay::{
+    RelayConfig,
+    config::{Auth, Deny, Disk, Info, Proxy, Rate, Rates, RequestLimits, TopicIntake},
+};
+use kukuri_store::{Store, StoreError, StoreRules};
+use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
+
+use crate::config::{AuthMode, Settings, Switch};
+
+/// The time, where the node needs it itself.
+pub(crate) fn now() -> Millis {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// The relay's configuration. `public_url` is known when the node listens, `own_key` when it has its key.
+pub(crate) fn relay_config(
+    settings: &Settings,
+    public_url: &str,
+    own_key: Option<PublicKey>,
+) -> anyhow::Result<RelayConfig> {
+    Ok(RelayConfig {
+        admission: Admission {
+            limits: settings.limits(),
+            topics: settings.topic_rules()?,
+            relay_urls: RelayUrls::new(&[public_url]),
+        },
+        info: info(settings, own_key),
+        requests: requests(settings),
+        topics: topics(settings),
+        retention: settings.retention(),
+        auth: auth(settings),
+        rates: (settings.rate_limits == Switch::On).then(|| rates(settings)),
+        deny: deny(settings),
+        proxy: proxy(settings),
+        disk: Some(disk(settings)),
+    })
+}
+
+fn info(settings: &Settings, own_key: Option<PublicKey>) -> Info {
+    let relay = &settings.relay;
+    Info {
+        name: relay.name.clone(),
+        description: relay.description.clone(),
+        contact: relay.contact.clone(),
+        pubkey: relay.pubkey,
+        own_key,
+        icon: relay.icon.as_ref().map(|url| url.as_str().to_owned()),
+        language_tags: relay.language_tags.clone(),
+        posting_policy: relay.posting_policy.as_ref().map(|url| url.as_str().to_owned()),
+    }
+}
+
+fn requests(settings: &Settings) -> RequestLimits {
+    let limits = &settings.limits;
+    RequestLimits {
+        connections: limits.connections,
+        message_bytes: limits.message_bytes.as_usize(),
+        filters: limits.filters,
+        filter_values: limits.filter_values,
+        subscriptions: limits.subscriptions,
+        limit: limits.limit,
+        in_flight: limits.in_flight,
+        silence: limits.idle.duration(),
+        sync_sessions: limits.sync_sessions,
+        sync_events: limits.sync_events,
+    }
+}
+
+fn topics(settings: &Settings) -> TopicIntake {
+    let topics = &settings.topics;
+    match NonZeroU32::new(topics.opened_per_hour) {
+        Some(per_hour) if topics.open => TopicIntake::Open { most: topics.max, idle: topics.idle.duration(), per_hour },
+        _ => TopicIntake::Closed,
+    }
+}
+
+fn auth(settings: &Settings) -> Auth {
+    let auth = &settings.auth;
+    match auth.mode {
+        AuthMode::Off => Auth::Off,
+        AuthMode::Required => Auth::Required {
+            // Not set, it holds from the moment it is read.
+            enforce_at: auth.enforce_at.map_or_else(now, |moment| Millis::from_secs(moment.seconds())),
+            grace: Duration::from_secs(auth.grace_seconds),
+            timeout: Duration::from_secs(auth.ws_auth_timeout_seconds),
+        },
+    }
+}
+
+fn rates(settings: &Settings) -> Rates {
+    let rates = &settings.rates;
+    Rates {
+        connections_per_ip: rates.connections_per_ip as usize,
+        new_connections: Rate::new(rates.new_connections_per_minute, rates.new_connections_per_minute),
+        events: Rate::new(rates.events_per_minute, rates.events_burst),
+        requests: Rate::new(rates.requests_per_minute, rates.requests_burst),
+        backfill: Rate::new(rates.backfill_per_minute, rates.backfill_burst),
+    }
+}
+
+fn deny(settings: &Settings) -> Deny {
+    let deny = &settings.deny;
+    Deny {
+        pubkeys: deny.pubkeys.iter().copied().collect(),
+        kinds: deny.kinds.iter().map(|kinds| kinds.range()).collect(),
+        ips: deny.ips.iter().map(|network| network.net()).collect(),
+    }
+}
+
+fn proxy(settings: &Settings) -> Option<Proxy> {
+    let header = settings.proxy.header.as_ref()?.as_str().to_owned();
+    Some(Proxy { header, trusted: settings.proxy.trusted.iter().map(|network| network.net()).collect() })
+}
+
+fn disk(settings: &Settings) -> Disk {
+    let disk = &settings.disk;
+    Disk {
+        path: settings.store_path(),
+        live_only: disk.live_only.get(),
+        shedding: disk.shedding.get(),
+        full: disk.full.get(),
+    }
+}
+
+/// The embedded store's options.
+fn lmdb_options(settings: &Settings) -> LmdbOptions {
+    let rules =
+        StoreRules { deletion: settings.deletion, capacity: settings.capacity(), thresholds: settings.thresholds() };
+    LmdbOptions { rules, ..LmdbOptions::default() }
+}
+
+/// Opens the store for writing.
+pub(crate) fn open_store(settings: &Settings) -> Result<Arc<LmdbStore>, StoreError> {
+    let path = settings.store_path();
+    LmdbStore::open(path, lmdb_options(settings)).map(Arc::new)
+}
+
+/// Opens the store for reading, beside a running node or without one.
+pub(crate) fn open_for_reading(settings: &Settings) -> anyhow::Result<Arc<LmdbStore>> {
+    open_at_for_reading(&settings.store_path())
+}
+
+/// Opens the store in this directory for reading.
+pub(crate) fn open_at_for_reading(path: &Path) -> anyhow::Result<Arc<LmdbStore>> {
+    if !path.exists() {
+        anyhow::bail!(
+            "{}: there is no store here; run the node first, or name its directory with --data",
+            path.display()
+        );
+    }
+    let store = LmdbStore::open_for_reading(path, LmdbOptions::default())
+        .with_context(|| format!("can't read the store in {}", path.display()))?;
+    Ok(Arc::new(store))
+}
+
+/// The port of a store that was opened for reading.
+pub(crate) fn reading(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
+    Ok(open_for_reading(settings)?)
+}

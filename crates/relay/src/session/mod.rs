@@ -1,0 +1,352 @@
+//! One client's connection: its messages in, its answers and live events out, in one task.
+//!
+//! `requests` answers what it asks for; `wire` sends and closes.
+
+mod requests;
+mod wire;
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use futures_util::StreamExt;
+use kukuri_domain::{Event, Filter, Millis, PublicKey, Viewer};
+use kukuri_store::{Outcome, Seq};
+use tokio::{net::TcpStream, sync::watch, time::Instant};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{Error as WireError, Message, protocol::frame::coding::CloseCode},
+};
+
+use crate::{
+    auth::Challenge,
+    clock,
+    door::Inside,
+    intake::{AUTHENTICATE, Screening, Sender},
+    message::{ClientMessage, Fault, SubscriptionId, Verb, claimed_id, say},
+    metrics::Closing,
+    queue::{Delivery, Outgoing, Queue, Receiver, queue},
+    relay::{Relay, Signal},
+    sync::Reconciliation,
+};
+
+/// Keys that one connection may authenticate as.
+const MOST_KEYS: usize = 32;
+/// A reconciliation that rests for this long is ended.
+const SYNC_IDLE: Duration = Duration::from_secs(60);
+
+/// Why a connection ends.
+enum End {
+    /// The client left, or can't be reached.
+    Gone,
+    /// The relay closes it, and says why.
+    Close(Closing, CloseCode, String),
+}
+
+struct Session {
+    relay: Arc<Relay>,
+    socket: WebSocketStream<TcpStream>,
+    ip: IpAddr,
+    queue: Arc<Queue>,
+    receiver: Receiver,
+    challenge: Challenge,
+    keys: Arc<[PublicKey]>,
+    subscriptions: HashMap<SubscriptionId, Live>,
+    reconciliations: HashMap<SubscriptionId, Reconciliation>,
+    in_flight: usize,
+    connected_at: Millis,
+    last_heard: Instant,
+    asked: bool,
+    _inside: Option<Inside>,
+}
+
+/// A subscription that is live, and the sequence its stored events were read at.
+struct Live {
+    number: u64,
+    filters: Vec<Filter>,
+    read_at: Seq,
+}
+
+/// Serves a client until it leaves.
+pub(crate) async fn serve(relay: Arc<Relay>, socket: WebSocketStream<TcpStream>, ip: IpAddr, inside: Option<Inside>) {
+    relay.connections.fetch_add(1, Ordering::Relaxed);
+    relay.metrics.connections_made.increment(1);
+    let (queue, receiver) = queue();
+    let mut session = Session {
+        relay: Arc::clone(&relay),
+        socket,
+        ip,
+        queue,
+        receiver,
+        challenge: Challenge::new(),
+        keys: Arc::default(),
+        subscriptions: HashMap::new(),
+        reconciliations: HashMap::new(),
+        in_flight: 0,
+        connected_at: clock::now(),
+        last_heard: Instant::now(),
+        asked: false,
+        _inside: inside,
+    };
+    if let Err(End::Close(why, code, reason)) = session.run().await {
+        relay.metrics.closed(why);
+        session.close(why, code, reason).await;
+    }
+    for live in session.subscriptions.values() {
+        relay.hub.unsubscribe(live.number);
+    }
+    relay.connections.fetch_sub(1, Ordering::Relaxed);
+}
+
+impl Session {
+    async fn run(&mut self) -> Result<(), End> {
+        self.send(say::challenge(self.challenge.as_str())).await?;
+        let mut signals = self.relay.signals.subscribe();
+        let mut in_flight_limit = self.relay.config().requests.in_flight;
+        let timer = tokio::time::sleep_until(self.next_look());
+        tokio::pin!(timer);
+        loop {
+            let may_read = self.in_flight < in_flight_limit;
+            // What is done for a message is boxed, so that a connection that rests stays small.
+            tokio::select! {
+                message = self.socket.next(), if may_read => Box::pin(self.heard(message)).await?,
+                outgoing = self.receiver.next() => self.send_waiting(outgoing).await?,
+                () = self.queue.overflowed() => return Err(too_slow("live events overflowed")),
+                signal = next_signal(&mut signals) => {
+                    if signal.stopping {
+                        return Box::pin(self.finish()).await;
+                    }
+                    in_flight_limit = self.relay.config().requests.in_flight;
+                    timer.as_mut().reset(self.next_look());
+                }
+                () = &mut timer => {
+                    Box::pin(self.look_after()).await?;
+                    timer.as_mut().reset(self.next_look());
+                }
+            }
+        }
+    }
+
+    /// The relay stops: what was accepted is answered first.
+    async fn finish(&mut self) -> Result<(), End> {
+        while self.in_flight > 0 {
+            let outgoing = self.receiver.next().await;
+            self.send_waiting(outgoing).await?;
+        }
+        Err(End::Close(Closing::Stopping, CloseCode::Away, "the relay is stopping".to_owned()))
+    }
+
+    /// When this connection has to be looked after next, if nothing happens.
+    fn next_look(&self) -> Instant {
+        let config = self.relay.config();
+        let mut next = self.last_heard + config.requests.silence;
+        if self.keys.is_empty()
+            && let Some(deadline) = config.auth.deadline(self.connected_at)
+        {
+            let wait = Duration::from_millis(deadline.0.saturating_sub(clock::now().0));
+            next = next.min(Instant::now() + wait);
+        }
+        if !self.reconciliations.is_empty() {
+            next = next.min(Instant::now() + SYNC_IDLE);
+        }
+        next
+    }
+
+    /// Ends what has rested for too long, and asks whether the client is still there.
+    async fn look_after(&mut self) -> Result<(), End> {
+        let config = self.relay.config();
+        let is_due = config.auth.deadline(self.connected_at).is_some_and(|deadline| clock::now() >= deadline);
+        if self.keys.is_empty() && is_due {
+            self.send(say::notice(AUTHENTICATE)).await?;
+            return Err(End::Close(Closing::Unauthenticated, CloseCode::Policy, AUTHENTICATE.to_owned()));
+        }
+        let rested = |sync: &Reconciliation| sync.last_heard.elapsed() >= SYNC_IDLE;
+        let over: Vec<_> =
+            self.reconciliations.iter().filter(|(_, sync)| rested(sync)).map(|(id, _)| id.clone()).collect();
+        for id in over {
+            self.reconciliations.remove(&id);
+            self.send(say::not_reconciled(&id, "closed: nothing was said for too long")).await?;
+        }
+        if self.last_heard.elapsed() < config.requests.silence {
+            return Ok(());
+        }
+        if self.asked {
+            return Err(End::Close(Closing::Silent, CloseCode::Away, "no sign of life".to_owned()));
+        }
+        self.asked = true;
+        self.last_heard = Instant::now();
+        self.send_message(Message::Ping(bytes::Bytes::new())).await
+    }
+
+    async fn heard(&mut self, message: Option<Result<Message, WireError>>) -> Result<(), End> {
+        self.last_heard = Instant::now();
+        self.asked = false;
+        match message {
+            Some(Ok(Message::Text(text))) => self.answer(&text).await,
+            Some(Ok(Message::Binary(_))) => Err(unreadable(CloseCode::Unsupported, "messages are text")),
+            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => Ok(()),
+            Some(Err(WireError::Capacity(_))) => {
+                let most = self.relay.config().requests.message_bytes;
+                Err(unreadable(CloseCode::Size, &format!("a message has at most {most} bytes")))
+            }
+            Some(Err(WireError::Utf8(_))) => Err(unreadable(CloseCode::Invalid, "messages are UTF-8")),
+            Some(Err(WireError::Protocol(_))) => Err(unreadable(CloseCode::Protocol, "this is not WebSocket")),
+            Some(Ok(Message::Close(_)) | Err(_)) | None => Err(End::Gone),
+        }
+    }
+
+    async fn answer(&mut self, text: &str) -> Result<(), End> {
+        let parsed = ClientMessage::parse(text);
+        self.relay.metrics.asked(parsed.as_ref().map_or(Verb::Unreadable, ClientMessage::verb));
+        match parsed {
+            Ok(ClientMessage::Event(event)) => self.take_event(event).await,
+            Ok(ClientMessage::Auth(event)) => self.authenticate(event).await,
+            Ok(ClientMessage::Request(id, filters)) => self.subscribe(id, filters).await,
+            Ok(ClientMessage::Count(id, filters)) => self.count(&id, filters).await,
+            Ok(ClientMessage::Close(id)) => {
+                self.unsubscribe(&id);
+                Ok(())
+            }
+            Ok(ClientMessage::Reconcile(id, filter, message)) => self.reconcile(id, *filter, &message).await,
+            Ok(ClientMessage::ReconcileOn(id, message)) => self.reconcile_on(&id, &message).await,
+            Ok(ClientMessage::ReconcileNoMore(id)) => {
+                self.reconciliations.remove(&id);
+                Ok(())
+            }
+            Err(Fault::Notice(notice)) => self.send(say::notice(&notice)).await,
+            Err(Fault::Closed(id, reason)) => {
+                self.unsubscribe(&id);
+                self.refuse(&id, &reason).await
+            }
+            Err(Fault::NotReconciled(id, reason)) => {
+                self.reconciliations.remove(&id);
+                self.relay.metrics.refused_request();
+                self.send(say::not_reconciled(&id, &reason)).await
+            }
+        }
+    }
+
+    async fn take_event(&mut self, json: &str) -> Result<(), End> {
+        let sender = Sender { ip: self.ip, keys: Arc::clone(&self.keys), is_unknown: self.is_unknown() };
+        match self.relay.screen(json, &sender).await {
+            Ok(Screening::New(admitted)) => {
+                self.in_flight += 1;
+                self.relay.pipeline.submit(admitted, Arc::clone(&self.queue)).await;
+                Ok(())
+            }
+            Ok(Screening::Answered(outcome)) => {
+                self.relay.metrics.answered(&outcome);
+                self.send(ok(&claimed_id(json), &outcome)).await
+            }
+            Err(refused) => {
+                self.relay.metrics.refused_event(refused.prefix());
+                self.send(say::ok(&claimed_id(json), false, &refused.to_string())).await
+            }
+        }
+    }
+
+    async fn authenticate(&mut self, json: &str) -> Result<(), End> {
+        let id = claimed_id(json);
+        match self.check_authentication(json) {
+            Ok(key) => {
+                self.keys = self.keys.iter().copied().filter(|known| *known != key).chain([key]).collect();
+                self.see_with_new_keys();
+                self.send(say::ok(&id, true, "")).await
+            }
+            Err(message) => self.send(say::ok(&id, false, &message)).await,
+        }
+    }
+
+    fn check_authentication(&self, json: &str) -> Result<PublicKey, String> {
+        let config = self.relay.config();
+        let event = Event::from_json(json).map_err(|refusal| refusal.to_string())?;
+        let checked = self.challenge.check(event, &config.admission.relay_urls, clock::now());
+        let key = checked.map_err(|rejected| rejected.to_string())?;
+        if config.deny.pubkeys.contains(&key) {
+            return Err("blocked: this key is not welcome here".to_owned());
+        }
+        if self.keys.len() >= MOST_KEYS && !self.keys.contains(&key) {
+            return Err(format!("restricted: a connection has at most {MOST_KEYS} keys"));
+        }
+        Ok(key)
+    }
+
+    /// Live subscriptions show from now on what the new keys may see.
+    fn see_with_new_keys(&mut self) {
+        let viewer = self.viewer();
+        for (id, live) in &mut self.subscriptions {
+            let queue = Arc::clone(&self.queue);
+            let number = self.relay.hub.subscribe(id.clone(), live.filters.clone(), viewer.clone(), queue);
+            self.relay.hub.unsubscribe(std::mem::replace(&mut live.number, number));
+        }
+    }
+
+    fn viewer(&self) -> Viewer {
+        Viewer::Client(Arc::clone(&self.keys))
+    }
+
+    /// Whether it has to authenticate before it is served (W-7).
+    fn is_unknown(&self) -> bool {
+        self.keys.is_empty() && self.relay.config().auth.is_demanded(self.connected_at, clock::now())
+    }
+
+    /// Sends everything that waits, in one go.
+    async fn send_waiting(&mut self, first: Option<Outgoing>) -> Result<(), End> {
+        let mut next = first;
+        while let Some(outgoing) = next {
+            match outgoing {
+                Outgoing::Decided(id, outcome) => {
+                    self.in_flight -= 1;
+                    self.feed(ok(&id.to_string(), &outcome)).await?;
+                }
+                Outgoing::Live(delivery) if self.is_due(&delivery) => {
+                    self.feed(say::event(&delivery.subscription, &delivery.json)).await?;
+                }
+                Outgoing::Live(_) => {}
+            }
+            next = self.receiver.next_if_ready();
+        }
+        self.flush().await
+    }
+
+    /// Whether a live event belongs to a subscription that is still there, and was not among its stored ones.
+    fn is_due(&self, delivery: &Delivery) -> bool {
+        self.subscriptions
+            .get(&delivery.subscription)
+            .is_some_and(|live| live.number == delivery.number && delivery.seq.is_none_or(|seq| seq > live.read_at))
+    }
+}
+
+fn too_slow(what: &str) -> End {
+    End::Close(Closing::Slow, CloseCode::Policy, format!("too slow: {what}"))
+}
+
+fn unreadable(code: CloseCode, what: &str) -> End {
+    End::Close(Closing::Unreadable, code, what.to_owned())
+}
+
+/// The next thing that the relay says to all connections.
+async fn next_signal(signals: &mut watch::Receiver<Signal>) -> Signal {
+    match signals.changed().await {
+        Ok(()) => *signals.borrow_and_update(),
+        // The relay is gone.
+        Err(_) => Signal { stopping: true, ..Signal::default() },
+    }
+}
+
+/// Ends when the relay is to stop.
+pub(crate) async fn stopped(signals: &mut watch::Receiver<Signal>) {
+    // An error means that the relay is gone.
+    let _ = signals.wait_for(|signal| signal.stopping).await.map(drop);
+}
+
+fn ok(id: &str, outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Stored | Outcome::Ephemeral => say::ok(id, true, ""),
+        Outcome::Duplicate => say::ok(id, true, "duplicate: already have this event"),
+        Outcome::Refused(refusal) => say::ok(id, false, &refusal.to_string()),
+    }
+}

@@ -1,0 +1,162 @@
+//! What a client asks for: subscriptions (REQ), counts (COUNT, NIP-45), reconciliations (NEG, NIP-77).
+
+use std::{sync::Arc, time::Instant};
+
+use kukuri_domain::{Filter, Sketch, Timestamp};
+use kukuri_store::Query;
+
+use super::{End, Live, Session};
+use crate::{
+    clock,
+    intake::AUTHENTICATE,
+    message::{SubscriptionId, say},
+    rates::{Act, Counted},
+    sync::{Reconciliation, SyncError},
+};
+
+/// A query that takes longer is worth a line in the log.
+const SLOW_QUERY: std::time::Duration = std::time::Duration::from_secs(1);
+
+impl Session {
+    /// Stored events, then the end of them, then live ones, with no gap and nothing twice (W-2).
+    ///
+    /// Live events are queued from before the query is read; those that the query has seen are passed over when their
+    /// turn comes.
+    pub(super) async fn subscribe(&mut self, id: SubscriptionId, filters: Vec<Filter>) -> Result<(), End> {
+        self.unsubscribe(&id);
+        let pages_back = filters.iter().any(|filter| *filter.window().end() < Timestamp(u64::MAX));
+        let act = if pages_back { Act::Backfill } else { Act::Request };
+        let filters = match self.may_ask(act).and_then(|()| self.relay.check_filters(filters)) {
+            Ok(filters) => self.relay.clamp(filters),
+            Err(reason) => return self.refuse(&id, &reason).await,
+        };
+        let most = self.relay.config().requests.subscriptions;
+        if self.subscriptions.len() >= most {
+            return self.refuse(&id, &format!("error: more subscriptions than {most}")).await;
+        }
+        let queue = Arc::clone(&self.queue);
+        let number = self.relay.hub.subscribe(id.clone(), filters.clone(), self.viewer(), queue);
+        let query = self.query(filters);
+        let started = Instant::now();
+        let answer = match self.relay.store.query(&query).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                tracing::error!(%error, "a query failed");
+                self.relay.hub.unsubscribe(number);
+                return self.refuse(&id, "error: the query failed").await;
+            }
+        };
+        self.took(started, "REQ");
+        self.subscriptions.insert(id.clone(), Live { number, filters: query.filters, read_at: answer.seq });
+        self.relay.metrics.answered_events.increment(answer.events.len() as u64);
+        for event in &answer.events {
+            self.feed(say::event(&id, &event.json)).await?;
+        }
+        self.send(say::end_of_stored(&id, answer.rest)).await
+    }
+
+    pub(super) fn unsubscribe(&mut self, id: &SubscriptionId) {
+        if let Some(live) = self.subscriptions.remove(id) {
+            self.relay.hub.unsubscribe(live.number);
+        }
+    }
+
+    pub(super) async fn count(&mut self, id: &SubscriptionId, filters: Vec<Filter>) -> Result<(), End> {
+        let filters = match self.may_ask(Act::Backfill).and_then(|()| self.relay.check_filters(filters)) {
+            Ok(filters) => filters,
+            Err(reason) => return self.refuse(id, &reason).await,
+        };
+        let sketch = match filters.as_slice() {
+            [filter] => Sketch::for_filter(filter),
+            _ => None,
+        };
+        let query = self.query(filters);
+        let started = Instant::now();
+        match self.relay.store.count(&query, sketch).await {
+            Ok(count) => {
+                self.took(started, "COUNT");
+                self.send(say::count(id, &count)).await
+            }
+            Err(error) => {
+                tracing::error!(%error, "a count failed");
+                self.refuse(id, "error: the count failed").await
+            }
+        }
+    }
+
+    pub(super) async fn reconcile(&mut self, id: SubscriptionId, filter: Filter, message: &[u8]) -> Result<(), End> {
+        self.reconciliations.remove(&id);
+        match self.open_reconciliation(filter).await {
+            Ok(reconciliation) => {
+                self.reconciliations.insert(id.clone(), reconciliation);
+                self.reconcile_on(&id, message).await
+            }
+            Err(reason) => self.refuse_reconciliation(&id, &reason).await,
+        }
+    }
+
+    async fn open_reconciliation(&self, filter: Filter) -> Result<Reconciliation, String> {
+        self.may_ask(Act::Backfill)?;
+        let filters = self.relay.check_filters(vec![filter])?;
+        let config = self.relay.config();
+        let most = config.requests.sync_sessions;
+        if self.reconciliations.len() >= most {
+            return Err(format!("blocked: more reconciliations than {most} on one connection"));
+        }
+        let started = Instant::now();
+        let most = config.requests.sync_events;
+        let ids = self.relay.store.ids(&self.query(filters), most).await.map_err(|error| {
+            tracing::error!(%error, "a reconciliation failed");
+            "error: the query failed".to_owned()
+        })?;
+        self.took(started, "NEG-OPEN");
+        let ids = ids.ok_or_else(|| SyncError::TooManyEvents(most).to_string())?;
+        Reconciliation::new(ids, &self.relay.sync_room).map_err(|error| error.to_string())
+    }
+
+    pub(super) async fn reconcile_on(&mut self, id: &SubscriptionId, message: &[u8]) -> Result<(), End> {
+        let answer = match self.reconciliations.get_mut(id) {
+            Some(reconciliation) => reconciliation.answer(message).map_err(|error| error.to_string()),
+            None => Err("closed: no such reconciliation is open".to_owned()),
+        };
+        match answer {
+            Ok(answer) => self.send(say::reconcile(id, &answer)).await,
+            Err(reason) => {
+                self.reconciliations.remove(id);
+                self.refuse_reconciliation(id, &reason).await
+            }
+        }
+    }
+
+    async fn refuse_reconciliation(&mut self, id: &SubscriptionId, reason: &str) -> Result<(), End> {
+        self.relay.metrics.refused_request();
+        self.send(say::not_reconciled(id, reason)).await
+    }
+
+    /// A request that is not answered is closed with a reason (W-4).
+    pub(super) async fn refuse(&mut self, id: &SubscriptionId, reason: &str) -> Result<(), End> {
+        self.relay.metrics.refused_request();
+        self.send(say::closed(id, reason)).await
+    }
+
+    /// Whether this client may ask now: it is known if it has to be, and not too fast.
+    fn may_ask(&self, act: Act) -> Result<(), String> {
+        if self.is_unknown() {
+            return Err(AUTHENTICATE.to_owned());
+        }
+        let who = Counted { ip: self.ip, keys: &self.keys };
+        self.relay.check_rate(act, who).map_err(|too_fast| too_fast.to_string())
+    }
+
+    fn query(&self, filters: Vec<Filter>) -> Query {
+        Query { filters, viewer: self.viewer(), now: clock::now() }
+    }
+
+    fn took(&self, started: Instant, what: &'static str) {
+        let time = started.elapsed();
+        self.relay.metrics.query_seconds.record(time);
+        if time > SLOW_QUERY {
+            tracing::warn!(what, millis = time.as_millis() as u64, "a slow query");
+        }
+    }
+}
