@@ -2,17 +2,23 @@
 //!
 //! # Layout
 //!
-//! - [`serve`]: starting and stopping the relay.
+//! - [`serve`]: starting, reloading and stopping the relay. [`key`]: the node's own. [`wiring`]: settings to parts.
+//! - [`command`]: what it can do beside that, one file each. [`control`]: commands to a node that runs.
 //! - [`config`]: what can be set. [`options`]: the command line. [`output`]: what commands answer.
 
+mod command;
 mod config;
+mod control;
+mod key;
 mod options;
 mod output;
 mod serve;
+mod wiring;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
+use command::block_on;
 use options::{Cli, Command};
 
 fn main() -> ExitCode {
@@ -29,16 +35,38 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> anyhow::Result<()> {
     let mut flags = cli.place.flags();
     cli.serve.add_to(&mut flags);
-    match cli.command {
-        None => serve::run(config::load(&flags)?),
+    let command = match cli.command {
+        None => return serve::run(flags),
         Some(Command::Serve(serve)) => {
             serve.add_to(&mut flags);
-            serve::run(config::load(&flags)?)
+            return serve::run(flags);
         }
-        Some(Command::Config(options)) if options.defaults => Ok(output::print(&config::print::example())?),
+        Some(Command::Config(options)) if options.defaults => return Ok(output::print(&config::print::example())?),
         Some(Command::Config(options)) => {
             options.serve.add_to(&mut flags);
-            Ok(output::print(&config::print::effective(&config::load(&flags)?))?)
+            return Ok(output::print(&config::print::effective(&config::load(&flags)?))?);
         }
+        Some(Command::Completions { shell }) => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "kukuri-node", &mut script);
+            return Ok(output::print(&String::from_utf8_lossy(&script))?);
+        }
+        Some(command) => command,
+    };
+    let settings = &config::load(&flags)?.settings;
+    match command {
+        Command::Topic(command) => block_on(command::topic::run(settings, command)),
+        Command::Import(options) => block_on(command::import::run(settings, options)),
+        Command::Export(options) => block_on(command::export::run(settings, options)),
+        Command::Stats(options) => block_on(command::stats::run(settings, options)),
+        Command::Outbox(command) => block_on(command::outbox::run(settings, command)),
+        Command::Retention(command) => block_on(command::retention::run(settings, command)),
+        Command::Explain(options) => block_on(command::explain::run(settings, options)),
+        Command::Backup(options) => block_on(command::backup::backup(settings, options)),
+        Command::Restore(options) => block_on(command::backup::restore(settings, options)),
+        Command::Check => block_on(command::check::run(settings)),
+        Command::Compact => command::backup::compact(settings),
+        Command::Key(command) => command::key::run(settings, &command),
+        Command::Serve(_) | Command::Config(_) | Command::Completions { .. } => Ok(()),
     }
 }

@@ -5,7 +5,20 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::Flags;
+use crate::{
+    command::{
+        backup::{Backup, Restore},
+        explain::Explain,
+        export::Export,
+        import::Import,
+        key::Key,
+        outbox::Outbox,
+        retention::Retention,
+        stats::Stats,
+        topic::Topic,
+    },
+    config::Flags,
+};
 
 const AFTER_HELP: &str = "\
 Without a command it runs the node. Each flag is also a key of the configuration file and a KUKURI_… variable;
@@ -30,6 +43,39 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Prints the configuration as it takes effect, and where each value comes from.
     Config(Config),
+    /// Which topics the node takes in, and how.
+    #[command(subcommand)]
+    Topic(Topic),
+    /// Takes in events from a file of one JSON object a line.
+    Import(Import),
+    /// Writes events as one JSON object a line.
+    Export(Export),
+    /// Prints figures of the store.
+    Stats(Stats),
+    /// Prints what became visible and what went, and how far those have come who follow it.
+    #[command(subcommand)]
+    Outbox(Outbox),
+    /// Purges what has stayed long enough.
+    #[command(subcommand)]
+    Retention(Retention),
+    /// Says why an event is, or is not, visible.
+    Explain(Explain),
+    /// Copies everything as it is at one moment, while the node runs.
+    Backup(Backup),
+    /// Puts a backup in the place of a store that is not there.
+    Restore(Restore),
+    /// Compares the parts of the store with each other: indexes, counters, outbox. Changes nothing.
+    Check,
+    /// Writes the store's file anew, as small as it can be. The node must be stopped.
+    Compact,
+    /// The node's own key.
+    #[command(subcommand)]
+    Key(Key),
+    /// Prints a script that completes commands in a shell.
+    Completions {
+        /// For which shell.
+        shell: clap_complete::Shell,
+    },
 }
 
 /// Where things are: the same for every command, listed after what is its own.

@@ -1,70 +1,74 @@
-//! Starting the relay on its store, and stopping it so that nothing accepted is lost.
+//! Starting the relay on its store, reloading what is set, and stopping so that nothing accepted is lost.
 
-use std::{sync::Arc, time::Duration};
+use std::{fs, io::IsTerminal, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use kukuri_domain::{Admission, Limits, retention::Retention, topic::TopicRules, vanish::RelayUrls};
-use kukuri_relay::{
-    Relay, RelayConfig,
-    config::{Info, RequestLimits, TopicIntake},
-    http, upkeep,
+use kukuri_domain::{PublicKey, topic::TopicsMode};
+use kukuri_relay::{Relay, http, server, upkeep};
+use kukuri_store::StoreError;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{Signal, SignalKind, signal},
 };
-use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
-use tokio::{net::TcpListener, signal::unix::SignalKind};
 
-use crate::config::{Loaded, Settings};
+use crate::{
+    config::{self, Flags, Loaded, Settings},
+    control,
+    key::NodeKey,
+    output, wiring,
+};
 
 /// Clients that do not take their leave are left behind after this.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Files the node needs beside its connections.
+const OTHER_FILES: u64 = 64;
 
-pub(crate) fn run(loaded: Loaded) -> anyhow::Result<()> {
+pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
+    let loaded = config::load(&flags)?;
     let filter = loaded.settings.log.to_filter();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let is_watched = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(is_watched).init();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(&loaded.settings))
+    runtime.block_on(serve(flags, loaded))
 }
 
-async fn serve(settings: &Settings) -> anyhow::Result<()> {
-    let store = LmdbStore::open(settings.store_path(), LmdbOptions::default())?;
+async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
+    let settings = &loaded.settings;
+    let data = settings.data.clone();
+    fs::create_dir_all(&data).with_context(|| data.display().to_string())?;
+    let store = match wiring::open_store(settings) {
+        Err(StoreError::Locked { path }) => {
+            anyhow::bail!(
+                "another node runs on {}; stop it first, or choose another directory with --data",
+                path.display()
+            )
+        }
+        opened => opened?,
+    };
+    let key = NodeKey::load_or_make(&data)?;
+    allow_connections(settings);
     let listener =
         TcpListener::bind(settings.listen).await.with_context(|| format!("can't listen on {}", settings.listen))?;
-    let address = listener.local_addr()?;
-    let public_url =
-        settings.public_url.as_ref().map_or_else(|| format!("ws://{address}"), |url| url.as_str().to_owned());
-    let mode = settings.topics.mode;
-    let config = RelayConfig {
-        admission: Admission {
-            limits: Limits::default(),
-            topics: TopicRules::new(mode, &[] as &[&str])?,
-            relay_urls: RelayUrls::new(&[&public_url]),
-        },
-        info: Info::default(),
-        requests: RequestLimits::default(),
-        topics: TopicIntake::default(),
-        retention: Retention::default(),
-    };
-    let (relay, writer) = Relay::start(Arc::new(store), config).await?;
+    let listening = format!("ws://{}", listener.local_addr()?);
+    let public_url = public_url(settings, &listening);
+    let config = wiring::relay_config(settings, &public_url, Some(key.public()))?;
+    let (relay, writer) = Relay::start(store, config).await?;
     let upkeep = tokio::spawn(upkeep::keep_in_order(Arc::clone(&relay)));
+    let commands = tokio::spawn(control::server::serve(control::server::listen(&data)?, Arc::clone(&relay)));
+    let serving = tokio::spawn(server::serve(Arc::clone(&relay), listener, http::routes(Arc::clone(&relay))));
 
-    announce(&format!(
-        "kukuri-node listens on {public_url}\n  data    {}\n  topics  {mode:?}\n  try     websocat {public_url} <<< '[\"REQ\",\"hello\",{{\"#t\":[\"kukuri:global\"]}}]'",
-        settings.data.display(),
-    ));
-    let stopper = Arc::clone(&relay);
-    let routes = http::routes(Arc::clone(&relay));
-    axum::serve(listener, routes)
-        .with_graceful_shutdown(async move {
-            asked_to_stop().await;
-            tracing::info!("stopping");
-            stopper.stop();
-        })
-        .await?;
+    announce(settings, &public_url, &listening)?;
+    let own_key = key.public();
+    wait_for_the_end(flags, loaded, &relay, &listening, own_key).await?;
 
-    let deadline = tokio::time::Instant::now() + LEAVE_TIMEOUT;
-    while relay.connections() > 0 && tokio::time::Instant::now() < deadline {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    upkeep.await?;
+    tracing::info!("stopping");
+    relay.stop();
+    relay.emptied(LEAVE_TIMEOUT).await;
+    commands.abort();
+    // Both end because the relay stops.
+    let _ = (serving.await, upkeep.await, commands.await);
+    control::server::remove(&data);
     drop(relay);
     // It ends with the last connection; what was accepted is committed whether or not that one has left.
     match tokio::time::timeout(LEAVE_TIMEOUT, writer).await {
@@ -75,22 +79,90 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn asked_to_stop() {
-    let terminate = async {
-        match tokio::signal::unix::signal(SignalKind::terminate()) {
-            Ok(mut signal) => {
-                signal.recv().await;
-            }
-            Err(_) => std::future::pending().await,
+fn public_url(settings: &Settings, listening: &str) -> String {
+    settings.public_url.as_ref().map_or_else(|| listening.to_owned(), |url| url.as_str().to_owned())
+}
+
+/// Waits until the node is asked to stop; asked to reload, it reads again what is set.
+async fn wait_for_the_end(
+    flags: Flags,
+    mut loaded: Loaded,
+    relay: &Relay,
+    listening: &str,
+    own_key: PublicKey,
+) -> anyhow::Result<()> {
+    let listen = |kind| signal(kind).context("signals can't be heard");
+    let (mut terminate, mut interrupt, mut hangup): (Signal, Signal, Signal) =
+        (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?, listen(SignalKind::hangup())?);
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => return Ok(()),
+            _ = interrupt.recv() => return Ok(()),
+            _ = hangup.recv() => match reload(&flags, &loaded, relay, listening, own_key) {
+                Ok(reloaded) => loaded = reloaded,
+                Err(error) => tracing::error!("the configuration stays as it was: {error:#}"),
+            },
         }
-    };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        () = terminate => {}
     }
 }
 
-#[allow(clippy::print_stdout, reason = "this is what a person reads after starting the node")]
-fn announce(text: &str) {
-    println!("{text}");
+fn reload(
+    flags: &Flags,
+    before: &Loaded,
+    relay: &Relay,
+    listening: &str,
+    own_key: PublicKey,
+) -> anyhow::Result<Loaded> {
+    let loaded = config::load(flags)?;
+    let changed = before.changed_keys(&loaded);
+    let (waiting, taken_up): (Vec<&str>, Vec<&str>) = changed.into_iter().partition(|key| config::needs_restart(key));
+    let settings = &loaded.settings;
+    let mut config = wiring::relay_config(settings, &public_url(settings, listening), Some(own_key))?;
+    if before.settings.auth == settings.auth {
+        // Reading it again is no reason to begin anew.
+        config.auth = relay.config().auth;
+    }
+    relay.reconfigure(config);
+    tracing::info!(changed = taken_up.join(" "), "configuration reloaded");
+    if !waiting.is_empty() {
+        tracing::warn!(keys = waiting.join(" "), "these changes wait for a restart");
+    }
+    Ok(loaded)
+}
+
+/// Every connection is an open file: as many are allowed as the system lets us have.
+fn allow_connections(settings: &Settings) {
+    let wanted = settings.limits.connections as u64 + OTHER_FILES;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return;
+    }
+    let raised = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted)).max(limit.current.unwrap_or(0));
+    let set = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum });
+    let allowed = if set.is_ok() { raised } else { limit.current.unwrap_or(0) };
+    if allowed < wanted {
+        tracing::warn!(
+            allowed,
+            wanted,
+            "the system allows fewer open files than limits.connections needs: connections beyond it will fail. \
+             Raise it with `ulimit -n` or LimitNOFILE= of systemd, or lower limits.connections"
+        );
+    }
+}
+
+fn announce(settings: &Settings, public_url: &str, listening: &str) -> anyhow::Result<()> {
+    let mode = match settings.topics.mode {
+        TopicsMode::Required => "required: events and filters name topics",
+        TopicsMode::Global => "global: any Nostr client works",
+    };
+    let page = listening.replacen("ws://", "http://", 1);
+    let data = fs::canonicalize(&settings.data).unwrap_or_else(|_| Path::to_owned(&settings.data));
+    Ok(output::print(&format!(
+        "kukuri-node listens on {listening}\n  \
+         known as  {public_url}\n  \
+         data      {}\n  \
+         topics    {mode}\n  \
+         try       curl -H 'accept: application/nostr+json' {page}\n",
+        data.display(),
+    ))?)
 }

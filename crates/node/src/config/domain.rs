@@ -9,7 +9,6 @@ use kukuri_domain::{
 
 use super::{settings::Settings, size::Size};
 
-#[allow(dead_code, reason = "the relay takes these up one by one")]
 impl Settings {
     /// How large an event may be.
     pub(crate) fn limits(&self) -> Limits {

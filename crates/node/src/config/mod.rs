@@ -39,9 +39,12 @@ use std::{
 use figment::Figment;
 
 pub(crate) use error::ConfigError;
+pub(crate) use names::{AuthMode, Switch};
 use section::Section;
 pub(crate) use settings::Settings;
+pub(crate) use size::Size;
 pub(crate) use sources::{Flags, Source};
+pub(crate) use span::{Keeping, Span};
 
 /// The settings, and where each came from.
 #[derive(Clone, Debug)]
@@ -82,7 +85,6 @@ impl Loaded {
     }
 
     /// The keys whose values differ, in the order of the documentation.
-    #[allow(dead_code, reason = "for the reload on SIGHUP")]
     pub(crate) fn changed_keys(&self, other: &Self) -> Vec<&'static str> {
         let (ours, theirs) = (self.settings.values(), other.settings.values());
         ours.into_iter().zip(theirs).filter(|(our, their)| our != their).map(|((key, _), _)| key).collect()
@@ -90,7 +92,6 @@ impl Loaded {
 }
 
 /// Whether a changed value is heeded only by a node that starts anew.
-#[allow(dead_code, reason = "for the reload on SIGHUP")]
 pub(crate) fn needs_restart(key: &str) -> bool {
     section::keys().any(|known| known.full == key && known.needs_restart)
 }
@@ -103,4 +104,14 @@ impl Settings {
             None => self.data.join("store"),
         }
     }
+}
+
+/// A value that stands alone, read as in a configuration; the error ends the sentence "it must be …".
+pub(crate) fn read<T: value::Spelled>(text: &str) -> Result<T, String> {
+    T::parse(text).ok_or_else(|| format!("must be {}", T::ALLOWED))
+}
+
+/// The same shown.
+pub(crate) fn show<T: value::Spelled>(value: &T) -> String {
+    value::bare(&value.spell())
 }

@@ -15,7 +15,6 @@ impl Moment {
     const LAST: u64 = 253_402_300_799;
 
     /// Seconds since 1970.
-    #[allow(dead_code, reason = "for AUTH, which is wired up next")]
     pub(crate) const fn seconds(self) -> u64 {
         self.0
     }

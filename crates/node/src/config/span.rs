@@ -79,6 +79,15 @@ impl From<Keeping> for Keep {
     }
 }
 
+impl From<Keep> for Keeping {
+    fn from(keep: Keep) -> Self {
+        match keep {
+            Keep::For(duration) => Self::For(Span::seconds(duration.as_secs())),
+            Keep::Forever => Self::Forever,
+        }
+    }
+}
+
 impl Spelled for Keeping {
     const ALLOWED: &'static str = "forever, or a time such as 12h or 30d, at most 36500d";
 

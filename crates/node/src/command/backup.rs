@@ -1,0 +1,133 @@
+//! `backup`, `restore`, `compact`: the store's file as a whole.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use kukuri_store::{Store, StoreError};
+use serde_json::json;
+
+use super::{check::check, table::bytes};
+use crate::{config::Settings, key::NodeKey, output, wiring};
+
+const STORE: &str = "store";
+const DATA_FILE: &str = "data.mdb";
+const MANIFEST: &str = "backup.json";
+
+/// What `backup` takes.
+#[derive(Args)]
+pub(crate) struct Backup {
+    /// A directory that is not there yet, or empty.
+    dir: PathBuf,
+}
+
+/// What `restore` takes.
+#[derive(Args)]
+pub(crate) struct Restore {
+    /// A directory that `backup` wrote.
+    dir: PathBuf,
+}
+
+/// Copies everything as it is at one moment, while the node runs.
+pub(crate) async fn backup(settings: &Settings, options: Backup) -> anyhow::Result<()> {
+    let dir = &options.dir;
+    if dir.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
+        bail!("{}: there is something here already; name a new directory", dir.display());
+    }
+    let store = wiring::open_for_reading(settings)?;
+    let at = || dir.display().to_string();
+    fs::create_dir_all(dir.join(STORE)).with_context(at)?;
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).with_context(at)?;
+    let copy = dir.join(STORE).join(DATA_FILE);
+    store.copy_to(&copy)?;
+    File::open(&copy)?.sync_all()?;
+    let key = NodeKey::file(&settings.data);
+    if key.exists() {
+        copy_key(&key, &NodeKey::file(dir))?;
+    }
+    let copied = wiring::open_at_for_reading(&dir.join(STORE))?.stats().await?;
+    let manifest = json!({
+        "made_by": concat!("kukuri-node ", env!("CARGO_PKG_VERSION")),
+        "made_at": wiring::now(),
+        "events": copied.effective,
+        "head": copied.head.0,
+    });
+    // Written last: a directory without it is a backup that broke off.
+    fs::write(dir.join(MANIFEST), format!("{manifest}\n")).with_context(at)?;
+    let size = fs::metadata(&copy)?.len();
+    Ok(output::print(&format!("{}: {} events, {}\n", dir.display(), copied.effective, bytes(size)))?)
+}
+
+/// Puts a backup in the place of a data directory that has no store yet.
+pub(crate) async fn restore(settings: &Settings, options: Restore) -> anyhow::Result<()> {
+    let from = &options.dir;
+    if !from.join(MANIFEST).exists() {
+        bail!("{}: not a backup, or one that broke off: {MANIFEST} is missing", from.display());
+    }
+    let place = settings.store_path();
+    if place.join(DATA_FILE).exists() {
+        bail!("{}: there is a store here already; move it away first", place.display());
+    }
+    // Whether it can be read at all is seen before anything is written.
+    wiring::open_at_for_reading(&from.join(STORE))?;
+    fs::create_dir_all(&place).with_context(|| place.display().to_string())?;
+    let part = place.join("data.mdb.part");
+    copy_synced(&from.join(STORE).join(DATA_FILE), &part)?;
+    fs::rename(&part, place.join(DATA_FILE))?;
+    File::open(&place)?.sync_all()?;
+    let key = NodeKey::file(from);
+    let ours = NodeKey::file(&settings.data);
+    if key.exists() && !ours.exists() {
+        copy_key(&key, &ours)?;
+    }
+    check(&*wiring::reading(settings)?).await?;
+    Ok(output::print(&format!("restored to {}\n", place.display()))?)
+}
+
+/// Writes the store's file anew, without the pages that are free.
+pub(crate) fn compact(settings: &Settings) -> anyhow::Result<()> {
+    let place = settings.store_path();
+    let file = place.join(DATA_FILE);
+    if !file.exists() {
+        bail!("{}: there is no store here", place.display());
+    }
+    let store = match wiring::open_store(settings) {
+        Err(StoreError::Locked { .. }) => {
+            bail!("compact can't work beside a running node: stop the node that uses {} first", place.display());
+        }
+        opened => opened?,
+    };
+    let before = store.file_bytes();
+    let part = place.join("data.mdb.part");
+    remove_if_there(&part)?;
+    store.copy_to(&part)?;
+    File::open(&part)?.sync_all()?;
+    // The lock goes with the store, so the file is in its place before that.
+    fs::rename(&part, &file)?;
+    File::open(&place)?.sync_all()?;
+    drop(store);
+    let after = fs::metadata(&file)?.len();
+    Ok(output::print(&format!("{}: {} became {}\n", file.display(), bytes(before), bytes(after)))?)
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+fn copy_synced(from: &Path, to: &Path) -> anyhow::Result<()> {
+    fs::copy(from, to).with_context(|| to.display().to_string())?;
+    Ok(File::open(to)?.sync_all()?)
+}
+
+fn copy_key(from: &Path, to: &Path) -> anyhow::Result<()> {
+    copy_synced(from, to)?;
+    Ok(fs::set_permissions(to, fs::Permissions::from_mode(0o600))?)
+}

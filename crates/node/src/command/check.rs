@@ -1,0 +1,23 @@
+//! `check`: whether the parts of a store agree with each other.
+
+use std::sync::Arc;
+
+use kukuri_store::Store;
+
+use crate::{config::Settings, output, wiring};
+
+/// Runs the command.
+pub(crate) async fn run(settings: &Settings) -> anyhow::Result<()> {
+    let store: Arc<dyn Store> = wiring::reading(settings)?;
+    check(&*store).await
+}
+
+/// Reads everything and says what does not fit.
+pub(crate) async fn check(store: &dyn Store) -> anyhow::Result<()> {
+    let report = store.check().await?;
+    if report.problems.is_empty() {
+        return Ok(output::print(&format!("{} rows checked: all is well\n", report.rows))?);
+    }
+    output::print(&report.problems.iter().map(|problem| format!("{problem}\n")).collect::<String>())?;
+    anyhow::bail!("{} rows checked, {} problems found", report.rows, report.problems.len())
+}

@@ -1,0 +1,154 @@
+//! `explain`: why an event is, or is not, visible; what is known of a key.
+
+use clap::Args;
+use kukuri_domain::{
+    Address, Event, EventId, Millis, Reason, Source, Timestamp,
+    decision::KeyState,
+    deletion::{DeletionTargetKind, Tombstone},
+    vanish::VanishMark,
+};
+use kukuri_store::{Explanation, IdRecord, Standing, Store};
+
+use super::table::moment;
+use crate::{config::Settings, output, wiring};
+
+/// What `explain` takes.
+#[derive(Args)]
+pub(crate) struct Explain {
+    /// An event's id (64 hex digits), or a key: kind:pubkey:d.
+    #[arg(value_name = "ID|ADDRESS")]
+    what: String,
+}
+
+/// Runs the command.
+pub(crate) async fn run(settings: &Settings, options: Explain) -> anyhow::Result<()> {
+    let store = wiring::reading(settings)?;
+    let text = if let Ok(id) = options.what.parse::<EventId>() {
+        of_event(&*store, &id).await?
+    } else if let Ok(address) = options.what.parse::<Address>() {
+        of_key(&*store, &address).await?
+    } else {
+        anyhow::bail!("`{}` is neither an event's id (64 hex digits) nor a key (kind:pubkey:d)", options.what);
+    };
+    Ok(output::print(&text)?)
+}
+
+async fn of_event(store: &dyn Store, id: &EventId) -> anyhow::Result<String> {
+    let known = store.explain(id).await?;
+    let mut lines = vec![format!("event {id}")];
+    match &known.record {
+        None => lines.push(
+            "is not known: it never came, was refused before it was decided on, or its memory has ended (P-2)".into(),
+        ),
+        Some(record) => about_record(record, &known, &mut lines),
+    }
+    if let Some(row) = &known.row {
+        let event = Event::from_json(&row.json)?;
+        let topics: Vec<_> = row.topics.iter().map(ToString::to_string).collect();
+        lines.push(format!("kind {}, made {} by {}", event.kind.0, seconds(event.created_at), event.pubkey));
+        lines.push(format!("in {}", topics.join(", ")));
+        if let Some(expires) = event.expiration() {
+            lines.push(format!("expires {} (NIP-40)", seconds(expires)));
+        }
+    } else if known.record.is_some() {
+        lines.push("its content is not here".into());
+    }
+    lines.extend(known.tombstones.iter().map(about_tombstone));
+    lines.extend(known.vanish_marks.iter().map(about_vanish));
+    lines.extend(known.key.as_ref().map(about_key));
+    Ok(lines.join("\n") + "\n")
+}
+
+fn about_record(record: &IdRecord, known: &Explanation, lines: &mut Vec<String>) {
+    match record.standing {
+        Standing::Effective if is_over(known) => {
+            lines.push("is not visible: its expiration has passed (X-2); the next sweep takes it away".into());
+        }
+        Standing::Effective => lines.push("is visible".into()),
+        Standing::Gone { reason, cause, since } => {
+            let cause = cause.map(|cause| format!(", by {cause}")).unwrap_or_default();
+            lines.push(format!("is not visible: {}{cause}, since {}", because(reason), millis(since)));
+        }
+    }
+    let from = match record.source {
+        Source::Client => "a client",
+        Source::Gossip => "a peer, by gossip",
+        Source::Sync => "a peer, by catch-up",
+        Source::Import => "an import",
+    };
+    lines.push(format!("first came {} from {from}", millis(record.first_seen_at)));
+    if record.seen_count > 1 {
+        lines.push(format!("came {} times, last {}", record.seen_count, millis(record.last_seen_at)));
+    }
+}
+
+fn is_over(known: &Explanation) -> bool {
+    let event = known.row.as_ref().and_then(|row| Event::from_json(&row.json).ok());
+    event.is_some_and(|event| event.is_expired(wiring::now()))
+}
+
+fn because(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Nip09 => "its author or its recipient deleted it (NIP-09, D-3)",
+        Reason::Expiration => "its expiration has passed (NIP-40, X-3)",
+        Reason::Replaced => "a newer version is known (E-3, D-9)",
+        Reason::Vanish => "its author or its recipient asked to vanish (NIP-62, D-12)",
+        Reason::Retention => "it had stayed long enough and was purged (P-5)",
+        Reason::Capacity => "it was purged to make room (P-6)",
+    }
+}
+
+async fn of_key(store: &dyn Store, address: &Address) -> anyhow::Result<String> {
+    let known = store.explain_address(address).await?;
+    let mut lines = vec![format!("key {address}")];
+    match &known.key {
+        Some(key) => lines.push(about_key(key)),
+        None => lines.push("no version of it is known".into()),
+    }
+    lines.extend(known.tombstone.as_ref().map(about_tombstone));
+    lines.extend(known.vanish_mark.as_ref().map(about_vanish));
+    if let Some(current) = known.key.and_then(|key| key.current) {
+        lines.push(String::new());
+        lines.push(of_event(store, &current).await?.trim_end().to_owned());
+    }
+    Ok(lines.join("\n") + "\n")
+}
+
+fn about_key(key: &KeyState) -> String {
+    let current = match key.current {
+        Some(current) => format!("its visible version is {current}"),
+        None => "none of its versions is visible".to_owned(),
+    };
+    let floor = format!("the highest version ever known is {} of {}", key.floor.id, seconds(key.floor.created_at));
+    format!("{current}; {floor}: nothing older comes back (D-9)")
+}
+
+fn about_tombstone(tombstone: &Tombstone) -> String {
+    let request = &tombstone.target;
+    let target = match &request.target {
+        DeletionTargetKind::EventId(_) => "this event".to_owned(),
+        DeletionTargetKind::Address(address) => format!("{address} up to {}", seconds(request.request_created_at)),
+    };
+    let applied = match tombstone.applied_at {
+        Some(at) => format!("applied {}", millis(at)),
+        None => "waits for its target (D-6)".to_owned(),
+    };
+    format!("deletion {} by {} names {target}; {applied}", tombstone.deletion_id, request.requester_pubkey)
+}
+
+fn about_vanish(mark: &VanishMark) -> String {
+    format!(
+        "vanish request {} by {} covers everything up to {} (D-12)",
+        mark.request_id,
+        mark.pubkey,
+        seconds(mark.until)
+    )
+}
+
+fn seconds(Timestamp(seconds): Timestamp) -> String {
+    moment(seconds)
+}
+
+fn millis(millis: Millis) -> String {
+    seconds(millis.seconds())
+}

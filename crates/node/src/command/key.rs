@@ -1,0 +1,23 @@
+//! `key`: the node's own key.
+
+use clap::Subcommand;
+
+use crate::{config::Settings, key::NodeKey, output};
+
+/// What can be done with the node's key.
+#[derive(Subcommand)]
+pub(crate) enum Key {
+    /// Prints the public key.
+    Show,
+}
+
+/// Runs the command.
+pub(crate) fn run(settings: &Settings, command: &Key) -> anyhow::Result<()> {
+    let Key::Show = command;
+    let file = NodeKey::file(&settings.data);
+    if !file.exists() {
+        anyhow::bail!("{}: there is no key yet; it is made when the node first runs", file.display());
+    }
+    let key = NodeKey::load(&file)?.public();
+    Ok(output::print(&format!("public key  {key}\nkept in     {}\n", file.display()))?)
+}

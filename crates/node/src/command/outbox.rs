@@ -1,0 +1,116 @@
+//! `outbox`: what became effective and what went, and how far those have come who follow it.
+
+use std::time::Duration;
+
+use clap::Subcommand;
+use kukuri_store::{Op, OutboxRow, Seq};
+use serde_json::json;
+
+use super::table::{moment, table};
+use crate::{config::Settings, output, wiring};
+
+const PAGE: usize = 1_000;
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// What can be seen of the outbox.
+#[derive(Subcommand)]
+pub(crate) enum Outbox {
+    /// Prints its last rows.
+    Tail {
+        /// How many.
+        #[arg(long, short, default_value_t = 20)]
+        lines: u64,
+        /// All rows after this sequence instead.
+        #[arg(long, value_name = "SEQ")]
+        after: Option<u64>,
+        /// Goes on with what comes.
+        #[arg(long, short)]
+        follow: bool,
+        /// Prints JSON, one row a line.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Prints how far each consumer has come.
+    Offsets,
+}
+
+/// Runs the command.
+pub(crate) async fn run(settings: &Settings, command: Outbox) -> anyhow::Result<()> {
+    match command {
+        Outbox::Tail { lines, after, follow, json } => tail(settings, lines, after, follow, json).await,
+        Outbox::Offsets => offsets(settings).await,
+    }
+}
+
+async fn tail(settings: &Settings, lines: u64, after: Option<u64>, follow: bool, json: bool) -> anyhow::Result<()> {
+    let store = wiring::reading(settings)?;
+    let stats = store.stats().await?;
+    let first = stats.outbox_first.0.saturating_sub(1);
+    let mut last = Seq(after.unwrap_or_else(|| stats.head.0.saturating_sub(lines).max(first)));
+    loop {
+        let rows = store.outbox(last, PAGE).await?;
+        if let Some(row) = rows.last() {
+            last = row.seq;
+            let text: String = rows.iter().map(|row| if json { as_json(row) } else { as_text(row) }).collect();
+            output::print(&text)?;
+        } else if follow {
+            tokio::time::sleep(LOOK_EVERY).await;
+        } else {
+            return Ok(());
+        }
+    }
+}
+
+fn as_text(row: &OutboxRow) -> String {
+    let op = match row.op {
+        Op::Upsert => "upsert".to_owned(),
+        Op::Delete(reason) => format!("delete ({reason})"),
+    };
+    format!(
+        "{:>10}  {}  {op:<20}  kind {:<5}  {}  {}\n",
+        row.seq,
+        moment(row.written_at.seconds().0),
+        row.kind.0,
+        row.event_id,
+        row.topic
+    )
+}
+
+fn as_json(row: &OutboxRow) -> String {
+    let (op, reason) = match row.op {
+        Op::Upsert => ("upsert", None),
+        Op::Delete(reason) => ("delete", Some(reason.to_string())),
+    };
+    let value = json!({
+        "seq": row.seq.0,
+        "op": op,
+        "reason": reason,
+        "event_id": row.event_id,
+        "topic_id": row.topic.as_str(),
+        "kind": row.kind.0,
+        "created_at": row.created_at,
+        "ingested_at": row.ingested_at,
+        "effective_key": row.effective_key.as_ref().map(ToString::to_string),
+    });
+    format!("{value}\n")
+}
+
+async fn offsets(settings: &Settings) -> anyhow::Result<()> {
+    let store = wiring::reading(settings)?;
+    let (offsets, stats) = (store.offsets().await?, store.stats().await?);
+    if offsets.is_empty() {
+        return Ok(output::print(&format!("no consumer has begun; the outbox ends at {}\n", stats.head))?);
+    }
+    let rows: Vec<Vec<String>> = offsets
+        .iter()
+        .map(|offset| {
+            vec![
+                offset.consumer.clone(),
+                offset.last_seq.to_string(),
+                stats.head.0.saturating_sub(offset.last_seq.0).to_string(),
+                moment(offset.updated_at.seconds().0),
+            ]
+        })
+        .collect();
+    Ok(output::print(&table(&["consumer", "has come to", "behind", "at"], &rows))?)
+}

@@ -1,0 +1,227 @@
+//! `topic`: which topics the node takes in, and how.
+
+use anyhow::bail;
+use clap::{Args, Subcommand};
+use kukuri_domain::{
+    TopicId,
+    retention::Keep,
+    subscription::{IngestPolicy, Keeper, NodeSubscription},
+    topic::Mapping,
+};
+use kukuri_store::{Stats, report::total};
+use serde_json::json;
+
+use super::table::{bytes, table};
+use crate::{
+    config::{self, Keeping, Settings, Size, Span, Switch},
+    control::{Request, link::Link},
+    output, wiring,
+};
+
+/// What can be done with topics.
+#[derive(Subcommand)]
+pub(crate) enum Topic {
+    /// Prints the id that a name has on this node.
+    Id {
+        /// A name, or an id.
+        name: String,
+    },
+    /// Lists the topics this node takes in or took in, with what they hold.
+    List {
+        /// Prints JSON, one topic a line.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Takes a topic in. A running node does so within two seconds.
+    Enable {
+        /// A name, or an id.
+        topic: String,
+    },
+    /// Takes nothing in any more. What the topic holds stays readable until retention.
+    Disable {
+        /// A name, or an id.
+        topic: String,
+    },
+    /// Sets how a topic is taken in and kept. What is not named stays as it is; `default` takes a setting back.
+    Set {
+        /// A name, or an id.
+        topic: String,
+        #[command(flatten)]
+        policy: Box<PolicyFlags>,
+    },
+}
+
+/// How a topic is taken in and kept.
+#[derive(Args)]
+pub(crate) struct PolicyFlags {
+    /// How long regular events are kept: a time such as 90d, forever, or default.
+    #[arg(long, value_name = "TIME")]
+    keep_regular: Option<String>,
+    /// How long current versions are kept.
+    #[arg(long, value_name = "TIME")]
+    keep_current: Option<String>,
+    /// How long replaced versions are kept.
+    #[arg(long, value_name = "TIME")]
+    keep_replaced: Option<String>,
+    /// The most events the topic may hold, or default.
+    #[arg(long, value_name = "N")]
+    max_events: Option<String>,
+    /// The most bytes the topic may hold, such as 2GiB, or default.
+    #[arg(long, value_name = "SIZE")]
+    max_bytes: Option<String>,
+    /// 0 is the first to be shed when room is short.
+    #[arg(long, value_name = "0-255")]
+    priority: Option<u8>,
+    /// Whether history is fetched from other nodes: on or off.
+    #[arg(long, value_name = "ON|OFF")]
+    backfill: Option<String>,
+    /// How late events may come: a time, or default.
+    #[arg(long, value_name = "TIME")]
+    max_delay: Option<String>,
+}
+
+/// Runs the command.
+pub(crate) async fn run(settings: &Settings, command: Topic) -> anyhow::Result<()> {
+    match command {
+        Topic::Id { name } => Ok(output::print(&format!("{}\n", topic_id(settings, &name)?))?),
+        Topic::List { json } => list(settings, json).await,
+        Topic::Enable { topic } => switch(settings, &topic, true).await,
+        Topic::Disable { topic } => switch(settings, &topic, false).await,
+        Topic::Set { topic, policy } => set(settings, &topic, &policy).await,
+    }
+}
+
+/// The id of a name, or the id itself.
+pub(crate) fn topic_id(settings: &Settings, name: &str) -> anyhow::Result<TopicId> {
+    Ok(TopicId::from_name(&settings.topics.network, name, Mapping::V1, &settings.topic_rules()?)?)
+}
+
+async fn switch(settings: &Settings, topic: &str, enabled: bool) -> anyhow::Result<()> {
+    let id = topic_id(settings, topic)?;
+    change(settings, &id, Some(enabled), None).await?;
+    Ok(output::print(&format!("{id} {}\n", if enabled { "is taken in" } else { "is not taken in any more" }))?)
+}
+
+async fn change(
+    settings: &Settings,
+    id: &TopicId,
+    enabled: Option<bool>,
+    policy: Option<IngestPolicy>,
+) -> anyhow::Result<()> {
+    let mut link = Link::open(settings).await?;
+    link.ask(Request::Topic { topic: id.to_string(), enabled, policy: policy.map(Box::new) }).await?;
+    link.close().await
+}
+
+async fn set(settings: &Settings, topic: &str, flags: &PolicyFlags) -> anyhow::Result<()> {
+    let id = topic_id(settings, topic)?;
+    let known = wiring::reading(settings)?.subscriptions().await?.into_iter().find(|one| one.topic == id);
+    let Some(known) = known else { bail!("{id} is not known here; enable it first") };
+    let mut policy = known.policy;
+    flags.apply(&mut policy)?;
+    change(settings, &id, None, Some(policy)).await?;
+    Ok(output::print(&format!("{id}: {}\n", described(&policy)))?)
+}
+
+impl PolicyFlags {
+    fn apply(&self, policy: &mut IngestPolicy) -> anyhow::Result<()> {
+        let keep = |text: &str| config::read::<Keeping>(text).map(Keep::from);
+        set_or_default(&mut policy.retention.regular, "--keep-regular", self.keep_regular.as_deref(), keep)?;
+        set_or_default(&mut policy.retention.current, "--keep-current", self.keep_current.as_deref(), keep)?;
+        set_or_default(&mut policy.retention.replaced, "--keep-replaced", self.keep_replaced.as_deref(), keep)?;
+        set_or_default(&mut policy.max_events, "--max-events", self.max_events.as_deref(), |text| {
+            text.parse::<u64>().map_err(|_| "must be a whole number".to_owned())
+        })?;
+        let size = |text: &str| config::read::<Size>(text).map(Size::get);
+        set_or_default(&mut policy.max_bytes, "--max-bytes", self.max_bytes.as_deref(), size)?;
+        let span = |text: &str| config::read::<Span>(text).map(Span::duration);
+        set_or_default(&mut policy.max_delay, "--max-delay", self.max_delay.as_deref(), span)?;
+        if let Some(priority) = self.priority {
+            policy.priority = priority;
+        }
+        if let Some(text) = &self.backfill {
+            let switch: Switch = config::read(text).map_err(|error| anyhow::anyhow!("--backfill {text}: {error}"))?;
+            policy.backfill = switch == Switch::On;
+        }
+        Ok(())
+    }
+}
+
+fn set_or_default<T, E: std::fmt::Display>(
+    value: &mut Option<T>,
+    flag: &str,
+    text: Option<&str>,
+    read: impl Fn(&str) -> Result<T, E>,
+) -> anyhow::Result<()> {
+    match text {
+        None => {}
+        Some("default") => *value = None,
+        Some(text) => *value = Some(read(text).map_err(|error| anyhow::anyhow!("{flag} {text}: {error}"))?),
+    }
+    Ok(())
+}
+
+async fn list(settings: &Settings, as_json: bool) -> anyhow::Result<()> {
+    let store = wiring::reading(settings)?;
+    let (subscriptions, stats) = (store.subscriptions().await?, store.stats().await?);
+    if as_json {
+        let lines = subscriptions.iter().map(|one| format!("{}\n", as_value(one, &stats)));
+        return Ok(output::print(&lines.collect::<String>())?);
+    }
+    let rows: Vec<Vec<String>> = subscriptions.iter().map(|one| row(one, &stats)).collect();
+    Ok(output::print(&table(&["topic", "taken in", "events", "stored", "users", "policy"], &rows))?)
+}
+
+fn holds(topic: &TopicId, stats: &Stats) -> (u64, u64) {
+    let found = stats.topics.iter().find(|one| one.topic == *topic);
+    found.map_or((0, 0), |one| (one.effective, total(&one.by_class).bytes))
+}
+
+fn row(one: &NodeSubscription, stats: &Stats) -> Vec<String> {
+    let (events, size) = holds(&one.topic, stats);
+    let taken_in = match (one.enabled, one.keeper) {
+        (true, Keeper::Operator) => "yes",
+        (true, Keeper::Use) => "by use",
+        (false, _) => "no",
+    };
+    vec![
+        one.topic.to_string(),
+        taken_in.to_owned(),
+        events.to_string(),
+        bytes(size),
+        one.ref_count.to_string(),
+        described(&one.policy),
+    ]
+}
+
+fn as_value(one: &NodeSubscription, stats: &Stats) -> serde_json::Value {
+    let (events, size) = holds(&one.topic, stats);
+    json!({
+        "topic": one.topic.as_str(),
+        "enabled": one.enabled,
+        "opened_by": if one.keeper == Keeper::Use { "use" } else { "operator" },
+        "ref_count": one.ref_count,
+        "events": events,
+        "bytes": size,
+        "policy": one.policy,
+        "created_at": one.created_at,
+        "updated_at": one.updated_at,
+    })
+}
+
+/// What differs from the default, in words.
+fn described(policy: &IngestPolicy) -> String {
+    let keep = |keep: Keep| config::show(&Keeping::from(keep));
+    let parts = [
+        policy.retention.regular.map(|time| format!("regular {}", keep(time))),
+        policy.retention.current.map(|time| format!("current {}", keep(time))),
+        policy.retention.replaced.map(|time| format!("replaced {}", keep(time))),
+        policy.max_events.map(|most| format!("at most {most} events")),
+        policy.max_bytes.map(|most| format!("at most {}", bytes(most))),
+        (policy.priority != IngestPolicy::default().priority).then(|| format!("priority {}", policy.priority)),
+        (!policy.backfill).then(|| "no backfill".to_owned()),
+        policy.max_delay.map(|delay| format!("at most {} s late", delay.as_secs())),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    if parts.is_empty() { "as the node".to_owned() } else { parts.join(", ") }
+}

@@ -1,0 +1,81 @@
+//! A command's way to the node: the one that runs, or none, and then the command does it itself.
+
+use std::{path::Path, sync::Arc};
+
+use anyhow::{Context, bail};
+use kukuri_relay::Relay;
+use kukuri_store::StoreError;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::{
+        UnixStream,
+        unix::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    task::JoinHandle,
+};
+
+use super::{Reply, Request, answer, server};
+use crate::{config::Settings, wiring};
+
+/// The way to the node.
+pub(crate) enum Link {
+    /// A node runs.
+    Running(BufReader<OwnedReadHalf>, OwnedWriteHalf),
+    /// None does: this process has the store.
+    Here(Arc<Relay>, JoinHandle<()>),
+}
+
+impl Link {
+    /// Finds the node of these settings.
+    pub(crate) async fn open(settings: &Settings) -> anyhow::Result<Self> {
+        match wiring::open_store(settings) {
+            Ok(store) => {
+                let public_url = settings.public_url.as_ref().map_or("", |url| url.as_str());
+                let config = wiring::relay_config(settings, public_url, None)?;
+                let (relay, writer) = Relay::start(store, config).await?;
+                Ok(Self::Here(relay, writer))
+            }
+            Err(StoreError::Locked { .. }) => Self::connect(&settings.data).await,
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn connect(data: &Path) -> anyhow::Result<Self> {
+        let (path, _directory) = server::path(data)?;
+        let stream = UnixStream::connect(&path)
+            .await
+            .with_context(|| format!("the store is in use, and the node in {} does not answer", data.display()))?;
+        let (reading, writing) = stream.into_split();
+        Ok(Self::Running(BufReader::new(reading), writing))
+    }
+
+    /// Asks, and waits for the answer.
+    pub(crate) async fn ask(&mut self, request: Request) -> anyhow::Result<Reply> {
+        let reply = match self {
+            Self::Here(relay, _) => answer(relay, request).await,
+            Self::Running(reading, writing) => {
+                let mut text = serde_json::to_string(&request)?;
+                text.push('\n');
+                writing.write_all(text.as_bytes()).await.context("the node has stopped")?;
+                let mut line = String::new();
+                if reading.read_line(&mut line).await? == 0 {
+                    bail!("the node has stopped");
+                }
+                serde_json::from_str(&line).context("the node answers what this program does not understand")?
+            }
+        };
+        match reply {
+            Reply::Failed(message) => bail!(message),
+            reply => Ok(reply),
+        }
+    }
+
+    /// Ends: what was done here is written.
+    pub(crate) async fn close(self) -> anyhow::Result<()> {
+        if let Self::Here(relay, writer) = self {
+            drop(relay);
+            writer.await?;
+        }
+        Ok(())
+    }
+}
