@@ -1,13 +1,15 @@
-//! Measures a kukuri node. `cargo xtask bench store` is the way to run it.
+//! Measures a kukuri node. `cargo xtask bench store` and `cargo xtask bench relay` are the way to run it.
 //!
 //! # Layout
 //!
 //! - [`corpus`]: made-up events, the same for the same seed.
 //! - [`store`]: loading and asking a store, at growing sizes.
+//! - [`relay`]: the real binary, over loopback.
 //! - [`yardstick`]: what this machine can do at best, measured in the same run.
 //! - [`timing`]: how long things took.
 
 mod corpus;
+mod relay;
 mod store;
 mod timing;
 mod yardstick;
@@ -19,11 +21,19 @@ use clap::Parser;
 enum Bench {
     /// Loads a store with growing numbers of events and measures ingest, queries and size.
     Store(store::Options),
+    /// Starts the node and measures ingest, requests, live delivery and idle connections as clients meet them.
+    Relay(relay::Options),
 }
 
 fn main() -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match Bench::parse() {
         Bench::Store(options) => runtime.block_on(store::run(options)),
+        Bench::Relay(options) => runtime.block_on(relay::run(options)),
     }
+}
+
+#[allow(clippy::print_stdout, reason = "a benchmark's figures go to its standard output")]
+fn say(line: std::fmt::Arguments<'_>) {
+    println!("{line}");
 }

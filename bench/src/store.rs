@@ -13,6 +13,7 @@ use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
 
 use crate::{
     corpus::Corpus,
+    say,
     timing::{Timings, millis},
     yardstick,
 };
@@ -225,9 +226,4 @@ fn compare(all: &[Figures]) {
         let (time, rows) = (after.p50.as_secs_f64() / before.p50.as_secs_f64(), after.rows / before.rows);
         say(format_args!("  {:<26} {time:.2}x the time, {rows:.2}x the rows", before.name));
     }
-}
-
-#[allow(clippy::print_stdout, reason = "a benchmark's figures go to its standard output")]
-fn say(line: std::fmt::Arguments<'_>) {
-    println!("{line}");
 }

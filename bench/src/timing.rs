@@ -3,12 +3,20 @@
 use std::time::{Duration, Instant};
 
 /// The times of many runs of one thing.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Timings(Vec<Duration>);
 
 impl Timings {
     pub(crate) fn add(&mut self, since: Instant) {
-        self.0.push(since.elapsed());
+        self.push(since.elapsed());
+    }
+
+    pub(crate) fn push(&mut self, took: Duration) {
+        self.0.push(took);
+    }
+
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.0.extend(other.0);
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -30,4 +38,8 @@ impl Timings {
 
 pub(crate) fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1_000.0
+}
+
+pub(crate) fn micros(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
 }

@@ -20,7 +20,7 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<String>,
     },
-    /// Measures: `cargo xtask bench store --help` says what.
+    /// Measures: `cargo xtask bench store --help` and `cargo xtask bench relay --help` say what.
     Bench {
         /// Passed on to the benchmark.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -35,13 +35,19 @@ enum Task {
 fn main() -> anyhow::Result<()> {
     match Task::parse() {
         Task::Test { rest } => test(&rest),
-        Task::Bench { rest } => {
-            let bench = ["run", "--release", "--quiet", "--package", "kukuri-bench", "--"];
-            cargo(bench.into_iter().map(str::to_owned).chain(rest))
-        }
+        Task::Bench { rest } => bench(&rest),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Fixture => cargo(["run", "--quiet", "--package", "kukuri-store-lmdb", "--example", "fixture"]),
     }
+}
+
+fn bench(rest: &[String]) -> anyhow::Result<()> {
+    if rest.first().is_some_and(|what| what == "relay") {
+        // It is measured as it is shipped, from where it lies beside the benchmark.
+        cargo(["build", "--release", "--quiet", "--package", "kukuri-node"])?;
+    }
+    let bench = ["run", "--release", "--quiet", "--package", "kukuri-bench", "--"];
+    cargo(bench.into_iter().map(str::to_owned).chain(rest.iter().cloned()))
 }
 
 fn test(rest: &[String]) -> anyhow::Result<()> {
