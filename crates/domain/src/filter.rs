@@ -158,12 +158,6 @@ impl Filter {
             + self.tags.iter().map(|(_, values)| values.len()).sum::<usize>()
     }
 
-    /// Whether it asks for ids and nothing else.
-    pub fn is_ids_only(&self) -> bool {
-        let Self { ids, authors, kinds, tags, since, until, limit: _, written: _ } = self;
-        ids.is_some() && authors.is_none() && kinds.is_none() && tags.is_empty() && since.is_none() && until.is_none()
-    }
-
     /// Whether no event can match.
     pub fn is_empty(&self) -> bool {
         self.window().is_empty()

@@ -25,6 +25,16 @@ pub(crate) struct Plan {
     topics: Option<Vec<TopicNo>>,
     /// Whether index rows can't show everything the filter asks for.
     needs_event: bool,
+    /// Whether the head of an event and its topics do.
+    head: Head,
+}
+
+/// What the head of an event, and the topics of its row, have to show.
+enum Head {
+    /// The filter asks for tags: the head is not enough.
+    NotEnough,
+    /// The filter asks for no tag but topics: one of these, or none.
+    Enough(Option<Vec<TopicNo>>),
 }
 
 /// Where the rows come from that may answer.
@@ -38,19 +48,20 @@ pub(crate) enum Way {
 impl Plan {
     /// There is nothing to look at.
     pub(crate) fn nothing() -> Self {
-        Self { way: Way::Rows(Vec::new()), authors: None, topics: None, needs_event: false }
+        Self { way: Way::Rows(Vec::new()), authors: None, topics: None, needs_event: false, head: Head::NotEnough }
     }
 
     /// Picks the narrowest way to the answer that an index offers.
     pub(crate) fn choose(filter: &Filter, newest: EventNo, tables: &Tables, txn: &RoTxn<'_>) -> Result<Self> {
         let mut plan = Self::nothing();
+        let topics = filter.tag_values(Letter::T).map(|values| TopicValues::read(values, tables, txn)).transpose()?;
+        plan.head = Head::of(filter, topics.as_ref());
         if let Some(rows) = rows_by_id_or_key(filter, tables, txn)? {
             plan.way = Way::Rows(rows);
             plan.needs_event = true;
             return Ok(plan);
         }
         plan.authors = filter.authors().map(|authors| author_numbers(authors, tables, txn)).transpose()?;
-        let topics = filter.tag_values(Letter::T).map(|values| TopicValues::read(values, tables, txn)).transpose()?;
         let names_nobody = plan.authors.as_ref().is_some_and(Vec::is_empty);
         let names_no_topic = topics.as_ref().is_some_and(TopicValues::is_empty);
         if names_nobody || names_no_topic {
@@ -137,6 +148,27 @@ impl Plan {
             needs_event |= !topic_fits;
         }
         Some(needs_event)
+    }
+
+    /// Whether a row's topics fit, if that and the head of its event are all that the filter asks for.
+    pub(crate) fn topics_fit(&self, topics: &[TopicNo]) -> Option<bool> {
+        match &self.head {
+            Head::NotEnough => None,
+            Head::Enough(None) => Some(true),
+            Head::Enough(Some(wanted)) => Some(topics.iter().any(|topic| wanted.binary_search(topic).is_ok())),
+        }
+    }
+}
+
+impl Head {
+    fn of(filter: &Filter, topics: Option<&TopicValues<'_>>) -> Self {
+        let asks_for_tags = filter.tags().iter().any(|(letter, _)| *letter != Letter::T);
+        match topics {
+            _ if asks_for_tags => Self::NotEnough,
+            None => Self::Enough(None),
+            Some(topics) if topics.hashtags.is_empty() => Self::Enough(Some(topics.topics.clone())),
+            Some(_) => Self::NotEnough,
+        }
     }
 }
 

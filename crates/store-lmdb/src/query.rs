@@ -153,8 +153,10 @@ impl<'q, P: Part> FilterScan<'q, P> {
 
     /// Whether the event of a row matches and may be shown.
     fn matches(&self, row: &Row<'_>, tables: &Tables, txn: &RoTxn<'_>) -> Result<bool> {
-        if row.traits.is_plain() && self.filter.is_ids_only() {
-            return Ok(true);
+        if row.traits.is_plain()
+            && let Some(topics_fit) = self.plan.topics_fit(&row.topics)
+        {
+            return Ok(topics_fit && self.head_matches(row)?);
         }
         let event = row.event()?;
         let names = Names::new(tables, txn);
@@ -162,6 +164,18 @@ impl<'q, P: Part> FilterScan<'q, P> {
         Ok(self.filter.matches(&event, &topics)
             && self.query.viewer.may_see(&event)
             && !event.is_expired(self.query.now))
+    }
+
+    /// Whether what stands at the beginning of an event is what the filter asks for. Tags are not looked at.
+    fn head_matches(&self, row: &Row<'_>) -> Result<bool> {
+        fn listed<T: Ord>(list: Option<&[T]>, value: &T) -> bool {
+            list.is_none_or(|list| list.binary_search(value).is_ok())
+        }
+        let (created_at, kind) = row.time_and_kind()?;
+        Ok(self.filter.window().contains(&created_at)
+            && listed(self.filter.kinds(), &kind)
+            && listed(self.filter.ids(), &row.id()?)
+            && listed(self.filter.authors(), &row.pubkey()?))
     }
 
     fn look_at_rows(&mut self, rows: &[EventNo], tables: &Tables, txn: &RoTxn<'_>) -> Result<()> {

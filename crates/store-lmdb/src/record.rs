@@ -72,12 +72,25 @@ impl<'a> Row<'a> {
             .map_err(|_| StoreError::Damaged("a stored event has no author where it belongs".into()))
     }
 
-    /// Like the id, it stands at a fixed place.
     pub(crate) fn created_at(&self) -> Result<Timestamp> {
-        let digits = self.json.get(162..).unwrap_or_default();
-        let end = digits.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or_default();
-        let seconds = std::str::from_utf8(&digits[..end]).ok().and_then(|digits| digits.parse().ok());
-        seconds.map(Timestamp).ok_or_else(|| StoreError::Damaged("a stored event has no time where it belongs".into()))
+        Ok(self.time_and_kind()?.0)
+    }
+
+    /// They follow the author, one after the other.
+    pub(crate) fn time_and_kind(&self) -> Result<(Timestamp, Kind)> {
+        fn number<'b>(text: &'b [u8], name: &[u8]) -> Option<(u64, &'b [u8])> {
+            let digits = text.strip_prefix(name)?;
+            let end = digits.iter().position(|byte| !byte.is_ascii_digit())?;
+            let (digits, rest) = digits.split_at(end);
+            let number = std::str::from_utf8(digits).ok()?.parse().ok()?;
+            Some((number, rest))
+        }
+        let read = || {
+            let (seconds, rest) = number(self.json.get(148..)?, br#","created_at":"#)?;
+            let (kind, _) = number(rest, br#","kind":"#)?;
+            Some((Timestamp(seconds), Kind(u16::try_from(kind).ok()?)))
+        };
+        read().ok_or_else(|| StoreError::Damaged("a stored event has no time and kind where they belong".into()))
     }
 
     pub(crate) fn json(&self) -> Bytes {
