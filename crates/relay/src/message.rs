@@ -1,23 +1,22 @@
 //! What clients and the relay say to each other (NIP-01): one JSON array per WebSocket message.
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{borrow::Cow, sync::Arc};
 
 use kukuri_domain::{Filter, Malformed};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// A client's name for one of its subscriptions. Cheap to clone.
+/// A client's name for one of its subscriptions, as a JSON string. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SubscriptionId(Arc<str>);
 
 impl SubscriptionId {
     /// NIP-01's limit, in characters.
     pub(crate) const LONGEST: usize = 64;
-}
 
-impl fmt::Display for SubscriptionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+    fn new(name: &str) -> Self {
+        // Every event that is sent repeats it: it is quoted once.
+        Self(serde_json::Value::from(name).to_string().into())
     }
 }
 
@@ -158,7 +157,7 @@ fn subscription_id(raw: &RawValue) -> Result<SubscriptionId, Fault> {
     if id.is_empty() || id.chars().count() > SubscriptionId::LONGEST {
         return Err(notice(&format!("a subscription id has 1 to {} characters", SubscriptionId::LONGEST)));
     }
-    Ok(SubscriptionId(id.as_ref().into()))
+    Ok(SubscriptionId::new(&id))
 }
 
 fn filters_of(id: &SubscriptionId, raw: &[&RawValue]) -> Result<Vec<Filter>, Fault> {
@@ -191,9 +190,9 @@ pub(crate) mod say {
         format!(r#"["OK",{},{accepted},{}]"#, quoted(id), quoted(message))
     }
 
-    pub(crate) fn event(subscription: &SubscriptionId, json: &[u8]) -> String {
-        // What is stored is JSON that this node wrote itself, so it is UTF-8.
-        format!(r#"["EVENT",{},{}]"#, quoted(&subscription.0), String::from_utf8_lossy(json))
+    /// In parts, so that an event's JSON is copied but once.
+    pub(crate) fn event<'a>(subscription: &'a SubscriptionId, json: &'a [u8]) -> [&'a [u8]; 5] {
+        [br#"["EVENT","#, subscription.0.as_bytes(), b",", json, b"]"]
     }
 
     /// With what is known of what was left out (NIP-67).
@@ -203,22 +202,22 @@ pub(crate) mod say {
             Rest::More => r#",["more"]"#,
             Rest::Unknown => "",
         };
-        format!(r#"["EOSE",{}{hint}]"#, quoted(&subscription.0))
+        format!(r#"["EOSE",{}{hint}]"#, &subscription.0)
     }
 
     pub(crate) fn closed(subscription: &SubscriptionId, reason: &str) -> String {
-        format!(r#"["CLOSED",{},{}]"#, quoted(&subscription.0), quoted(reason))
+        format!(r#"["CLOSED",{},{}]"#, &subscription.0, quoted(reason))
     }
 
     pub(crate) fn count(subscription: &SubscriptionId, count: &Count) -> String {
         let events = count.events;
         let sketch = count.sketch.as_ref().map(|sketch| format!(r#","hll":"{}""#, sketch.to_hex()));
-        format!(r#"["COUNT",{},{{"count":{events}{}}}]"#, quoted(&subscription.0), sketch.unwrap_or_default())
+        format!(r#"["COUNT",{},{{"count":{events}{}}}]"#, &subscription.0, sketch.unwrap_or_default())
     }
 
     pub(crate) fn reconcile(subscription: &SubscriptionId, message: &[u8]) -> String {
         use std::fmt::Write;
-        let mut text = format!(r#"["NEG-MSG",{},""#, quoted(&subscription.0));
+        let mut text = format!(r#"["NEG-MSG",{},""#, &subscription.0);
         text.reserve(message.len() * 2 + 2);
         for byte in message {
             // Writing to a string can't fail.
@@ -229,7 +228,7 @@ pub(crate) mod say {
     }
 
     pub(crate) fn not_reconciled(subscription: &SubscriptionId, reason: &str) -> String {
-        format!(r#"["NEG-ERR",{},{}]"#, quoted(&subscription.0), quoted(reason))
+        format!(r#"["NEG-ERR",{},{}]"#, &subscription.0, quoted(reason))
     }
 
     pub(crate) fn notice(text: &str) -> String {

@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use bytes::Bytes;
@@ -41,6 +41,7 @@ pub(crate) struct Queue {
     sender: mpsc::UnboundedSender<Outgoing>,
     waiting: AtomicUsize,
     bytes: AtomicUsize,
+    has_overflowed: AtomicBool,
     overflow: Notify,
 }
 
@@ -52,8 +53,13 @@ pub(crate) struct Receiver {
 
 pub(crate) fn queue() -> (Arc<Queue>, Receiver) {
     let (sender, receiver) = mpsc::unbounded_channel();
-    let queue =
-        Arc::new(Queue { sender, waiting: AtomicUsize::new(0), bytes: AtomicUsize::new(0), overflow: Notify::new() });
+    let queue = Arc::new(Queue {
+        sender,
+        waiting: AtomicUsize::new(0),
+        bytes: AtomicUsize::new(0),
+        has_overflowed: AtomicBool::new(false),
+        overflow: Notify::new(),
+    });
     (Arc::clone(&queue), Receiver { queue, receiver })
 }
 
@@ -71,10 +77,16 @@ impl Queue {
         if waiting > MOST_WAITING || total > MOST_BYTES {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.has_overflowed.store(true, Ordering::Relaxed);
             self.overflow.notify_one();
             return;
         }
         let _ = self.sender.send(Outgoing::Live(delivery));
+    }
+
+    /// Whether this client has fallen too far behind. What waits then is not all there was.
+    pub(crate) fn has_overflowed(&self) -> bool {
+        self.has_overflowed.load(Ordering::Relaxed)
     }
 
     /// Ends when this client has fallen too far behind.

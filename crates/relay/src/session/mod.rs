@@ -1,7 +1,8 @@
 //! One client's connection: its messages in, its answers and live events out, in one task.
 //!
-//! `requests` answers what it asks for; `wire` sends and closes.
+//! `requests` answers what it asks for; `wire` sends and closes, with `frames` for what is about to be sent.
 
+mod frames;
 mod requests;
 mod wire;
 
@@ -12,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use frames::Frames;
 use futures_util::StreamExt;
 use kukuri_domain::{Event, Filter, Millis, PublicKey, Viewer};
 use kukuri_store::{Outcome, Seq};
@@ -56,6 +58,7 @@ struct Session {
     keys: Arc<[PublicKey]>,
     subscriptions: HashMap<SubscriptionId, Live>,
     reconciliations: HashMap<SubscriptionId, Reconciliation>,
+    frames: Frames,
     in_flight: usize,
     connected_at: Millis,
     last_heard: Instant,
@@ -85,6 +88,7 @@ pub(crate) async fn serve(relay: Arc<Relay>, socket: WebSocketStream<TcpStream>,
         keys: Arc::default(),
         subscriptions: HashMap::new(),
         reconciliations: HashMap::new(),
+        frames: Frames::default(),
         in_flight: 0,
         connected_at: clock::now(),
         last_heard: Instant::now(),
@@ -93,7 +97,7 @@ pub(crate) async fn serve(relay: Arc<Relay>, socket: WebSocketStream<TcpStream>,
     };
     if let Err(End::Close(why, code, reason)) = session.run().await {
         relay.metrics.closed(why);
-        session.close(why, code, reason).await;
+        session.close(why, code, &reason).await;
     }
     for live in session.subscriptions.values() {
         relay.hub.unsubscribe(live.number);
@@ -105,28 +109,30 @@ impl Session {
     async fn run(&mut self) -> Result<(), End> {
         self.send(say::challenge(self.challenge.as_str())).await?;
         let mut signals = self.relay.signals.subscribe();
-        let mut in_flight_limit = self.relay.config().requests.in_flight;
         let timer = tokio::time::sleep_until(self.next_look());
         tokio::pin!(timer);
         loop {
-            let may_read = self.in_flight < in_flight_limit;
-            // What is done for a message is boxed, so that a connection that rests stays small.
-            tokio::select! {
-                message = self.socket.next(), if may_read => Box::pin(self.heard(message)).await?,
-                outgoing = self.receiver.next() => self.send_waiting(outgoing).await?,
-                () = self.queue.overflowed() => return Err(too_slow("live events overflowed")),
-                signal = next_signal(&mut signals) => {
-                    if signal.stopping {
-                        return Box::pin(self.finish()).await;
+            let in_flight_limit = self.relay.config().requests.in_flight;
+            // Kept from one message to the next: to wait anew each time would cost more than a delivery.
+            let signal = next_signal(&mut signals);
+            tokio::pin!(signal);
+            let signal = loop {
+                let may_read = self.in_flight < in_flight_limit;
+                // What is done for a message is boxed, so that a connection that rests stays small.
+                tokio::select! {
+                    outgoing = self.receiver.next() => self.send_waiting(outgoing).await?,
+                    message = self.socket.next(), if may_read => Box::pin(self.heard(message)).await?,
+                    signal = &mut signal => break signal,
+                    () = &mut timer => {
+                        Box::pin(self.look_after()).await?;
+                        timer.as_mut().reset(self.next_look());
                     }
-                    in_flight_limit = self.relay.config().requests.in_flight;
-                    timer.as_mut().reset(self.next_look());
                 }
-                () = &mut timer => {
-                    Box::pin(self.look_after()).await?;
-                    timer.as_mut().reset(self.next_look());
-                }
+            };
+            if signal.stopping {
+                return Box::pin(self.finish()).await;
             }
+            timer.as_mut().reset(self.next_look());
         }
     }
 
@@ -178,7 +184,7 @@ impl Session {
         }
         self.asked = true;
         self.last_heard = Instant::now();
-        self.send_message(Message::Ping(bytes::Bytes::new())).await
+        self.ping().await
     }
 
     async fn heard(&mut self, message: Option<Result<Message, WireError>>) -> Result<(), End> {
@@ -187,14 +193,19 @@ impl Session {
         match message {
             Some(Ok(Message::Text(text))) => self.answer(&text).await,
             Some(Ok(Message::Binary(_))) => Err(unreadable(CloseCode::Unsupported, "messages are text")),
-            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => Ok(()),
+            Some(Ok(Message::Ping(_))) => self.answer_ping().await,
+            Some(Ok(Message::Pong(_) | Message::Frame(_))) => Ok(()),
+            Some(Ok(Message::Close(_))) => {
+                self.answer_close().await;
+                Err(End::Gone)
+            }
             Some(Err(WireError::Capacity(_))) => {
                 let most = self.relay.config().requests.message_bytes;
                 Err(unreadable(CloseCode::Size, &format!("a message has at most {most} bytes")))
             }
             Some(Err(WireError::Utf8(_))) => Err(unreadable(CloseCode::Invalid, "messages are UTF-8")),
             Some(Err(WireError::Protocol(_))) => Err(unreadable(CloseCode::Protocol, "this is not WebSocket")),
-            Some(Ok(Message::Close(_)) | Err(_)) | None => Err(End::Gone),
+            Some(Err(_)) | None => Err(End::Gone),
         }
     }
 
@@ -295,15 +306,18 @@ impl Session {
 
     /// Sends everything that waits, in one go.
     async fn send_waiting(&mut self, first: Option<Outgoing>) -> Result<(), End> {
+        if self.queue.has_overflowed() {
+            return Err(too_slow("live events overflowed"));
+        }
         let mut next = first;
         while let Some(outgoing) = next {
             match outgoing {
                 Outgoing::Decided(id, outcome) => {
                     self.in_flight -= 1;
-                    self.feed(ok(&id.to_string(), &outcome)).await?;
+                    self.feed(&[ok(&id.to_string(), &outcome).as_bytes()]).await?;
                 }
                 Outgoing::Live(delivery) if self.is_due(&delivery) => {
-                    self.feed(say::event(&delivery.subscription, &delivery.json)).await?;
+                    self.feed(&say::event(&delivery.subscription, &delivery.json)).await?;
                 }
                 Outgoing::Live(_) => {}
             }

@@ -50,7 +50,7 @@ impl Session {
         self.subscriptions.insert(id.clone(), Live { number, filters: query.filters, read_at: answer.seq });
         self.relay.metrics.answered_events.increment(answer.events.len() as u64);
         for event in &answer.events {
-            self.feed(say::event(&id, &event.json)).await?;
+            self.feed(&say::event(&id, &event.json)).await?;
         }
         self.send(say::end_of_stored(&id, answer.rest)).await
     }

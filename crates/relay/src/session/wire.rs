@@ -1,51 +1,102 @@
 //! Sending to a client, and closing its connection. A client that does not read is given a while, then it is closed.
+//!
+//! Reading is the library's business, and so are the frames it answers by itself: a pong, the answer to a close. Those
+//! are always sent to their end before anything else is, so that frames do not mix.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use futures_util::SinkExt;
-use tokio::time::timeout;
-use tokio_tungstenite::tungstenite::{
-    Error as WireError, Message, Utf8Bytes,
-    protocol::{CloseFrame, frame::coding::CloseCode},
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
 };
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
-use super::{End, Session, too_slow};
+use super::{
+    End, Session,
+    frames::{Frames, Opcode},
+    too_slow,
+};
 use crate::{metrics::Closing, queue::Queue};
 
+/// What waits is sent when it is this much, or when nothing else comes.
+const ENOUGH_BYTES: usize = 64 * 1024;
 /// How long a client may take for what is being sent.
 const SEND_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a client may take to hear why it is closed: a slow one may yet catch up, a stopping relay does not wait.
 const SLOW_CLOSE: Duration = Duration::from_secs(10);
 const CLOSE: Duration = Duration::from_secs(1);
+/// The most of a reason that fits into a close frame.
+const LONGEST_REASON: usize = 123;
 
 impl Session {
     pub(super) async fn send(&mut self, text: String) -> Result<(), End> {
-        self.feed(text).await?;
+        self.feed(&[text.as_bytes()]).await?;
         self.flush().await
     }
 
-    /// Adds to what is sent with the next flush, or before.
-    pub(super) async fn feed(&mut self, text: String) -> Result<(), End> {
-        in_time(self.socket.feed(Message::Text(Utf8Bytes::from(text))), &self.queue).await
+    /// Adds a message, in parts, to what is sent with the next flush, or before.
+    pub(super) async fn feed(&mut self, parts: &[&[u8]]) -> Result<(), End> {
+        self.frames.push(Opcode::Text, parts);
+        if self.frames.unsent().len() >= ENOUGH_BYTES { self.flush().await } else { Ok(()) }
     }
 
     pub(super) async fn flush(&mut self) -> Result<(), End> {
-        in_time(self.socket.flush(), &self.queue).await
+        in_time(write_out(self.socket.get_mut(), &mut self.frames), &self.queue).await
     }
 
-    pub(super) async fn send_message(&mut self, message: Message) -> Result<(), End> {
-        in_time(self.socket.send(message), &self.queue).await
+    pub(super) async fn ping(&mut self) -> Result<(), End> {
+        self.frames.push(Opcode::Ping, &[]);
+        self.flush().await
     }
 
-    pub(super) async fn close(&mut self, why: Closing, code: CloseCode, reason: String) {
+    /// Sends the pong that the library has made.
+    pub(super) async fn answer_ping(&mut self) -> Result<(), End> {
+        let flush = async { self.socket.flush().await.map_err(io::Error::other) };
+        in_time(flush, &self.queue).await
+    }
+
+    /// Sends the answer to a close that the library has made.
+    pub(super) async fn answer_close(&mut self) {
+        let _ = timeout(CLOSE, self.socket.flush()).await;
+    }
+
+    /// Says why, after what was being sent, and leaves.
+    pub(super) async fn close(&mut self, why: Closing, code: CloseCode, reason: &str) {
+        let reason = &reason[..reason.floor_char_boundary(LONGEST_REASON)];
+        self.frames.push(Opcode::Close, &[&u16::from(code).to_be_bytes(), reason.as_bytes()]);
         let patience = if why == Closing::Slow { SLOW_CLOSE } else { CLOSE };
-        let frame = CloseFrame { code, reason: Utf8Bytes::from(reason) };
-        let _ = timeout(patience, self.socket.send(Message::Close(Some(frame)))).await;
+        let stream = self.socket.get_mut();
+        if !matches!(timeout(patience, write_out(stream, &mut self.frames)).await, Ok(Ok(()))) {
+            return;
+        }
+        // What the client sent meanwhile is read: a socket that is closed with something unread is reset, and the
+        // client might lose the reason.
+        let _ = timeout(CLOSE, async {
+            stream.shutdown().await?;
+            let mut unread = [0; 4096];
+            while stream.read(&mut unread).await? > 0 {}
+            Ok::<_, io::Error>(())
+        })
+        .await;
     }
 }
 
+/// Can be given up at any point and gone on with.
+async fn write_out(stream: &mut TcpStream, frames: &mut Frames) -> io::Result<()> {
+    while !frames.unsent().is_empty() {
+        let count = stream.write(frames.unsent()).await?;
+        if count == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        frames.advance(count);
+    }
+    Ok(())
+}
+
 /// A client that takes too long, or falls too far behind meanwhile, is closed.
-async fn in_time(sending: impl Future<Output = Result<(), WireError>>, queue: &Queue) -> Result<(), End> {
+async fn in_time(sending: impl Future<Output = io::Result<()>>, queue: &Queue) -> Result<(), End> {
     tokio::pin!(sending);
     // Nearly always there is room, and neither a timer nor a waiter is needed.
     if let std::task::Poll::Ready(sent) = futures_util::poll!(&mut sending) {
