@@ -1,0 +1,129 @@
+//! The real binary in a process of its own: started, asked to stop, killed, started again on what it left.
+#![allow(dead_code, reason = "not every test file needs all of it")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
+
+use std::{
+    fs::File,
+    io::{BufRead, BufReader},
+    net::SocketAddr,
+    process::{Child, ChildStdout, Command, ExitStatus, Stdio},
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// For whatever must happen at some time on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) const TOPIC: &str = "kukuri:0101010101010101010101010101010101010101010101010101010101010101";
+
+const BINARY: &str = env!("CARGO_BIN_EXE_kukuri-node");
+
+/// A node and its data. The process is killed when this is dropped.
+pub(crate) struct Node {
+    mode: &'static str,
+    dir: tempfile::TempDir,
+    address: SocketAddr,
+    process: Option<Process>,
+}
+
+struct Process {
+    child: Child,
+    /// Held open, so that the node can go on writing.
+    _stdout: BufReader<ChildStdout>,
+}
+
+impl Node {
+    /// A new node on a free port: `required` or `global`.
+    pub(crate) fn start(mode: &'static str) -> Self {
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut node = Self { mode, dir: tempfile::tempdir().unwrap(), address, process: None };
+        node.start_again();
+        node
+    }
+
+    /// The same data, the same port.
+    pub(crate) fn start_again(&mut self) {
+        assert!(self.process.is_none(), "it runs");
+        let log = File::options().create(true).append(true).open(self.dir.path().join("log")).unwrap();
+        let mut command = Command::new(BINARY);
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("KUKURI_")) {
+            command.env_remove(name);
+        }
+        command.args(["--listen", &self.address.to_string(), "--topics-mode", self.mode, "--data"]);
+        command.arg(self.dir.path().join("data"));
+        if limits_rates() {
+            // Tests send faster than people do.
+            command.args(["--rate-limits", "off"]);
+        }
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        self.process = Some(Process { child, _stdout: stdout });
+        let url = line.trim_end().strip_prefix("kukuri-node listens on ws://");
+        self.address = url.unwrap_or_else(|| panic!("it did not start: {line}{}", self.log())).parse().unwrap();
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("ws://{}", self.address)
+    }
+
+    /// Ends it without a warning, as a power cut would.
+    pub(crate) fn kill(&mut self) {
+        let mut process = self.process.take().expect("it runs");
+        process.child.kill().unwrap();
+        process.child.wait().unwrap();
+    }
+
+    /// Asks it to stop and waits until it has. Returns how long that took.
+    pub(crate) async fn stop(&mut self, signal: Signal) -> (ExitStatus, Duration) {
+        let mut process = self.process.take().expect("it runs");
+        let asked = Instant::now();
+        kill_process(Pid::from_child(&process.child), signal).unwrap();
+        loop {
+            if let Some(status) = process.child.try_wait().unwrap() {
+                return (status, asked.elapsed());
+            }
+            if asked.elapsed() > PATIENCE {
+                process.child.kill().unwrap();
+                panic!("it does not stop: {}", self.log());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            let _ = process.child.kill();
+            let _ = process.child.wait();
+        }
+        if std::thread::panicking() {
+            eprintln!("the node's log:\n{}", self.log());
+        }
+    }
+}
+
+fn limits_rates() -> bool {
+    static KNOWN: OnceLock<bool> = OnceLock::new();
+    *KNOWN.get_or_init(|| {
+        let help = Command::new(BINARY).arg("--help").output().unwrap();
+        String::from_utf8_lossy(&help.stdout).contains("--rate-limits")
+    })
+}
+
+/// Tries until it is so.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut check: impl FnMut() -> F) {
+    let end = Instant::now() + PATIENCE;
+    while !check().await {
+        assert!(Instant::now() < end, "{what}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
