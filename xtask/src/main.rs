@@ -4,6 +4,7 @@
 
 mod command;
 mod fuzz;
+mod javascript;
 mod tools;
 
 use clap::Parser;
@@ -53,6 +54,7 @@ fn bench(rest: &[String]) -> anyhow::Result<()> {
 fn test(rest: &[String]) -> anyhow::Result<()> {
     // Shows that a commit waits for the disk.
     tools::ensure("strace", "strace")?;
+    javascript::prepare()?;
     let all = ["test", "--workspace", "--all-features"];
     cargo(all.into_iter().map(str::to_owned).chain(rest.iter().cloned()))
 }
