@@ -1,13 +1,16 @@
-//! The real binary in a process of its own: started, asked to stop, killed, started again on what it left.
+//! The real binary in a process of its own: started, asked to stop, killed, started again on what it left; its
+//! commands; [`client`], which says and hears JSON.
 #![allow(dead_code, reason = "not every test file needs all of it")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
 
+pub(crate) mod client;
+
 use std::{
     fs::File,
-    io::{BufRead, BufReader},
-    net::SocketAddr,
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpStream},
+    path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, ExitStatus, Stdio},
-    sync::OnceLock,
     time::{Duration, Instant},
 };
 
@@ -46,17 +49,13 @@ impl Node {
     /// The same data, the same port.
     pub(crate) fn start_again(&mut self) {
         assert!(self.process.is_none(), "it runs");
+        File::options().create(true).append(true).open(self.config_file()).unwrap();
         let log = File::options().create(true).append(true).open(self.dir.path().join("log")).unwrap();
-        let mut command = Command::new(BINARY);
-        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("KUKURI_")) {
-            command.env_remove(name);
-        }
+        let mut command = bare();
         command.args(["--listen", &self.address.to_string(), "--topics-mode", self.mode, "--data"]);
         command.arg(self.dir.path().join("data"));
-        if limits_rates() {
-            // Tests send faster than people do.
-            command.args(["--rate-limits", "off"]);
-        }
+        // Tests send faster than people do.
+        command.args(["--rate-limits", "off", "--config"]).arg(self.config_file());
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
@@ -94,7 +93,37 @@ impl Node {
         }
     }
 
-    fn log(&self) -> String {
+    /// Sends it a signal and lets it go on.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process.as_ref().expect("it runs").child), signal).unwrap();
+    }
+
+    /// A place beside its data.
+    pub(crate) fn place(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Its configuration file; empty unless a test writes it.
+    pub(crate) fn config_file(&self) -> PathBuf {
+        self.place("kukuri.toml")
+    }
+
+    /// Runs one of its commands, beside it or while it is stopped.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Answer {
+        run(&self.place("data"), arguments)
+    }
+
+    /// Asks it over HTTP for its information document (NIP-11).
+    pub(crate) fn information(&self) -> serde_json::Value {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        let head = "GET / HTTP/1.1\r\nhost: node\r\nconnection: close\r\naccept: application/nostr+json\r\n\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+    }
+
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 }
@@ -111,12 +140,43 @@ impl Drop for Node {
     }
 }
 
-fn limits_rates() -> bool {
-    static KNOWN: OnceLock<bool> = OnceLock::new();
-    *KNOWN.get_or_init(|| {
-        let help = Command::new(BINARY).arg("--help").output().unwrap();
-        String::from_utf8_lossy(&help.stdout).contains("--rate-limits")
-    })
+/// What a command answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) is_success: bool,
+    pub(crate) out: String,
+    pub(crate) error: String,
+}
+
+impl Answer {
+    /// What it printed, if it did what it was asked.
+    pub(crate) fn ok(self) -> String {
+        assert!(self.is_success, "{self:?}");
+        self.out
+    }
+
+    /// Its one line of error, if it did not.
+    pub(crate) fn refusal(self) -> String {
+        assert!(!self.is_success, "{self:?}");
+        self.error
+    }
+}
+
+/// Runs a command on a data directory.
+pub(crate) fn run(data: &Path, arguments: &[&str]) -> Answer {
+    let mut command = bare();
+    let output = command.current_dir(data.parent().unwrap()).arg("--data").arg(data).args(arguments).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Answer { is_success: output.status.success(), out: text(output.stdout), error: text(output.stderr) }
+}
+
+/// The binary, with nothing set by whoever runs the tests.
+pub(crate) fn bare() -> Command {
+    let mut command = Command::new(BINARY);
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("KUKURI_")) {
+        command.env_remove(name);
+    }
+    command
 }
 
 /// Tries until it is so.
