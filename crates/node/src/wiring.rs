@@ -71,6 +71,7 @@ fn requests(settings: &Settings) -> RequestLimits {
         filter_values: limits.filter_values,
         subscriptions: limits.subscriptions,
         limit: limits.limit,
+        answer_bytes: limits.answer_bytes.as_usize(),
         in_flight: limits.in_flight,
         silence: limits.idle.duration(),
         sync_sessions: limits.sync_sessions,

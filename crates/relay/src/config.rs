@@ -81,6 +81,8 @@ pub struct RequestLimits {
     pub subscriptions: usize,
     /// Stored events per filter; more is clamped.
     pub limit: usize,
+    /// Bytes of JSON that one request is answered with; more is left out, as by a limit.
+    pub answer_bytes: usize,
     /// Events of one connection that wait for their answer; more are not read until then.
     pub in_flight: usize,
     /// A connection that is silent for this long is asked, and closed if it stays silent as long again.
@@ -100,6 +102,7 @@ impl Default for RequestLimits {
             filter_values: 2_000,
             subscriptions: 64,
             limit: 500,
+            answer_bytes: 8 << 20,
             in_flight: 1_024,
             silence: Duration::from_secs(60),
             sync_sessions: 4,

@@ -7,20 +7,21 @@ use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use kukuri_domain::{Admitted, EventId, Refusal, TopicId, capacity::Stage, retention::Retention};
 use kukuri_store::{Op, OutboxRow, Outcome, Seq, StageChange, Store, StoreError};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::{clock, hub::Hub, metrics::Metrics, queue::Queue, recent::Recent};
 
 /// The most events in one transaction: more are cheaper each, and take longer together.
 const LARGEST_BATCH: usize = 4_096;
-/// Events that may wait for the writer before senders have to.
+/// Events that may wait for the writer, and the bytes of their JSON, before senders have to.
 const MOST_WAITING: usize = 16_384;
+const MOST_BYTES: usize = 64 << 20;
 const OUTBOX_PAGE: usize = 4_096;
 
 /// Work for the writer.
 enum Work {
-    /// An event, and who wants to know what became of it.
-    Event(Admitted, Arc<Queue>),
+    /// An event, who wants to know what became of it, and the room it takes until then.
+    Event(Admitted, Arc<Queue>, OwnedSemaphorePermit),
     /// Many events at once.
     Batch(Vec<Admitted>, oneshot::Sender<Vec<Outcome>>),
     /// Turn off what has expired.
@@ -33,6 +34,7 @@ enum Work {
 #[derive(Clone)]
 pub(crate) struct Pipeline {
     work: mpsc::Sender<Work>,
+    room: Arc<Semaphore>,
 }
 
 impl Pipeline {
@@ -47,7 +49,7 @@ impl Pipeline {
         let (work, receiver) = mpsc::channel(MOST_WAITING);
         let published = *store.watch_outbox().borrow();
         let writer = Writer { store, hub, ephemeral, metrics, purge_wanted, published };
-        (Self { work }, tokio::spawn(writer.run(receiver)))
+        (Self { work, room: Arc::new(Semaphore::new(MOST_BYTES)) }, tokio::spawn(writer.run(receiver)))
     }
 
     /// Gives many events to the writer and waits until they are decided on.
@@ -61,8 +63,12 @@ impl Pipeline {
     /// Gives an event to the writer, waiting for room. The answer goes to the queue.
     pub(crate) async fn submit(&self, admitted: Admitted, answer: Arc<Queue>) {
         let id = admitted.event().id;
-        if let Err(mpsc::error::SendError(Work::Event(_, answer))) = self.work.send(Work::Event(admitted, answer)).await
-        {
+        let bytes = u32::try_from(admitted.json().len().min(MOST_BYTES)).unwrap_or(u32::MAX);
+        let Ok(room) = Arc::clone(&self.room).acquire_many_owned(bytes).await else {
+            return answer.decided(id, Outcome::Refused(Refusal::Failed));
+        };
+        let work = Work::Event(admitted, answer, room);
+        if let Err(mpsc::error::SendError(Work::Event(_, answer, _))) = self.work.send(work).await {
             answer.decided(id, Outcome::Refused(Refusal::Failed));
         }
     }
@@ -98,7 +104,7 @@ impl Writer {
             let mut chores = Vec::new();
             for work in waiting.drain(..) {
                 match work {
-                    Work::Event(admitted, answer) => events.push((admitted, answer)),
+                    Work::Event(admitted, answer, room) => events.push((admitted, answer, room)),
                     chore => chores.push(chore),
                 }
             }
@@ -115,10 +121,10 @@ impl Writer {
     }
 
     /// Events of clients, each answered to its sender.
-    async fn take_in(&mut self, events: Vec<(Admitted, Arc<Queue>)>) {
-        let batch: Vec<Admitted> = events.iter().map(|(admitted, _)| admitted.clone()).collect();
+    async fn take_in(&mut self, events: Vec<(Admitted, Arc<Queue>, OwnedSemaphorePermit)>) {
+        let batch: Vec<Admitted> = events.iter().map(|(admitted, ..)| admitted.clone()).collect();
         let outcomes = self.decide(batch).await;
-        for ((admitted, answer), outcome) in events.into_iter().zip(outcomes) {
+        for ((admitted, answer, _room), outcome) in events.into_iter().zip(outcomes) {
             answer.decided(admitted.event().id, outcome);
         }
     }

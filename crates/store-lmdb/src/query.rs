@@ -22,11 +22,20 @@ const STEP: usize = 4_096;
 /// What is read of an event that answers.
 pub(crate) trait Part: Sized {
     fn read(row: &Row<'_>) -> Result<Self>;
+
+    /// The bytes of JSON it holds.
+    fn bytes(&self) -> usize {
+        0
+    }
 }
 
 impl Part for StoredEvent {
     fn read(row: &Row<'_>) -> Result<Self> {
         Ok(Self { id: row.id()?, created_at: row.created_at()?, json: row.json() })
+    }
+
+    fn bytes(&self) -> usize {
+        self.json.len()
     }
 }
 
@@ -50,6 +59,10 @@ pub(crate) struct FilterScan<'q, P> {
     /// Found rows, best first; those at the end may still have to be sorted by their full ids.
     found: VecDeque<Found<P>>,
     limit: usize,
+    /// The bytes that the answer may have, that were found, and that were read of it.
+    share: usize,
+    found_bytes: usize,
+    read_bytes: usize,
     cut: Option<Cut>,
 }
 
@@ -65,6 +78,8 @@ enum Seen<P> {
     Index(AuthorNo),
     /// The event itself was needed.
     Event(P),
+    /// The event itself was needed, but there are bytes enough already: it is read again if its turn comes.
+    Large,
 }
 
 /// The limit has ended the answer to a filter.
@@ -100,7 +115,8 @@ impl<'q, P: Part> FilterScan<'q, P> {
             0 => (Plan::nothing(), Some(Cut::Somewhere)),
             _ => (Plan::choose(filter, newest, tables, txn)?, None),
         };
-        Ok(Self { filter, query, plan, found: VecDeque::new(), limit, cut })
+        let share = query.share();
+        Ok(Self { filter, query, plan, found: VecDeque::new(), limit, share, found_bytes: 0, read_bytes: 0, cut })
     }
 
     /// Goes on for a while. Returns whether it has come to its end.
@@ -134,8 +150,21 @@ impl<'q, P: Part> FilterScan<'q, P> {
         } else if let Some(row) = effective_row(order.no(), tables, txn)?
             && self.matches(&row, tables, txn)?
         {
-            self.found.push_back(Found { order, seen: Seen::Event(P::read(&row)?) });
+            self.find(order, &row)?;
         }
+        Ok(())
+    }
+
+    /// Notes a row that answers and was looked at.
+    fn find(&mut self, order: Order, row: &Row<'_>) -> Result<()> {
+        let seen = if self.found_bytes <= self.share {
+            let part = P::read(row)?;
+            self.found_bytes += part.bytes();
+            Seen::Event(part)
+        } else {
+            Seen::Large
+        };
+        self.found.push_back(Found { order, seen });
         Ok(())
     }
 
@@ -183,7 +212,7 @@ impl<'q, P: Part> FilterScan<'q, P> {
             let Some(row) = effective_row(*no, tables, txn)? else { continue };
             if self.matches(&row, tables, txn)? {
                 let order = Order::new(row.created_at()?, &row.id()?, *no);
-                self.found.push_back(Found { order, seen: Seen::Event(P::read(&row)?) });
+                self.find(order, &row)?;
             }
         }
         self.found.make_contiguous().sort_unstable_by_key(|found| found.order);
@@ -212,9 +241,18 @@ impl<'q, P: Part> FilterScan<'q, P> {
             let part = match seen {
                 Seen::Event(part) => Some(part),
                 // It may have left since it was found.
-                Seen::Index(_) => effective_row(order.no(), tables, txn)?.map(|row| P::read(&row)).transpose()?,
+                Seen::Index(_) | Seen::Large => {
+                    effective_row(order.no(), tables, txn)?.map(|row| P::read(&row)).transpose()?
+                }
             };
-            read.extend(part.map(|part| (order, part)));
+            let Some(part) = part else { continue };
+            self.read_bytes += part.bytes();
+            if self.read_bytes > self.share && !read.is_empty() {
+                self.cut = Some(Cut::Before(order));
+                self.found.clear();
+                return Ok(true);
+            }
+            read.push((order, part));
         }
         Ok(self.found.is_empty())
     }
@@ -240,6 +278,8 @@ impl FilterScan<'_, PublicKey> {
         for found in &self.found {
             match &found.seen {
                 Seen::Event(author) => sketch.add(author),
+                // Keys are no JSON: there are never too many bytes of them.
+                Seen::Large => {}
                 Seen::Index(no) if noted.contains(no) => {}
                 Seen::Index(no) => {
                     let Some(row) = effective_row(found.order.no(), tables, txn)? else { continue };

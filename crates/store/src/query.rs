@@ -13,12 +13,20 @@ pub struct Query {
     pub viewer: Viewer,
     /// What has expired by now is not shown.
     pub now: Millis,
+    /// How many bytes of JSON the answer may have, so that large events do not make it larger than a reader can hold.
+    /// Each filter has an equal share, and at least one event; what is over it is left out as by a limit.
+    pub bytes: usize,
 }
 
 impl Query {
+    /// The bytes of JSON that one filter may be answered with.
+    pub fn share(&self) -> usize {
+        self.bytes / self.filters.len().max(1)
+    }
+
     /// Everything that one filter matches.
     pub fn of(filter: Filter, viewer: Viewer, now: Millis) -> Self {
-        Self { filters: vec![filter], viewer, now }
+        Self { filters: vec![filter], viewer, now, bytes: usize::MAX }
     }
 }
 

@@ -140,6 +140,8 @@ section! {
         subscriptions: usize = 64, at least 1;
         /// The stored events one filter is answered with; a client that asks for more gets as many.
         limit: usize = 500, at least 1;
+        /// The size of the stored events that one request is answered with. What is over it is left out, as by a limit.
+        answer_bytes: Size = Size::mib(8), at least Size::kib(128);
         /// The events of one connection that may wait for their answer; no further ones are read until then.
         in_flight: usize = 1_024, at least 1;
         /// A connection that is silent for this long is pinged, and closed if it stays silent for as long again.

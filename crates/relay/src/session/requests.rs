@@ -149,7 +149,8 @@ impl Session {
     }
 
     fn query(&self, filters: Vec<Filter>) -> Query {
-        Query { filters, viewer: self.viewer(), now: clock::now() }
+        let bytes = self.relay.config().requests.answer_bytes;
+        Query { filters, viewer: self.viewer(), now: clock::now(), bytes }
     }
 
     fn took(&self, started: Instant, what: &'static str) {

@@ -113,6 +113,7 @@ impl Question {
             filters: self.wishes.iter().map(|wish| wish.filter(events)).collect(),
             viewer: self.viewer.as_ref().map_or(Viewer::Node, |keys| Viewer::Client(keys.as_slice().into())),
             now: self.now,
+            bytes: usize::MAX,
         }
     }
 }

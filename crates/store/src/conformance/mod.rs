@@ -162,6 +162,7 @@ tests! { $
             a_disabled_topic_stays_readable;
         queries:
             answers_come_newest_first_once_and_within_each_filters_limit
+            an_answer_has_no_more_bytes_than_it_may
             an_answer_tells_whether_limits_left_anything_out
             a_count_notes_the_authors_of_what_it_counts
             every_condition_of_a_filter_holds

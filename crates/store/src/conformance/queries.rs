@@ -18,7 +18,7 @@ use crate::{
 };
 
 async fn ask(store: &dyn Store, filters: Vec<Filter>) -> (Vec<EventId>, u64) {
-    let query = Query { filters, viewer: Viewer::Node, now: NOW };
+    let query = Query { filters, viewer: Viewer::Node, now: NOW, bytes: usize::MAX };
     let found = store.query(&query).await.expect("an answer");
     (found.events.iter().map(|event| event.id).collect(), store.count(&query, None).await.expect("a count").events)
 }
@@ -94,12 +94,46 @@ pub(super) async fn an_answer_tells_whether_limits_left_anything_out<H: Harness>
         ("two whole answers", vec![here().with_limit(5), by_id()], Rest::None),
         ("no filter at all", vec![], Rest::None),
     ] {
-        let answer = store.query(&Query { filters, viewer: Viewer::Node, now: NOW }).await.expect("an answer");
+        let answer = store
+            .query(&Query { filters, viewer: Viewer::Node, now: NOW, bytes: usize::MAX })
+            .await
+            .expect("an answer");
         assert_eq!(answer.rest, expected, "{why}");
     }
     let filters = vec![here(), Filter::new().with_kinds([Kind(1)]).with_limit(1)];
-    let answer = store.query(&Query { filters, viewer: Viewer::Node, now: NOW }).await.expect("an answer");
+    let answer =
+        store.query(&Query { filters, viewer: Viewer::Node, now: NOW, bytes: usize::MAX }).await.expect("an answer");
     assert_ne!(answer.rest, Rest::More, "what one filter cut off, another has sent");
+}
+
+/// W-1: large events do not make an answer larger than its reader can hold.
+pub(super) async fn an_answer_has_no_more_bytes_than_it_may<H: Harness>(harness: &H) {
+    let events: Vec<_> = (0..4).map(|n| note(&"x".repeat(1_000)).at(n).tag(["e", "x"]).build()).collect();
+    let store = Subject::open(harness, StoreRules::default()).await;
+    store.send(&events.iter().collect::<Vec<_>>()).await;
+    let size = events[0].to_json().len();
+    let newest = |count: usize| ids(&events.iter().rev().take(count).collect::<Vec<_>>());
+    let here = || Filter::new().with_tag(Letter::T, [TOPIC]);
+    let two_tags = || here().with_tag(Letter::E, ["x"]);
+    let by_id = || Filter::new().with_ids(events.iter().map(|event| event.id));
+    for filter in [here(), two_tags(), by_id()] {
+        for (bytes, count, why) in [
+            (4 * size, 4, "all of them fit"),
+            (4 * size - 1, 3, "one does not"),
+            (2 * size, 2, "two do"),
+            (0, 1, "one is always sent"),
+        ] {
+            let query = Query { bytes, ..Query::of(filter.clone(), Viewer::Node, NOW) };
+            let answer = store.query(&query).await.expect("an answer");
+            let found: Vec<_> = answer.events.iter().map(|event| event.id).collect();
+            assert_eq!(found, newest(count), "{why}: {filter:?}");
+            let is_true = if count == 4 { answer.rest == Rest::None } else { answer.rest != Rest::None };
+            assert!(is_true, "{why}: {:?}", answer.rest);
+        }
+    }
+    let filters = vec![here().with_limit(2), by_id()];
+    let answer = store.query(&Query { filters, viewer: Viewer::Node, now: NOW, bytes: 4 * size }).await;
+    assert_eq!(answer.expect("an answer").events.len(), 2, "each has its share");
 }
 
 /// NIP-45.
@@ -124,7 +158,7 @@ pub(super) async fn a_count_notes_the_authors_of_what_it_counts<H: Harness>(harn
         let empty = Sketch::for_filter(&to_target());
         let mut sketch = empty.clone();
         authors.iter().for_each(|author| sketch.as_mut().expect("a tag").add(author));
-        let query = Query { filters, viewer: Viewer::Node, now };
+        let query = Query { filters, viewer: Viewer::Node, now, bytes: usize::MAX };
         assert_eq!(store.count(&query, empty).await.expect("a count"), Count { events, sketch }, "{why}");
     }
 }

@@ -24,8 +24,14 @@ impl Memory {
         for filter in &query.filters {
             let mut matching = self.matching(filter, query);
             matching.sort_by_key(|row| (Reverse(row.event.created_at), row.event.id));
-            for row in matching.into_iter().take(filter.limit().unwrap_or(usize::MAX)) {
-                found.insert((Reverse(row.event.created_at), row.event.id), row.stored());
+            let mut bytes = 0;
+            for (place, row) in matching.into_iter().take(filter.limit().unwrap_or(usize::MAX)).enumerate() {
+                let stored = row.stored();
+                bytes += stored.json.len();
+                if place > 0 && bytes > query.share() {
+                    break;
+                }
+                found.insert((Reverse(row.event.created_at), row.event.id), stored);
             }
         }
         let rest = if self.count(query, None).events > found.len() as u64 { Rest::More } else { Rest::None };

@@ -46,6 +46,7 @@ filters = 1
 filter_values = 1
 subscriptions = 1
 limit = 1
+answer_bytes = "1MiB"
 in_flight = 1
 idle = "5s"
 connections = 1
