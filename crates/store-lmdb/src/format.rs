@@ -1,6 +1,6 @@
 //! What a store's files are: the format number, and the way from an older one.
 //!
-//! `Meta` holds `format` (a mark and a number) and `state` (the node's counters). A migration works in steps; each
+//! `Meta` holds `format` (a mark and a number), `state` (the node's counters), and `loading` while a copy comes in. A migration works in steps; each
 //! step commits its work with the place it came to, so that one that was interrupted goes on from there.
 
 use heed::{RoTxn, RwTxn};
@@ -21,6 +21,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[];
 const FORMAT_KEY: &[u8] = b"format";
 const STATE_KEY: &[u8] = b"state";
 const MIGRATION_KEY: &[u8] = b"migration";
+const LOADING_KEY: &[u8] = b"loading";
 const MARK: &[u8] = b"kukuri-store";
 
 /// The way from one format to the next.
@@ -84,6 +85,19 @@ pub(crate) fn node_record(tables: &Tables, txn: &RoTxn<'_>) -> Result<NodeRecord
 
 pub(crate) fn put_node_record(tables: &Tables, txn: &mut RwTxn<'_>, node: &NodeRecord) -> Result<()> {
     tables.put(txn, Table::Meta, STATE_KEY, &node.pack())
+}
+
+/// Whether pieces of another store are being loaded, or were and it broke off.
+pub(crate) fn is_loading(tables: &Tables, txn: &RoTxn<'_>) -> Result<bool> {
+    Ok(tables.get(txn, Table::Meta, LOADING_KEY)?.is_some())
+}
+
+pub(crate) fn set_loading(tables: &Tables, txn: &mut RwTxn<'_>, loading: bool) -> Result<()> {
+    if loading {
+        tables.put(txn, Table::Meta, LOADING_KEY, &[1])
+    } else {
+        tables.delete(txn, Table::Meta, LOADING_KEY).map(drop)
+    }
 }
 
 #[cfg(test)]

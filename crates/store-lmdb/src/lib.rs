@@ -22,6 +22,7 @@
 //! the event itself. No filter holds a read transaction for longer than a step of a few thousand rows.
 
 mod ages;
+mod archive;
 mod batch;
 mod check;
 mod error;

@@ -69,6 +69,7 @@ pub(crate) fn writable(path: &Path, options: LmdbOptions) -> Result<(Opened, Wri
     env.clear_stale_readers().map_err(engine)?;
     let tables = Tables::create(&env, format::initialize)?;
     format::migrate(&env, &tables, MIGRATIONS)?;
+    refuse_half_a_copy(path, &env, &tables)?;
     let writer = Writer::new(env.clone(), tables, options.rules, options.reserve as u64, lock)?;
     Ok((Opened { env, tables }, writer))
 }
@@ -84,7 +85,16 @@ pub(crate) fn readable(path: &Path, options: &LmdbOptions) -> Result<Opened> {
         return Err(foreign(path, "an older format; open it for writing once to bring it up to date").into());
     }
     let tables = Tables::open(&env)?.ok_or_else(|| foreign(path, "tables are missing"))?;
+    refuse_half_a_copy(path, &env, &tables)?;
     Ok(Opened { env, tables })
+}
+
+fn refuse_half_a_copy(path: &Path, env: &LmdbEnv, tables: &Tables) -> Result<()> {
+    let txn = env.read_txn().map_err(engine)?;
+    if format::is_loading(tables, &txn)? {
+        return Err(StoreError::Unfinished { path: path.to_owned() }.into());
+    }
+    Ok(())
 }
 
 fn lock(path: &Path) -> Result<File> {

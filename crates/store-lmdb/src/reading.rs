@@ -119,14 +119,18 @@ pub(crate) fn offsets(tables: &Tables, txn: &RoTxn<'_>) -> Result<Vec<ConsumerOf
     let mut offsets = Vec::new();
     for entry in tables.of(Table::Offsets).iter(txn).map_err(engine)? {
         let (consumer, record) = entry.map_err(engine)?;
-        let mut record = Unpack::new("offsets", record);
-        offsets.push(ConsumerOffset {
-            consumer: String::from_utf8_lossy(consumer).into_owned(),
-            last_seq: Seq(record.u64()?),
-            updated_at: record.millis()?,
-        });
+        offsets.push(offset(consumer, record)?);
     }
     Ok(offsets)
+}
+
+pub(crate) fn offset(consumer: &[u8], record: &[u8]) -> Result<ConsumerOffset> {
+    let mut record = Unpack::new("offsets", record);
+    Ok(ConsumerOffset {
+        consumer: String::from_utf8_lossy(consumer).into_owned(),
+        last_seq: Seq(record.u64()?),
+        updated_at: record.millis()?,
+    })
 }
 
 /// Every topic there is, with its record.

@@ -15,13 +15,14 @@ use kukuri_domain::{
     subscription::{NodeSubscription, SubscriptionChange},
 };
 use kukuri_store::{
-    AddressExplanation, Answer, CheckReport, ConsumerOffset, Count, Explanation, Ingested, OutboxRow, Purged, Query,
-    Result, Seq, SnapshotCursor, SnapshotPage, Stats, Store, StoreError, StoreRules, StoredEvent, Swept,
+    AddressExplanation, Answer, Archive, CheckReport, ConsumerOffset, Count, DumpCursor, DumpPage, Explanation,
+    Ingested, OutboxRow, Piece, Purged, Query, Result, Seq, SnapshotCursor, SnapshotPage, Stats, Store, StoreError,
+    StoreRules, StoredEvent, Swept,
 };
 use tokio::sync::watch;
 
 use crate::{
-    check,
+    archive, check,
     error::{Failure, engine},
     format,
     key::Order,
@@ -375,5 +376,18 @@ impl Store for LmdbStore {
 
     async fn check(&self) -> Result<CheckReport> {
         self.read(check::check)
+    }
+}
+
+#[async_trait]
+impl Archive for LmdbStore {
+    async fn dump(&self, cursor: DumpCursor, limit: usize) -> Result<DumpPage> {
+        self.read(|tables, txn| archive::dump(tables, txn, cursor, limit))
+    }
+
+    async fn load(&self, pieces: Vec<Piece>) -> Result<()> {
+        self.write(move |writer| writer.load(pieces)).await?;
+        self.subscriptions.send_modify(|version| *version += 1);
+        Ok(())
     }
 }

@@ -84,7 +84,7 @@ pub(crate) fn pack(subscription: &NodeSubscription) -> Result<Vec<u8>> {
         .done())
 }
 
-fn unpack(topic: TopicId, record: &[u8]) -> Result<NodeSubscription, StoreError> {
+pub(crate) fn unpack(topic: TopicId, record: &[u8]) -> Result<NodeSubscription, StoreError> {
     let mut record = Unpack::new("subscriptions", record);
     let enabled = record.u8()? != 0;
     let keeper = decode(&KEEPERS, record.u8()?, &record)?;

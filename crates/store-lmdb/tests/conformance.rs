@@ -4,7 +4,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
-use kukuri_store::{Store, StoreRules, conformance::Harness};
+use kukuri_store::{Archive, Store, StoreRules, conformance::Harness};
 use kukuri_store_lmdb::{LmdbOptions, LmdbStore, Sync};
 
 struct LmdbHarness;
@@ -18,14 +18,22 @@ impl Harness for LmdbHarness {
     }
 
     async fn open(&self, place: &Self::Place, rules: StoreRules) -> Arc<dyn Store> {
-        // Thousands of stores are made and thrown away here: they need not be durable, nor keep much room.
-        let options = LmdbOptions { sync: Sync::Off, reserve: 1 << 20, map_size: 1 << 30, rules };
-        Arc::new(LmdbStore::open(place.path(), options).unwrap())
+        open(place, rules)
+    }
+
+    async fn open_archive(&self, place: &Self::Place, rules: StoreRules) -> Option<Arc<dyn Archive>> {
+        Some(open(place, rules))
     }
 
     fn regressions(&self) -> PathBuf {
         concat!(env!("CARGO_MANIFEST_DIR"), "/proptest-regressions").into()
     }
+}
+
+fn open(place: &tempfile::TempDir, rules: StoreRules) -> Arc<LmdbStore> {
+    // Thousands of stores are made and thrown away here: they need not be durable, nor keep much room.
+    let options = LmdbOptions { sync: Sync::Off, reserve: 1 << 20, map_size: 1 << 30, rules };
+    Arc::new(LmdbStore::open(place.path(), options).unwrap())
 }
 
 kukuri_store::conformance_suite!(LmdbHarness);

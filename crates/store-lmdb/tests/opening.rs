@@ -6,9 +6,13 @@ mod support;
 use std::{fs, path::Path, process::Command};
 
 use heed::{EnvOpenOptions, types::Bytes};
-use kukuri_domain::retention::{Keep, Retention};
+use kukuri_domain::{
+    TopicId,
+    retention::{Keep, Retention},
+    subscription::SubscriptionChange,
+};
 use kukuri_store::{
-    Purged, Store, StoreError,
+    Archive, DumpCursor, Purged, Store, StoreError,
     conformance::build::{NOW, admitted, later, note},
 };
 use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
@@ -161,4 +165,24 @@ fn put_raw(dir: &Path, table: &str, key: &[u8], value: &[u8]) {
     })
     .unwrap();
     env.prepare_for_closing().wait();
+}
+
+#[test]
+fn half_a_copy_is_never_taken_for_a_whole_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = LmdbStore::open(dir.path().join("source"), quick()).unwrap();
+    block_on(source.change_subscription(&TopicId::global(), SubscriptionChange::enable(), NOW)).unwrap();
+    let page = block_on(source.dump(DumpCursor::default(), 10)).unwrap();
+    assert_eq!(page.pieces.len(), 1);
+
+    let place = dir.path().join("target");
+    let target = LmdbStore::open(&place, quick()).unwrap();
+    block_on(target.load(page.pieces.clone())).unwrap();
+    drop(target);
+    for opened in [LmdbStore::open(&place, quick()), LmdbStore::open_for_reading(&place, quick())] {
+        let error = opened.map(drop).unwrap_err().to_string();
+        assert!(error.contains("a copy into this store broke off"), "{error}");
+    }
+    let error = block_on(source.load(page.pieces)).unwrap_err();
+    assert!(matches!(error, StoreError::NotEmpty), "{error}");
 }

@@ -41,6 +41,15 @@ pub enum StoreError {
         /// The newest format this program knows.
         supported: u32,
     },
+    /// Half a copy of another store is here. It is of no use.
+    #[error("{path}: a copy into this store broke off; empty it and copy again")]
+    Unfinished {
+        /// Where it is.
+        path: PathBuf,
+    },
+    /// A copy must not mix with what is there.
+    #[error("only an empty store can be copied into")]
+    NotEmpty,
     /// There is no room to write in.
     #[error("no room left to write: {0}")]
     Full(String),

@@ -4,10 +4,11 @@
 //!
 //! - [`port`]: the [`Store`] trait. It speaks in whole decisions; the rules are `kukuri_domain`'s.
 //! - [`event`], [`ingest`], [`query`], [`outbox`], [`maintenance`], [`report`]: the values that cross it, by what they are for.
-//! - [`error`]: what can go wrong.
+//! - [`archive`]: everything a store holds, to move it into another. [`error`]: what can go wrong.
 //! - [`model`]: a store in memory, so simple that it is obviously right. Others are compared with it.
 //! - `conformance` (a feature, for tests): the suite that every store passes.
 
+pub mod archive;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod error;
@@ -20,6 +21,7 @@ pub mod port;
 pub mod query;
 pub mod report;
 
+pub use archive::{Archive, DumpCursor, DumpPage, Piece};
 pub use error::{Result, StoreError};
 pub use event::StoredEvent;
 pub use ingest::{Ingested, Outcome, StageChange, StoreRules};

@@ -12,8 +12,8 @@ mod rows;
 use std::{collections::HashMap, time::Duration};
 
 use heed::RwTxn;
-use kukuri_domain::{Address, Event, Millis, PublicKey, TopicId, clock::Clock};
-use kukuri_store::{Op, Seq, StageChange, StoreRules};
+use kukuri_domain::{Address, Event, Millis, PublicKey, TopicId, capacity::Stage, clock::Clock};
+use kukuri_store::{Op, OutboxRow, Seq, StageChange, StoreRules};
 
 use crate::{
     error::{Result, damaged, engine},
@@ -130,6 +130,11 @@ impl<'s> Batch<'s> {
         self.commit().map(drop)
     }
 
+    /// Something was written past this batch, in its transaction.
+    pub(crate) fn mark_written(&mut self) {
+        self.is_written = true;
+    }
+
     /// The time to stamp with: never behind an earlier one (P-5).
     pub(crate) fn stamp(&self) -> Millis {
         self.node.clock.latest
@@ -174,6 +179,30 @@ impl<'s> Batch<'s> {
         self.topic_nos.insert(id.clone(), record.no);
         self.topics.insert(record.no, Topic { id: id.clone(), record, stored });
         Ok(record.no)
+    }
+
+    /// What a copy brings of a topic: its events come later.
+    pub(crate) fn load_topic(&mut self, id: &TopicId, stage: Stage, last_event_at: Millis) -> Result<()> {
+        let no = self.topic_no(id)?;
+        let record = &mut self.topic(no)?.record;
+        record.counters.stage = stage;
+        record.last_event_at = last_event_at;
+        Ok(())
+    }
+
+    /// Appends a row of the outbox as another store wrote it.
+    pub(crate) fn load_outbox(&mut self, row: OutboxRow) -> Result<()> {
+        let record = OutboxRecord {
+            op: row.op,
+            event_id: row.event_id,
+            topic: self.topic_no(&row.topic)?,
+            kind: row.kind,
+            created_at: row.created_at,
+            ingested_at: row.ingested_at,
+            written_at: row.written_at,
+            effective_key: row.effective_key,
+        };
+        self.append(Table::Outbox, &key::seq(row.seq), &record.pack())
     }
 
     fn topic(&mut self, no: TopicNo) -> Result<&mut Topic> {

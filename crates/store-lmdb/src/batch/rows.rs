@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use kukuri_domain::{
-    Address, Admitted, Event, EventId, Kind, Millis, Rank, Reason, State, Tags, Timestamp, retention::RetentionClass,
+    Address, Admitted, Event, EventId, Kind, Millis, Rank, Reason, State, Tags, Timestamp, TopicId,
+    retention::RetentionClass,
 };
 use kukuri_store::{IdRecord, Op, Standing};
 
@@ -91,39 +92,68 @@ impl Batch<'_> {
     /// Stores an event as effective.
     pub(crate) fn store(&mut self, admitted: &Admitted) -> Result<()> {
         let event = admitted.event();
-        self.node.last_event.0 += 1;
-        let no = self.node.last_event;
-        let topics = admitted.topics().iter().map(|topic| self.topic_no(topic)).collect::<Result<Vec<_>>>()?;
         let stamp = self.stamp();
-        let traits = Traits::of(event, topics.len());
-        let row = Row { ingested_at: stamp, state: State::Effective, traits, topics, json: admitted.json() };
-        self.append(Table::Events, &no.key(), &row.pack())?;
-        let topics = row.topics;
-
-        let author = self.author_no(&event.pubkey)?;
-        let named: Vec<_> = topics.iter().copied().zip(admitted.topics()).collect();
-        let rows = IndexRows::of(event, no, author, &named);
-        for (table, key) in &rows.keys {
-            self.put(*table, key, rows.value(*table))?;
-        }
         let address = event.address();
+        let (no, topics) = self.file(event, admitted.topics(), admitted.json(), stamp)?;
         if let Some(address) = &address {
             let floor = event.rank();
             let record = KeyRecord { floor, raised_at: stamp, current: Some(no) };
             self.put(Table::Keys, &address.digest().0, &record.pack())?;
         }
-
-        let class = RetentionClass::of(event.kind, true);
-        self.age(no, &topics, class)?;
-        self.count(&topics, |counters| {
-            counters.effective += 1;
-            add(&mut counters.by_class[class as usize], admitted.json().len());
-        })?;
         for topic in &topics {
             self.topic(*topic)?.record.last_event_at = stamp;
         }
         self.remember(admitted, Standing::Effective, Some(no))?;
         self.write_outbox(event, address, &topics, stamp, Op::Upsert)
+    }
+
+    /// Writes the row of an effective event and what it is found and counted under.
+    pub(crate) fn file(
+        &mut self,
+        event: &Event,
+        topic_ids: &[TopicId],
+        json: &[u8],
+        ingested_at: Millis,
+    ) -> Result<(EventNo, Vec<TopicNo>)> {
+        let (no, topics) = self.next_row(topic_ids)?;
+        let traits = Traits::of(event, topics.len());
+        let row = Row { ingested_at, state: State::Effective, traits, topics, json };
+        self.append(Table::Events, &no.key(), &row.pack())?;
+        let topics = row.topics;
+
+        let author = self.author_no(&event.pubkey)?;
+        let named: Vec<_> = topics.iter().copied().zip(topic_ids).collect();
+        let rows = IndexRows::of(event, no, author, &named);
+        for (table, key) in &rows.keys {
+            self.put(*table, key, rows.value(*table))?;
+        }
+        let class = RetentionClass::of(event.kind, true);
+        self.age(no, &topics, class)?;
+        self.count(&topics, |counters| {
+            counters.effective += 1;
+            add(&mut counters.by_class[class as usize], json.len());
+        })?;
+        Ok((no, topics))
+    }
+
+    /// Writes the row of a hidden event and what it is found and counted under.
+    pub(crate) fn file_hidden(
+        &mut self,
+        event: Event,
+        topic_ids: &[TopicId],
+        json: Bytes,
+        ingested_at: Millis,
+        state: State,
+    ) -> Result<EventNo> {
+        let (no, topics) = self.next_row(topic_ids)?;
+        self.put_hidden(&StoredRow { no, event, json, topics, ingested_at, state })?;
+        Ok(no)
+    }
+
+    fn next_row(&mut self, topics: &[TopicId]) -> Result<(EventNo, Vec<TopicNo>)> {
+        self.node.last_event.0 += 1;
+        let topics = topics.iter().map(|topic| self.topic_no(topic)).collect::<Result<Vec<_>>>()?;
+        Ok((self.node.last_event, topics))
     }
 
     /// Remembers the id of an event that was decided on for the first time.

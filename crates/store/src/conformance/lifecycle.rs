@@ -158,6 +158,14 @@ impl<'h, H: Harness> Run<'h, H> {
                 self.store.reopen().await;
                 Ok(())
             }
+            Step::Move => {
+                store.flush().await.expect("a flush");
+                if self.store.move_on().await {
+                    // A snapshot is read from one store to its end.
+                    self.followers.clear();
+                }
+                Ok(())
+            }
             Step::ConfirmClock => {
                 let (found, expected) = (store.confirm_clock(now).await, model.confirm_clock(now).await);
                 self.compare("clock", found, expected)

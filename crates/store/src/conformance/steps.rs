@@ -51,6 +51,8 @@ pub(super) enum Step {
     Flush,
     /// Closes the store and opens it again.
     Reopen,
+    /// Everything moves to a new store.
+    Move,
     /// Somebody has looked at the clock.
     ConfirmClock,
     /// Moves a consumer to some place, perhaps one beyond the last row.
@@ -125,6 +127,7 @@ fn steps() -> impl Strategy<Value = Step> {
         3 => (select(topics()), changes()).prop_map(|(topic, change)| Step::Subscribe(topic, Box::new(change))),
         1 => Just(Step::Flush),
         2 => Just(Step::Reopen),
+        1 => Just(Step::Move),
         3 => Just(Step::ConfirmClock),
         1 => any::<Index>().prop_map(Step::SetOffset),
         2 => (1..6usize).prop_map(|page| Step::Snapshot { page }),

@@ -10,6 +10,7 @@ use kukuri_domain::{
 
 use super::build::{NOW, admitted, later};
 use crate::{
+    archive::{Archive, DumpCursor},
     ingest::{Ingested, Outcome, StoreRules},
     model::ModelStore,
     port::Store,
@@ -28,6 +29,12 @@ pub trait Harness: Send + Sync {
     ///
     /// Most tests need no durability, so this may leave out syncs; the crash tests open stores their own way.
     async fn open(&self, place: &Self::Place, rules: StoreRules) -> Arc<dyn Store>;
+
+    /// The same of an empty place, to be loaded with what another store holds; and that other store, to be read.
+    /// `None`: this kind of store can't be moved.
+    async fn open_archive(&self, _place: &Self::Place, _rules: StoreRules) -> Option<Arc<dyn Archive>> {
+        None
+    }
 
     /// The directory in which failing cases are kept, to be tried first ever after. It belongs under version control.
     fn regressions(&self) -> PathBuf;
@@ -70,6 +77,24 @@ impl<'h, H: Harness> Subject<'h, H> {
     pub(super) async fn subscribe(&self, topic: &TopicId, policy: IngestPolicy) {
         let change = SubscriptionChange { policy: Some(policy), ..SubscriptionChange::enable() };
         self.change_subscription(topic, change, NOW).await.expect("a subscription");
+    }
+
+    /// Moves everything to a new place, a few pieces at a time, and goes on there. Returns whether that is possible.
+    pub(super) async fn move_on(&mut self) -> bool {
+        let place = self.harness.place().await;
+        let Some(target) = self.harness.open_archive(&place, self.rules.clone()).await else { return false };
+        self.store = None;
+        let source = self.harness.open_archive(&self.place, self.rules.clone()).await.expect("the same kind of store");
+        let mut next = Some(DumpCursor::default());
+        while let Some(cursor) = next {
+            let page = source.dump(cursor, 3).await.expect("a page");
+            target.load(page.pieces).await.expect("room for it");
+            next = page.next;
+        }
+        drop((source, target));
+        self.store = Some(self.harness.open(&place, self.rules.clone()).await);
+        self.place = place;
+        true
     }
 
     /// Closes the store and opens it again.
