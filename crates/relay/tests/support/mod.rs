@@ -1,30 +1,34 @@
 //! A relay on a real store and a real port, and clients that speak to it.
-#![allow(dead_code, reason = "not every test file needs all of it")]
+//!
+//! `client`: one that keeps the rules of WebSocket. `raw`: one that does not have to. `events`: what they send.
+#![allow(dead_code, unused_imports, reason = "not every test file needs all of it")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
+
+mod client;
+mod events;
+mod raw;
 
 use std::{
     net::SocketAddr,
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
-use futures_util::{SinkExt, StreamExt};
 use kukuri_domain::{
-    Admission, Event, EventId, Kind, PublicKey, Signature, Timestamp,
+    Admission,
     topic::{TopicRules, TopicsMode},
     vanish::RelayUrls,
 };
 use kukuri_relay::{Relay, RelayConfig, http, server, upkeep};
 use kukuri_store_lmdb::{LmdbOptions, LmdbStore, Sync};
-use secp256k1::{Keypair, SecretKey, schnorr};
-use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, tungstenite::Message};
+use serde_json::Value;
 
-pub(crate) const TOPIC: &str = "kukuri:0101010101010101010101010101010101010101010101010101010101010101";
+pub(crate) use client::{Client, Ended};
+pub(crate) use events::{Draft, TOPIC, as_json, draft, id_of, key_of, millis, note, now, topic};
+pub(crate) use raw::{Raw, frame, masked};
+
+/// Longer than anything takes, even on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A relay that runs until it is dropped.
 pub(crate) struct TestRelay {
@@ -41,8 +45,17 @@ impl TestRelay {
 
     /// A relay without rate limits, changed as a test needs it.
     pub(crate) async fn start_with(mode: TopicsMode, change: impl FnOnce(&mut RelayConfig)) -> Self {
+        Self::start_on(LmdbOptions::default(), mode, change).await
+    }
+
+    /// The same on a store with other options. No test looks at durability.
+    pub(crate) async fn start_on(
+        options: LmdbOptions,
+        mode: TopicsMode,
+        change: impl FnOnce(&mut RelayConfig),
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let options = LmdbOptions { sync: Sync::Off, reserve: 1 << 20, ..LmdbOptions::default() };
+        let options = LmdbOptions { sync: Sync::Off, reserve: 1 << 20, ..options };
         let store = LmdbStore::open(dir.path(), options).unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -69,15 +82,18 @@ impl TestRelay {
         self.relay.reconfigure(config);
     }
 
-    /// Asks over HTTP: status, headers and body.
+    /// Asks over HTTP: status, headers in lower case, and body.
     pub(crate) async fn get(&self, path: &str, headers: &[(&str, &str)]) -> (u16, String, String) {
-        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        self.http("GET", path, headers).await
+    }
+
+    /// The same with another method.
+    pub(crate) async fn http(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> (u16, String, String) {
         let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-        let request = format!("GET {path} HTTP/1.1\r\nhost: relay\r\nconnection: close\r\n{headers}\r\n");
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let mut raw = Raw::connect(self.address).await;
+        raw.send(format!("{method} {path} HTTP/1.1\r\nhost: relay\r\nconnection: close\r\n{headers}\r\n")).await;
+        let answer = String::from_utf8(raw.everything().await).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("an answer of HTTP: {answer}"));
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         (status, head.to_lowercase(), body.to_owned())
     }
@@ -93,147 +109,39 @@ impl TestRelay {
     pub(crate) async fn client(&self) -> Client {
         Client::connect(&self.url).await
     }
-}
 
-/// A client that says and hears JSON.
-pub(crate) struct Client {
-    pub(crate) socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
-    pub(crate) challenge: String,
-}
-
-impl Client {
-    pub(crate) async fn connect(url: &str) -> Self {
-        let (socket, _) = tokio_tungstenite::connect_async(url).await.unwrap();
-        let mut client = Self { socket, challenge: String::new() };
-        let hello = client.hear().await;
-        assert_eq!(hello[0], "AUTH");
-        client.challenge = hello[1].as_str().unwrap().to_owned();
-        client
-    }
-
-    pub(crate) async fn say(&mut self, message: Value) {
-        self.say_text(message.to_string()).await;
-    }
-
-    pub(crate) async fn say_text(&mut self, text: impl Into<String>) {
-        self.socket.send(Message::text(text.into())).await.unwrap();
-    }
-
-    /// The next message, as JSON. Ten seconds are for a busy machine.
-    pub(crate) async fn hear(&mut self) -> Value {
-        loop {
-            let next = tokio::time::timeout(Duration::from_secs(10), self.socket.next());
-            match next.await.expect("an answer").expect("an open connection").unwrap() {
-                Message::Text(text) => return serde_json::from_str(&text).unwrap(),
-                Message::Ping(_) | Message::Pong(_) => {}
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-
-    /// Sends an event and returns its answer; other messages are passed over.
-    pub(crate) async fn publish(&mut self, event: &Event) -> (bool, String) {
-        self.say(json!(["EVENT", as_json(event)])).await;
-        loop {
-            let heard = self.hear().await;
-            if heard[0] == "OK" && heard[1] == event.id.to_string() {
-                return (heard[2].as_bool().unwrap(), heard[3].as_str().unwrap().to_owned());
-            }
-        }
-    }
-
-    /// Subscribes and returns the ids of the stored events.
-    pub(crate) async fn request(&mut self, id: &str, filters: &[Value]) -> Vec<String> {
-        let mut message = vec![json!("REQ"), json!(id)];
-        message.extend_from_slice(filters);
-        self.say(Value::from(message)).await;
-        let mut ids = Vec::new();
-        loop {
-            let heard = self.hear().await;
-            match heard[0].as_str().unwrap() {
-                "EVENT" if heard[1] == id => ids.push(heard[2]["id"].as_str().unwrap().to_owned()),
-                "EOSE" if heard[1] == id => return ids,
-                other => panic!("{other}: {heard}"),
-            }
-        }
-    }
-
-    pub(crate) async fn authenticate(&mut self, author: u8, url: &str) -> (bool, String) {
-        let event = draft(author, 22242).tag(["relay", url]).tag(["challenge", &self.challenge.clone()]).sign();
-        self.say(json!(["AUTH", as_json(&event)])).await;
-        let heard = self.hear().await;
-        (heard[2].as_bool().unwrap(), heard[3].as_str().unwrap().to_owned())
+    /// What a stranger sees: the ids that answer these filters.
+    pub(crate) async fn visible(&self, filters: &[Value]) -> Vec<String> {
+        self.client().await.request("visible", filters).await
     }
 }
 
-pub(crate) fn as_json(event: &Event) -> Value {
-    serde_json::from_slice(&event.to_json()).unwrap()
+/// Waits until something holds.
+pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let started = Instant::now();
+    while !holds().await {
+        assert!(started.elapsed() < PATIENCE, "{what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
-pub(crate) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
-}
+/// Numbers that look random and are the same for the same seed (xorshift).
+pub(crate) struct Dice(u64);
 
-/// An event that is being written.
-#[derive(Clone)]
-pub(crate) struct Draft {
-    author: u8,
-    kind: u16,
-    created_at: u64,
-    tags: Vec<Vec<String>>,
-    content: String,
-}
-
-/// An event of this kind, without tags, made now.
-pub(crate) fn draft(author: u8, kind: u16) -> Draft {
-    Draft { author, kind, created_at: now(), tags: Vec::new(), content: String::new() }
-}
-
-/// A note in the topic.
-pub(crate) fn note(author: u8, content: &str) -> Draft {
-    draft(author, 1).tag(["t", TOPIC]).content(content)
-}
-
-pub(crate) fn key_of(author: u8) -> String {
-    let (key, _) = keypair(author).x_only_public_key();
-    PublicKey::from_bytes(key.to_byte_array()).to_string()
-}
-
-fn keypair(author: u8) -> Keypair {
-    Keypair::from_secret_key(&SecretKey::from_secret_bytes([author; 32]).unwrap())
-}
-
-impl Draft {
-    pub(crate) fn tag<const N: usize>(mut self, items: [&str; N]) -> Self {
-        self.tags.push(items.iter().map(ToString::to_string).collect());
-        self
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    pub(crate) fn content(mut self, content: &str) -> Self {
-        self.content = content.to_owned();
-        self
+    /// Less than `sides`.
+    pub(crate) fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % sides
     }
 
-    pub(crate) fn at(mut self, created_at: u64) -> Self {
-        self.created_at = created_at;
-        self
-    }
-
-    pub(crate) fn sign(self) -> Event {
-        let pair = keypair(self.author);
-        let (key, _) = pair.x_only_public_key();
-        let mut event = Event {
-            id: EventId::from_bytes([0; 32]),
-            pubkey: PublicKey::from_bytes(key.to_byte_array()),
-            created_at: Timestamp(self.created_at),
-            kind: Kind(self.kind),
-            tags: self.tags.into_iter().collect(),
-            content: self.content,
-            sig: Signature::from_bytes([0; 64]),
-        };
-        event.id = event.true_id();
-        let signature = schnorr::sign_no_aux_rand(event.id.as_bytes(), &pair);
-        event.sig = Signature::from_bytes(*signature.as_byte_array());
-        event
+    pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.roll(from.len() as u64) as usize]
     }
 }
