@@ -51,6 +51,13 @@ impl Raw {
         String::from_utf8(head).unwrap()
     }
 
+    /// The body of an HTTP answer, which is known.
+    pub(crate) async fn body(&mut self, expected: &str) {
+        let mut body = vec![0; expected.len()];
+        timeout(PATIENCE, self.stream.read_exact(&mut body)).await.expect("a body").unwrap();
+        assert_eq!(String::from_utf8(body).unwrap(), expected);
+    }
+
     /// Everything until the other end closes, in whatever way it does.
     pub(crate) async fn everything(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
