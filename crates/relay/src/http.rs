@@ -111,7 +111,7 @@ fn upgrade(relay: Arc<Relay>, caller: &Caller, mut request: Request) -> Response
         let socket =
             WebSocketStream::from_partially_read(stream, parts.read_buf.to_vec(), Role::Server, Some(config)).await;
         // A task of its own: this one still carries what the upgrade needed.
-        tokio::spawn(session::serve(relay, socket, ip, inside));
+        tokio::spawn(session::serve(relay, socket, ip, Some(inside)));
     });
     let answer =
         [(header::CONNECTION, "upgrade"), (header::UPGRADE, "websocket"), (header::SEC_WEBSOCKET_ACCEPT, &accept)];
@@ -119,9 +119,13 @@ fn upgrade(relay: Arc<Relay>, caller: &Caller, mut request: Request) -> Response
 }
 
 /// Finds out where a connection comes from, and takes its place inside.
-fn let_in(relay: &Relay, caller: &Caller, headers: &HeaderMap) -> Result<(IpAddr, Option<Inside>), TurnedAway> {
+fn let_in(relay: &Relay, caller: &Caller, headers: &HeaderMap) -> Result<(IpAddr, Inside), TurnedAway> {
     let config = relay.config();
-    let mut place = caller.take_place();
+    // Who was refused before on this connection has given its place up.
+    let mut place = match caller.take_place() {
+        Some(place) => place,
+        None => relay.door.enter(config.requests.connections)?,
+    };
     let Some(proxy) = config.proxy.as_ref().filter(|proxy| proxy.is_at(caller.peer)) else {
         return Ok((caller.peer, place));
     };
@@ -130,9 +134,7 @@ fn let_in(relay: &Relay, caller: &Caller, headers: &HeaderMap) -> Result<(IpAddr
     let hops: Vec<IpAddr> = hops.flat_map(|value| value.split(',')).filter_map(|hop| address(hop.trim())).collect();
     let client = hops.iter().rev().find(|hop| !proxy.is_at(**hop)).or(hops.first());
     let ip = *client.ok_or(TurnedAway::NoAddress)?;
-    if let Some(place) = &mut place {
-        place.comes_from(ip, relay)?;
-    }
+    place.comes_from(ip, relay)?;
     Ok((ip, place))
 }
 
