@@ -197,6 +197,18 @@ impl Relay {
         Ok(purged)
     }
 
+    /// Closes topics that were opened by use and have rested for long enough (T-8).
+    pub async fn close_idle_topics(&self) {
+        match self.topics.close_idle(&self.config().topics, &*self.store, clock::now()).await {
+            Ok(0) => {}
+            Ok(closed) => {
+                (0..closed).for_each(|_| self.metrics.topic_closed());
+                tracing::info!(closed, "idle topics closed");
+            }
+            Err(error) => tracing::error!(%error, "idle topics could not be closed"),
+        }
+    }
+
     /// Everything that is measured, in Prometheus' text format.
     pub(crate) async fn measures(&self) -> Result<String, StoreError> {
         let stats = self.store.stats().await?;

@@ -47,7 +47,7 @@ pub async fn keep_in_order(relay: Arc<Relay>) {
                 relay.metrics.tidy();
             }
             _ = disk.tick() => relay.look_at_disk(),
-            _ = idle.tick() => close_idle_topics(&relay).await,
+            _ = idle.tick() => relay.close_idle_topics().await,
             _ = forget.tick() => relay.forget_slow_clients(),
             Ok(()) = topics.changed() => {
                 if let Err(error) = relay.read_topics().await {
@@ -85,16 +85,5 @@ async fn purge_once(relay: &Relay) {
         }
         Ok(_) => {}
         Err(error) => tracing::error!(%error, "old events could not be purged"),
-    }
-}
-
-async fn close_idle_topics(relay: &Relay) {
-    match relay.topics.close_idle(&relay.config().topics, &*relay.store, clock::now()).await {
-        Ok(0) => {}
-        Ok(closed) => {
-            (0..closed).for_each(|_| relay.metrics.topic_closed());
-            tracing::info!(closed, "idle topics closed");
-        }
-        Err(error) => tracing::error!(%error, "idle topics could not be closed"),
     }
 }
