@@ -95,7 +95,10 @@ impl Relay {
         if matches!(config.topics, crate::config::TopicIntake::Closed) {
             return Err(refusal.into());
         }
-        self.check_rate(Act::OpenTopic, opener)?;
+        // An event may name many: each counts.
+        for _ in admitted.topics().iter().filter(|topic| !self.topics.is_enabled(topic)) {
+            self.check_rate(Act::OpenTopic, opener)?;
+        }
         match self.topics.open(admitted.topics(), &config.topics, &*self.store).await {
             Ok(opened) => {
                 (0..opened).for_each(|_| self.metrics.topic_opened());
