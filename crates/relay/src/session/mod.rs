@@ -20,7 +20,7 @@ use kukuri_store::{Outcome, Seq};
 use tokio::{net::TcpStream, sync::watch, time::Instant};
 use tokio_tungstenite::{
     WebSocketStream,
-    tungstenite::{Error as WireError, Message, protocol::frame::coding::CloseCode},
+    tungstenite::{Error as WireError, Message, error::ProtocolError, protocol::frame::coding::CloseCode},
 };
 
 use crate::{
@@ -204,6 +204,8 @@ impl Session {
                 Err(unreadable(CloseCode::Size, &format!("a message has at most {most} bytes")))
             }
             Some(Err(WireError::Utf8(_))) => Err(unreadable(CloseCode::Invalid, "messages are UTF-8")),
+            // Most clients leave so.
+            Some(Err(WireError::Protocol(ProtocolError::ResetWithoutClosingHandshake))) => Err(End::Gone),
             Some(Err(WireError::Protocol(_))) => Err(unreadable(CloseCode::Protocol, "this is not WebSocket")),
             Some(Err(_)) | None => Err(End::Gone),
         }
