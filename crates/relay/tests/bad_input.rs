@@ -1,0 +1,258 @@
+//! What no client should send. Each gets its answer or its end; nobody else notices, and nothing is left behind.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use futures_util::SinkExt;
+use kukuri_domain::topic::TopicsMode;
+use serde_json::json;
+use support::{Client, Raw, TOPIC, TestRelay, as_json, eventually, frame, masked, note};
+use tokio::io::AsyncWriteExt;
+use tokio_tungstenite::tungstenite::Message;
+
+/// A client that has subscribed, and must not notice anything.
+struct Bystander {
+    reader: Client,
+    author: Client,
+    posts: u32,
+}
+
+impl Bystander {
+    async fn of(relay: &TestRelay) -> Self {
+        let mut reader = relay.client().await;
+        reader.request("s", &[json!({"#t": [TOPIC], "kinds": [1]})]).await;
+        Self { reader, author: relay.client().await, posts: 0 }
+    }
+
+    /// Its subscription works, the relay is well, and only its own two connections are there.
+    async fn is_well(&mut self, relay: &TestRelay, why: &str) {
+        self.posts += 1;
+        let post = note(1, &format!("{why} {}", self.posts)).sign();
+        self.author.accepted(&post).await;
+        assert_eq!(self.reader.hear().await, json!(["EVENT", "s", as_json(&post)]), "{why}");
+        assert_eq!(relay.get("/healthz", &[]).await.0, 200, "{why}");
+        eventually(why, async || relay.relay.connections() == 2).await;
+        assert_eq!(relay.figure("kukuri_subscriptions").await, 1.0, "{why}");
+    }
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_answered_and_the_connection_goes_on() {
+    let relay = TestRelay::start(TopicsMode::Required).await;
+    let mut bystander = Bystander::of(&relay).await;
+    let mut client = relay.client().await;
+    let deep = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+    let many = |count: usize, item: &str| vec![item; count].join(",");
+    let filter = format!(r##"{{"#t":["{TOPIC}"]}}"##);
+    let id = "s".repeat(65);
+    for (message, word, says, why) in [
+        (String::new(), "NOTICE", "a JSON array", "nothing"),
+        ("nonsense".to_owned(), "NOTICE", "a JSON array", "no JSON"),
+        ("{}".to_owned(), "NOTICE", "a JSON array", "another JSON"),
+        (r#"["REQ","s",{}"#.to_owned(), "NOTICE", "a JSON array", "half a JSON"),
+        (r#"["CLOSE","s"] x"#.to_owned(), "NOTICE", "a JSON array", "more than a JSON"),
+        ("[]".to_owned(), "NOTICE", "must not be empty", "an empty array"),
+        ("[1]".to_owned(), "NOTICE", "starts with a word", "no word"),
+        (r#"["HELLO"]"#.to_owned(), "NOTICE", "unknown word", "a word we don't know"),
+        (r#"["req","s",{}]"#.to_owned(), "NOTICE", "unknown word", "words are in upper case"),
+        (r#"["EVENT"]"#.to_owned(), "NOTICE", "wrong number of parts", "too few"),
+        (r#"["CLOSE","s","t"]"#.to_owned(), "NOTICE", "wrong number of parts", "too many"),
+        (format!(r#"["REQ","{id}",{filter}]"#), "NOTICE", "1 to 64 characters", "an id that is too long"),
+        (format!(r#"["REQ","",{filter}]"#), "NOTICE", "1 to 64 characters", "an empty id"),
+        (format!(r#"["REQ",1,{filter}]"#), "NOTICE", "is a string", "an id that is a number"),
+        (format!(r#"["COUNT","{id}",{filter}]"#), "NOTICE", "1 to 64 characters", "for a count, too"),
+        (deep(100_000), "NOTICE", "starts with a word", "deep down there is nothing"),
+        (format!(r#"["EVENT",{}]"#, deep(100_000)), "OK", "invalid: ", "a deep event"),
+        (format!(r#"["REQ","s",{}]"#, deep(100_000)), "CLOSED", "invalid: ", "a deep filter"),
+        (format!(r##"["REQ","s",{{"#e":{}}}]"##, deep(100_000)), "CLOSED", "invalid: ", "a deep list"),
+        (format!(r#"["AUTH",{}]"#, deep(100_000)), "OK", "invalid: ", "a deep authentication"),
+        (format!(r#"["REQ","s",{}]"#, many(5_000, &filter)), "CLOSED", "more filters than 20", "thousands of filters"),
+        (
+            format!(
+                r##"["REQ","s",{{"#t":["{TOPIC}"],"kinds":[{}]}}]"##,
+                (0..9_000).map(|n| n.to_string()).collect::<Vec<_>>().join(",")
+            ),
+            "CLOSED",
+            "more values than 2000",
+            "thousands of values",
+        ),
+        (r#"["EVENT",1]"#.to_owned(), "OK", "invalid: ", "an event that is a number"),
+        (r#"["EVENT",{"id":"ab","kind":-1}]"#.to_owned(), "OK", "invalid: ", "an event that is none"),
+        (format!(r#"["EVENT",{{"id":"{}"}}]"#, "x".repeat(100_000)), "OK", "invalid: ", "an event with a long id"),
+        ("[\"EVENT\",{\"id\":\"\\ud800\"}]".to_owned(), "OK", "invalid: ", "half a character"),
+        (
+            format!(r#"["EVENT",{}]"#, as_json(&note(1, &"x".repeat(200_000)).sign())),
+            "OK",
+            "content_bytes = 98304",
+            "too long",
+        ),
+        (r#"["AUTH","x"]"#.to_owned(), "OK", "invalid: ", "an authentication that is none"),
+        (r#"["NEG-MSG","s","61"]"#.to_owned(), "NEG-ERR", "closed: ", "a reconciliation that is none"),
+    ] {
+        client.say_text(message).await;
+        let heard = client.hear().await;
+        assert_eq!(heard[0], word, "{why}: {heard}");
+        let said = heard.as_array().unwrap().last().unwrap().as_str().unwrap();
+        assert!(said.contains(says), "{why}: {heard}");
+        assert!(heard.to_string().len() < 500, "{why}: what is wrong is not sent back at length");
+        assert!(word != "OK" || heard[2] == false, "{why}: {heard}");
+    }
+    client.accepted(&note(2, "still here").tag(["-not-protected"]).sign()).await;
+    assert_eq!(bystander.reader.hear().await[0], "EVENT");
+    drop(client);
+    bystander.is_well(&relay, "after all of it").await;
+}
+
+#[tokio::test]
+async fn frames_that_break_the_rules_end_the_connection_with_a_code() {
+    let relay = TestRelay::start(TopicsMode::Required).await;
+    let mut bystander = Bystander::of(&relay).await;
+    let text = br#"["CLOSE","s"]"#;
+    let unmasked = [&[0x81, text.len() as u8][..], text].concat();
+    // The length alone says it: 10 MB follow.
+    let huge = [&[0x81, 0xff][..], &10_000_000u64.to_be_bytes(), &[1, 2, 3, 4]].concat();
+    let in_parts: Vec<u8> = std::iter::once(masked(0x01, &[b'x'; 65_000]))
+        .chain(std::iter::repeat_n(masked(0x00, &[b'x'; 65_000]), 20))
+        .flatten()
+        .collect();
+    for (bytes, code, reason, why) in [
+        (frame(2, text), 1003, "messages are text", "a binary frame"),
+        (unmasked, 1002, "this is not WebSocket", "clients mask"),
+        (frame(3, text), 1002, "this is not WebSocket", "an opcode that there is not"),
+        (frame(11, text), 1002, "this is not WebSocket", "a control frame that there is not"),
+        (masked(0xc1, text), 1002, "this is not WebSocket", "a bit that nobody agreed on"),
+        (masked(0x09, text), 1002, "this is not WebSocket", "a ping in parts"),
+        (frame(9, &[0; 126]), 1002, "this is not WebSocket", "a ping that is too long"),
+        (frame(0, text), 1002, "this is not WebSocket", "a part of nothing"),
+        (frame(1, &[b'[', 0xff, 0xfe]), 1007, "messages are UTF-8", "no UTF-8"),
+        (frame(1, &[b'"', 0xe6, 0x9d]), 1007, "messages are UTF-8", "half a character"),
+        (huge, 1009, "a message has at most 524288 bytes", "a huge frame"),
+        (in_parts, 1009, "a message has at most 524288 bytes", "a huge message in parts"),
+    ] {
+        let mut raw = Raw::upgraded(relay.address).await;
+        raw.send(bytes).await;
+        assert_eq!(raw.closed().await, Some((code, reason.to_owned())), "{why}");
+        bystander.is_well(&relay, why).await;
+    }
+    assert_eq!(relay.figure(r#"kukuri_connections_closed_total{reason="unreadable"}"#).await, 12.0);
+}
+
+#[tokio::test]
+async fn a_message_that_is_too_long_is_told_so_while_it_is_still_being_sent() {
+    let relay = TestRelay::start(TopicsMode::Required).await;
+    let mut bystander = Bystander::of(&relay).await;
+    let mut client = relay.client().await;
+    // The relay does not wait for the rest of it, so sending may fail.
+    let _ = client.socket.send(Message::text("x".repeat(10_000_000))).await;
+    let ended = client.ended().await;
+    assert_eq!((ended.code, ended.reason.as_str()), (1009, "a message has at most 524288 bytes"));
+    drop(client);
+    let mut client = relay.client().await;
+    client.say_text(" ".repeat(524_288 - 2) + "[]").await;
+    assert_eq!(client.hear().await[0], "NOTICE", "the longest that is allowed");
+    drop(client);
+    bystander.is_well(&relay, "after 10 MB").await;
+}
+
+#[tokio::test]
+async fn who_leaves_without_a_word_leaves_nothing_behind() {
+    let relay = TestRelay::start(TopicsMode::Required).await;
+    let mut bystander = Bystander::of(&relay).await;
+    let request = frame(1, format!(r##"["REQ","s",{{"#t":["{TOPIC}"]}}]"##).as_bytes());
+    for round in 0..10 {
+        let mut half = Raw::upgraded(relay.address).await;
+        half.send(&request).await;
+        // It listens on, but will never say anything again.
+        half.stream.shutdown().await.unwrap();
+        let mut amid = Raw::upgraded(relay.address).await;
+        amid.send(&request[..request.len() / 2]).await;
+        drop(amid);
+        let mut polite = Raw::upgraded(relay.address).await;
+        polite.send(frame(8, &1000u16.to_be_bytes())).await;
+        assert_eq!(polite.closed().await, Some((1000, String::new())), "a farewell is returned (RFC 6455)");
+        let unread = Raw::upgraded(relay.address).await;
+        unread.stream.set_zero_linger().unwrap();
+        drop(unread);
+        bystander.is_well(&relay, &format!("round {round}")).await;
+        assert!(half.everything().await.len() < 100_000, "it is let go");
+    }
+    let figure = relay.figure(r#"kukuri_connections_closed_total{reason="unreadable"}"#).await;
+    assert_eq!(figure, 0.0, "who leaves was not closed for anything");
+}
+
+#[tokio::test]
+async fn a_ping_is_answered_and_silence_is_asked_about() {
+    let relay = TestRelay::start(TopicsMode::Required).await;
+    let mut raw = Raw::upgraded(relay.address).await;
+    raw.send(frame(9, b"there?")).await;
+    assert_eq!(raw.frame().await, Some((10, b"there?".to_vec())));
+    drop(raw);
+    relay.reconfigure(|config| config.requests.silence = Duration::from_millis(700));
+    let mut alive = Raw::upgraded(relay.address).await;
+    let mut silent = Raw::upgraded(relay.address).await;
+    assert_eq!(silent.frame().await.map(|(opcode, _)| opcode), Some(9), "a ping");
+    assert_eq!(alive.frame().await.map(|(opcode, _)| opcode), Some(9));
+    alive.send(frame(10, b"")).await;
+    assert_eq!(silent.closed().await, Some((1001, "no sign of life".to_owned())));
+    assert_eq!(alive.frame().await.map(|(opcode, _)| opcode), Some(9), "who answers is asked again later");
+    assert_eq!(relay.figure(r#"kukuri_connections_closed_total{reason="silent"}"#).await, 1.0);
+}
+
+#[tokio::test]
+async fn a_client_that_never_asks_is_cut_off() {
+    let relay = TestRelay::start(TopicsMode::Required).await;
+    let mut bystander = Bystander::of(&relay).await;
+    let started = Instant::now();
+    let mut loris = Raw::connect(relay.address).await;
+    loris.send("GET / HTTP/1.1\r\nhost: relay\r\n").await;
+    let mut silent = Raw::connect(relay.address).await;
+    let dripping = async {
+        // A byte now and then does not help.
+        for byte in b"x-a: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy" {
+            loris.send([*byte]).await;
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        loris.everything().await;
+        started.elapsed()
+    };
+    let waiting = async {
+        silent.everything().await;
+        started.elapsed()
+    };
+    let (dripped, waited) = tokio::join!(dripping, waiting);
+    for (time, why) in [(dripped, "a header that never ends"), (waited, "nothing at all")] {
+        assert!(time > Duration::from_secs(8) && time < Duration::from_secs(18), "{why}: {time:?}");
+    }
+    let figure = r#"kukuri_connections_refused_total{reason="no_handshake"}"#;
+    eventually("both are counted", async || relay.figure(figure).await == 2.0).await;
+    bystander.is_well(&relay, "after slow ones").await;
+}
+
+#[tokio::test]
+async fn what_is_not_http_is_refused() {
+    let relay = TestRelay::start(TopicsMode::Required).await;
+    let mut bystander = Bystander::of(&relay).await;
+    let noise: Vec<u8> = (0..50_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let long = format!("GET / HTTP/1.1\r\nhost: relay\r\nx-long: {}\r\n\r\n", "x".repeat(50_000));
+    let lines = format!("GET / HTTP/1.1\r\n{}\r\n", "x-a: b\r\n".repeat(1_000));
+    for (bytes, why) in [
+        (noise, "noise"),
+        (vec![0; 1_000], "zeros"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec(), "TLS"),
+        (b"SSH-2.0-OpenSSH_9.9\r\n".to_vec(), "SSH"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), "HTTP/2"),
+        (long.into_bytes(), "a header that is too long"),
+        (lines.into_bytes(), "too many headers"),
+    ] {
+        let mut raw = Raw::connect(relay.address).await;
+        raw.send(bytes).await;
+        raw.stream.shutdown().await.unwrap_or_default();
+        let answer = String::from_utf8_lossy(&raw.everything().await).into_owned();
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{why}: {answer}");
+        bystander.is_well(&relay, why).await;
+    }
+    let figure = relay.figure(r#"kukuri_connections_refused_total{reason="no_handshake"}"#).await;
+    assert_eq!(figure, 7.0, "each is counted");
+}
