@@ -203,22 +203,26 @@ impl Writer {
 
     /// Hands what was committed since the last time to live subscriptions.
     async fn publish(&mut self, fresh: &HashMap<EventId, Admitted>) {
+        // All of it at once: a later page may name an event once more, or take it away again.
+        let mut rows: Vec<OutboxRow> = Vec::new();
         loop {
-            let rows = match self.store.outbox(self.published, OUTBOX_PAGE).await {
-                Ok(rows) => rows,
+            match self.store.outbox(self.published, OUTBOX_PAGE).await {
+                Ok(page) => {
+                    let Some(last) = page.last() else { break };
+                    self.published = last.seq;
+                    rows.extend(page);
+                }
                 Err(error) => {
                     tracing::error!(%error, "committed events could not be read back; subscribers miss them");
                     self.published = *self.store.watch_outbox().borrow();
                     return;
                 }
-            };
-            let Some(last) = rows.last() else { return };
-            self.published = last.seq;
-            for (id, seq) in became_effective(&rows) {
-                match fresh.get(&id) {
-                    Some(admitted) => self.deliver(self.hub.publish(admitted, Some(seq))),
-                    None => self.publish_foreign(&id, seq, &rows).await,
-                }
+            }
+        }
+        for (id, seq) in became_effective(&rows) {
+            match fresh.get(&id) {
+                Some(admitted) => self.deliver(self.hub.publish(admitted, Some(seq))),
+                None => self.publish_foreign(&id, seq, &rows).await,
             }
         }
     }
