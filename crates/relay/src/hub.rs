@@ -72,6 +72,13 @@ impl Hub {
         }
     }
 
+    /// From now on somebody else is looking. What waits in the queue already stays what it is.
+    pub(crate) fn show_to(&self, number: u64, viewer: Viewer) {
+        if let Some(subscription) = self.index().subscriptions.get_mut(&number) {
+            subscription.viewer = viewer;
+        }
+    }
+
     /// Hands an event to every subscription it matches, each once. Returns how many there are.
     pub(crate) fn publish(&self, admitted: &Admitted, seq: Option<Seq>) -> usize {
         self.publish_event(admitted.event(), admitted.topics(), admitted.json(), seq)

@@ -15,7 +15,7 @@ use std::{
 
 use frames::Frames;
 use futures_util::StreamExt;
-use kukuri_domain::{Event, Filter, Millis, PublicKey, Viewer};
+use kukuri_domain::{Event, Millis, PublicKey, Viewer};
 use kukuri_store::{Outcome, Seq};
 use tokio::{net::TcpStream, sync::watch, time::Instant};
 use tokio_tungstenite::{
@@ -69,7 +69,6 @@ struct Session {
 /// A subscription that is live, and the sequence its stored events were read at.
 struct Live {
     number: u64,
-    filters: Vec<Filter>,
     read_at: Seq,
 }
 
@@ -288,12 +287,9 @@ impl Session {
     }
 
     /// Live subscriptions show from now on what the new keys may see.
-    fn see_with_new_keys(&mut self) {
-        let viewer = self.viewer();
-        for (id, live) in &mut self.subscriptions {
-            let queue = Arc::clone(&self.queue);
-            let number = self.relay.hub.subscribe(id.clone(), live.filters.clone(), viewer.clone(), queue);
-            self.relay.hub.unsubscribe(std::mem::replace(&mut live.number, number));
+    fn see_with_new_keys(&self) {
+        for live in self.subscriptions.values() {
+            self.relay.hub.show_to(live.number, self.viewer());
         }
     }
 

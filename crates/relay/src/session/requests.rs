@@ -47,7 +47,7 @@ impl Session {
             }
         };
         self.took(started, "REQ");
-        self.subscriptions.insert(id.clone(), Live { number, filters: query.filters, read_at: answer.seq });
+        self.subscriptions.insert(id.clone(), Live { number, read_at: answer.seq });
         self.relay.metrics.answered_events.increment(answer.events.len() as u64);
         for event in &answer.events {
             self.feed(&say::event(&id, &event.json)).await?;
