@@ -1,0 +1,91 @@
+//! A client that does not read (W-5): it is closed with a reason, and costs nobody else anything. And how a relay stops.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
+
+mod support;
+
+use std::time::Duration;
+
+use kukuri_domain::topic::TopicsMode;
+use serde_json::json;
+use support::{PATIENCE, TOPIC, TestRelay, as_json, eventually, id_of, note};
+
+const EVENTS: usize = 400;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_reader_is_closed_with_a_reason_and_the_others_receive_everything() {
+    let relay = TestRelay::start(TopicsMode::Required).await;
+    let mut slow = relay.client().await;
+    slow.request("s", &[json!({"#t": [TOPIC]})]).await;
+    let mut quick = relay.client().await;
+    quick.request("s", &[json!({"#t": [TOPIC]})]).await;
+    let mut writer = relay.client().await;
+    // More than its queue and all buffers on the way hold.
+    let text = "x".repeat(60_000);
+    let events: Vec<_> = (0..EVENTS).map(|number| note(1, &format!("{number} {text}")).sign()).collect();
+    let expected: Vec<_> = events.iter().map(id_of).collect();
+    let writing = tokio::spawn(async move {
+        for event in &events {
+            writer.accepted(event).await;
+        }
+    });
+    let mut heard = Vec::new();
+    for _ in 0..EVENTS {
+        heard.push(quick.hear().await[2]["id"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(heard, expected, "all of them, in order");
+    writing.await.unwrap();
+    let figure = r#"kukuri_connections_closed_total{reason="slow"}"#;
+    eventually("it is counted", async || relay.figure(figure).await == 1.0).await;
+
+    let ended = slow.ended().await;
+    assert_eq!((ended.code, ended.reason.as_str()), (1008, "too slow: live events overflowed"));
+    let received: Vec<_> = ended.before.iter().map(|heard| heard[2]["id"].as_str().unwrap()).collect();
+    assert_eq!(received, expected[..received.len()], "what it has received has no gap");
+    eventually("it is gone", async || relay.relay.connections() == 1).await;
+    assert_eq!(relay.figure("kukuri_subscriptions").await, 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_reader_of_stored_events_holds_up_nobody() {
+    let relay = TestRelay::start(TopicsMode::Required).await;
+    let mut writer = relay.client().await;
+    let text = "x".repeat(60_000);
+    for number in 0..100 {
+        writer.accepted(&note(1, &format!("{number} {text}")).sign()).await;
+    }
+    let mut slow = relay.client().await;
+    // Each asks for 6 MB, and none is read.
+    for number in 0..20 {
+        slow.say(json!(["REQ", format!("s{number}"), {"#t": [TOPIC]}])).await;
+    }
+    let mut quick = relay.client().await;
+    assert_eq!(quick.request("s", &[json!({"#t": [TOPIC]})]).await.len(), 100);
+    let live = note(1, "live").sign();
+    writer.accepted(&live).await;
+    assert_eq!(quick.hear().await, json!(["EVENT", "s", as_json(&live)]));
+    drop(slow);
+    eventually("it is let go", async || relay.relay.connections() == 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_that_stops_answers_what_it_has_accepted_and_says_farewell() {
+    let relay = TestRelay::start(TopicsMode::Required).await;
+    let mut idle = relay.client().await;
+    let mut busy = relay.client().await;
+    let events: Vec<_> = (0..200).map(|number| note(1, &number.to_string()).sign()).collect();
+    for event in &events {
+        busy.say(json!(["EVENT", as_json(event)])).await;
+    }
+    assert_eq!(busy.hear().await[0], "OK");
+    relay.relay.stop();
+    let ended = busy.ended().await;
+    assert_eq!((ended.code, ended.reason.as_str()), (1001, "the relay is stopping"));
+    let acknowledged = 1 + ended.before.iter().filter(|heard| heard[2] == true).count();
+    assert_eq!(idle.ended().await.code, 1001);
+    relay.relay.emptied(PATIENCE).await;
+    assert_eq!(relay.relay.connections(), 0);
+    let stored = relay.relay.store().stats().await.unwrap().effective;
+    assert_eq!(stored, acknowledged as u64, "each that is stored was acknowledged, and each acknowledged is stored");
+    let refused = tokio::time::timeout(Duration::from_secs(5), tokio::net::TcpStream::connect(relay.address)).await;
+    assert!(refused.is_ok_and(|connected| connected.is_err()), "nobody is let in any more");
+}
