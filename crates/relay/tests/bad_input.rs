@@ -12,6 +12,11 @@ use support::{Client, Raw, TOPIC, TestRelay, as_json, eventually, frame, masked,
 use tokio::io::AsyncWriteExt;
 use tokio_tungstenite::tungstenite::Message;
 
+/// Room for few connections: a place that somebody leaves behind would soon be missed.
+async fn small_relay() -> TestRelay {
+    TestRelay::start_with(TopicsMode::Required, |config| config.requests.connections = 20).await
+}
+
 /// A client that has subscribed, and must not notice anything.
 struct Bystander {
     reader: Client,
@@ -40,7 +45,7 @@ impl Bystander {
 
 #[tokio::test]
 async fn what_makes_no_sense_is_answered_and_the_connection_goes_on() {
-    let relay = TestRelay::start(TopicsMode::Required).await;
+    let relay = small_relay().await;
     let mut bystander = Bystander::of(&relay).await;
     let mut client = relay.client().await;
     let deep = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
@@ -107,7 +112,7 @@ async fn what_makes_no_sense_is_answered_and_the_connection_goes_on() {
 
 #[tokio::test]
 async fn frames_that_break_the_rules_end_the_connection_with_a_code() {
-    let relay = TestRelay::start(TopicsMode::Required).await;
+    let relay = small_relay().await;
     let mut bystander = Bystander::of(&relay).await;
     let text = br#"["CLOSE","s"]"#;
     let unmasked = [&[0x81, text.len() as u8][..], text].concat();
@@ -141,7 +146,7 @@ async fn frames_that_break_the_rules_end_the_connection_with_a_code() {
 
 #[tokio::test]
 async fn a_message_that_is_too_long_is_told_so_while_it_is_still_being_sent() {
-    let relay = TestRelay::start(TopicsMode::Required).await;
+    let relay = small_relay().await;
     let mut bystander = Bystander::of(&relay).await;
     let mut client = relay.client().await;
     // The relay does not wait for the rest of it, so sending may fail.
@@ -158,7 +163,7 @@ async fn a_message_that_is_too_long_is_told_so_while_it_is_still_being_sent() {
 
 #[tokio::test]
 async fn who_leaves_without_a_word_leaves_nothing_behind() {
-    let relay = TestRelay::start(TopicsMode::Required).await;
+    let relay = small_relay().await;
     let mut bystander = Bystander::of(&relay).await;
     let request = frame(1, format!(r##"["REQ","s",{{"#t":["{TOPIC}"]}}]"##).as_bytes());
     for round in 0..10 {
@@ -184,7 +189,7 @@ async fn who_leaves_without_a_word_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn a_ping_is_answered_and_silence_is_asked_about() {
-    let relay = TestRelay::start(TopicsMode::Required).await;
+    let relay = small_relay().await;
     let mut raw = Raw::upgraded(relay.address).await;
     raw.send(frame(9, b"there?")).await;
     assert_eq!(raw.frame().await, Some((10, b"there?".to_vec())));
@@ -202,7 +207,7 @@ async fn a_ping_is_answered_and_silence_is_asked_about() {
 
 #[tokio::test]
 async fn a_client_that_never_asks_is_cut_off() {
-    let relay = TestRelay::start(TopicsMode::Required).await;
+    let relay = small_relay().await;
     let mut bystander = Bystander::of(&relay).await;
     let started = Instant::now();
     let mut loris = Raw::connect(relay.address).await;
@@ -232,7 +237,7 @@ async fn a_client_that_never_asks_is_cut_off() {
 
 #[tokio::test]
 async fn what_is_not_http_is_refused() {
-    let relay = TestRelay::start(TopicsMode::Required).await;
+    let relay = small_relay().await;
     let mut bystander = Bystander::of(&relay).await;
     let noise: Vec<u8> = (0..50_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let long = format!("GET / HTTP/1.1\r\nhost: relay\r\nx-long: {}\r\n\r\n", "x".repeat(50_000));

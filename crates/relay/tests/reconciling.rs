@@ -100,7 +100,7 @@ async fn private_events_are_reconciled_with_their_parties_only() {
     client.accepted(&public).await;
     client.accepted(&letter).await;
     let all = json!({"#t": [TOPIC]});
-    assert_eq!(reconcile(&mut client, "n", all.clone(), &[]).await.only_theirs, ids(&[public.clone()]));
+    assert_eq!(reconcile(&mut client, "n", all.clone(), &[]).await.only_theirs, ids(std::slice::from_ref(&public)));
     assert_eq!(client.authenticate(2, &relay.url).await, (true, String::new()));
     assert_eq!(reconcile(&mut client, "n", all, &[]).await.only_theirs, ids(&[public, letter]));
 }
