@@ -172,6 +172,7 @@ impl Relay {
     }
 }
 
+#[allow(clippy::large_enum_variant, reason = "it is taken apart at once")]
 enum Cheap {
     Answered(Outcome),
     Unknown(Screened),

@@ -31,6 +31,7 @@ use crate::{
     message::{ClientMessage, Fault, SubscriptionId, Verb, claimed_id, say},
     metrics::Closing,
     queue::{Delivery, Outgoing, Queue, Receiver, queue},
+    rates::{Act, Counted},
     relay::{Relay, Signal},
     sync::Reconciliation,
 };
@@ -274,6 +275,9 @@ impl Session {
 
     fn check_authentication(&self, json: &str) -> Result<PublicKey, String> {
         let config = self.relay.config();
+        // It costs a signature, as an event does.
+        let who = Counted { ip: self.ip, keys: &self.keys };
+        self.relay.check_rate(Act::Publish, who).map_err(|too_fast| too_fast.to_string())?;
         let event = Event::from_json(json).map_err(|refusal| refusal.to_string())?;
         let checked = self.challenge.check(event, &config.admission.relay_urls, clock::now());
         let key = checked.map_err(|rejected| rejected.to_string())?;
