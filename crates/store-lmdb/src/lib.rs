@@ -26,6 +26,7 @@ mod archive;
 mod batch;
 mod check;
 mod error;
+mod files;
 mod format;
 mod index;
 mod ingest;

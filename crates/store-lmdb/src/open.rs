@@ -15,8 +15,10 @@ use crate::{
     writer::Writer,
 };
 
-const DATA_FILE: &str = "data.mdb";
+pub(crate) const DATA_FILE: &str = "data.mdb";
 const LOCK_FILE: &str = "writer.lock";
+/// Held, shared, by whoever has the files open; alone, by whoever puts others in their place.
+pub(crate) const USERS_FILE: &str = "users.lock";
 const READERS: u32 = 1_024;
 
 /// How to open a store.
@@ -52,12 +54,15 @@ impl Default for LmdbOptions {
 pub(crate) struct Opened {
     pub(crate) env: LmdbEnv,
     pub(crate) tables: Tables,
+    /// Held for as long as the environment is open.
+    pub(crate) in_use: Option<File>,
 }
 
 /// Opens a store for writing, making it if there is none.
 pub(crate) fn writable(path: &Path, options: LmdbOptions) -> Result<(Opened, Writer)> {
     fs::create_dir_all(path).map_err(io)?;
     let lock = lock(path)?;
+    let in_use = use_files(path)?;
     if holds_something(path)? {
         inspect(path, &options)?;
     }
@@ -66,12 +71,13 @@ pub(crate) fn writable(path: &Path, options: LmdbOptions) -> Result<(Opened, Wri
         Sync::Off => EnvFlags::NO_SYNC,
     };
     let env = environment(path, &options, flags)?;
+    refuse_exchanged_files(path, &env)?;
     env.clear_stale_readers().map_err(engine)?;
     let tables = Tables::create(&env, format::initialize)?;
     format::migrate(&env, &tables, MIGRATIONS)?;
     refuse_half_a_copy(path, &env, &tables)?;
     let writer = Writer::new(env.clone(), tables, options.rules, options.reserve as u64, lock)?;
-    Ok((Opened { env, tables }, writer))
+    Ok((Opened { env, tables, in_use }, writer))
 }
 
 /// Opens a store for reading, beside a writer or without one.
@@ -79,14 +85,16 @@ pub(crate) fn readable(path: &Path, options: &LmdbOptions) -> Result<Opened> {
     if !holds_something(path)? {
         return Err(foreign(path, "there is no store here").into());
     }
+    let in_use = use_files(path)?;
     let env = environment(path, options, EnvFlags::READ_ONLY)?;
+    refuse_exchanged_files(path, &env)?;
     let found = check_format(path, &env)?;
     if found != Some(FORMAT) {
         return Err(foreign(path, "an older format; open it for writing once to bring it up to date").into());
     }
     let tables = Tables::open(&env)?.ok_or_else(|| foreign(path, "tables are missing"))?;
     refuse_half_a_copy(path, &env, &tables)?;
-    Ok(Opened { env, tables })
+    Ok(Opened { env, tables, in_use })
 }
 
 fn refuse_half_a_copy(path: &Path, env: &LmdbEnv, tables: &Tables) -> Result<()> {
@@ -97,7 +105,29 @@ fn refuse_half_a_copy(path: &Path, env: &LmdbEnv, tables: &Tables) -> Result<()>
     Ok(())
 }
 
-fn lock(path: &Path) -> Result<File> {
+/// Says that the files are in use. `None` where nothing can be written: nobody can exchange them there either.
+fn use_files(path: &Path) -> Result<Option<File>> {
+    let opened = File::options().create(true).truncate(false).write(true).open(path.join(USERS_FILE));
+    let Ok(file) = opened else { return Ok(None) };
+    match file.try_lock_shared() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Err(StoreError::Locked { path: path.to_owned() }.into()),
+        Err(TryLockError::Error(error)) => Err(io(error)),
+    }
+}
+
+/// Files that were exchanged by hand while somebody had them open look like an older state, or like nothing at all.
+fn refuse_exchanged_files(path: &Path, env: &LmdbEnv) -> Result<()> {
+    let txn = env.read_txn().map_err(engine)?;
+    if txn.id() as u64 != env.info().last_txn_id as u64 {
+        return Err(
+            foreign(path, "its data file was exchanged while another program had it open; close that first").into()
+        );
+    }
+    Ok(())
+}
+
+pub(crate) fn lock(path: &Path) -> Result<File> {
     let file = File::options().create(true).truncate(false).write(true).open(path.join(LOCK_FILE)).map_err(io)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
@@ -142,7 +172,7 @@ fn check_format(path: &Path, env: &LmdbEnv) -> Result<Option<u32>> {
     }
 }
 
-fn environment(path: &Path, options: &LmdbOptions, flags: EnvFlags) -> Result<LmdbEnv> {
+pub(crate) fn environment(path: &Path, options: &LmdbOptions, flags: EnvFlags) -> Result<LmdbEnv> {
     let mut builder: EnvOpenOptions<WithoutTls> = EnvOpenOptions::new().read_txn_without_tls();
     builder.map_size(options.map_size.next_multiple_of(4096)).max_readers(READERS).max_dbs(Table::ALL.len() as u32);
     // SAFETY: the files are ours alone (`writer.lock` for writers, LMDB's own lock file for readers), they are on a
@@ -161,6 +191,6 @@ fn foreign(path: &Path, found: &str) -> StoreError {
     StoreError::Foreign { path: path.to_owned(), found: found.to_owned() }
 }
 
-fn io(error: std::io::Error) -> Failure {
+pub(crate) fn io(error: std::io::Error) -> Failure {
     engine(heed::Error::Io(error))
 }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashSet,
+    fs::File,
     path::Path,
     sync::{Arc, Mutex},
 };
@@ -16,15 +17,15 @@ use kukuri_domain::{
 };
 use kukuri_store::{
     AddressExplanation, Answer, Archive, CheckReport, ConsumerOffset, Count, DumpCursor, DumpPage, Explanation,
-    Ingested, OutboxRow, Piece, Purged, Query, Result, Seq, SnapshotCursor, SnapshotPage, Stats, Store, StoreError,
-    StoreRules, StoredEvent, Swept,
+    Ingested, OutboxRow, Piece, PurgeCursor, PurgeStep, Purged, Query, Result, Seq, SnapshotCursor, SnapshotPage,
+    Stats, Store, StoreError, StoreRules, StoredEvent, Swept,
 };
 use tokio::sync::watch;
 
 use crate::{
     archive, check,
     error::{Failure, engine},
-    format,
+    files, format,
     key::Order,
     open::{self, LmdbOptions, Opened},
     preview::Preview,
@@ -48,6 +49,8 @@ pub struct LmdbStore {
     clock: Option<Arc<Mutex<Clock>>>,
     head: Arc<watch::Sender<Seq>>,
     subscriptions: watch::Sender<u64>,
+    /// Tells others that the files are in use.
+    _in_use: Option<File>,
 }
 
 impl LmdbStore {
@@ -71,6 +74,17 @@ impl LmdbStore {
         Ok(())
     }
 
+    /// Writes the data file of a store anew, without the pages that are free. Nobody may have it open. Returns its
+    /// bytes before and after.
+    pub fn compact(path: impl AsRef<Path>, options: &LmdbOptions) -> Result<(u64, u64)> {
+        Ok(files::compact(path.as_ref(), options)?)
+    }
+
+    /// Makes a store of a data file that [`Self::copy_to`] wrote, in a directory that has none.
+    pub fn install(path: impl AsRef<Path>, file: impl AsRef<Path>) -> Result<()> {
+        Ok(files::install(path.as_ref(), file.as_ref())?)
+    }
+
     /// The part of the data file that has ever been used: it never shrinks, but its pages are used again.
     pub fn file_bytes(&self) -> u64 {
         used_bytes(&self.env)
@@ -81,7 +95,7 @@ impl LmdbStore {
         self.env.info().last_txn_id as u64
     }
 
-    fn new(Opened { env, tables }: Opened, rules: StoreRules, writer: Option<Writer>, head: Seq) -> Self {
+    fn new(Opened { env, tables, in_use }: Opened, rules: StoreRules, writer: Option<Writer>, head: Seq) -> Self {
         Self {
             env,
             tables,
@@ -91,6 +105,7 @@ impl LmdbStore {
             writer: writer.map(|writer| Arc::new(Mutex::new(writer))),
             head: Arc::new(watch::Sender::new(head)),
             subscriptions: watch::Sender::new(0),
+            _in_use: in_use,
         }
     }
 
@@ -256,11 +271,11 @@ impl Store for LmdbStore {
                 Ok(true)
             };
             self.walk(&mut scan, add).await?;
-        }
-        if !is_single {
-            // What several filters match counts once.
+            // What several filters match counts once, and is held once.
             numbers.sort_unstable();
             numbers.dedup();
+        }
+        if !is_single {
             count = numbers.len() as u64;
         }
         Ok(Count { events: count, sketch })
@@ -271,35 +286,46 @@ impl Store for LmdbStore {
     }
 
     async fn expire(&self, now: Millis) -> Result<Swept> {
-        let mut swept = Swept::default();
+        let mut all = Swept::default();
         loop {
-            let (more, so_far) = self
-                .write(move |writer| {
-                    let more = writer.expire_some(now, &mut swept)?;
-                    Ok((more, swept))
-                })
-                .await?;
-            swept = so_far;
+            let (swept, more) = self.expire_some(now).await?;
+            all = Swept { expired: all.expired + swept.expired, ..swept };
             if !more {
-                return Ok(swept);
+                return Ok(all);
             }
         }
     }
 
+    async fn expire_some(&self, now: Millis) -> Result<(Swept, bool)> {
+        self.write(move |writer| {
+            let mut swept = Swept::default();
+            let more = writer.expire_some(now, &mut swept)?;
+            Ok((swept, more))
+        })
+        .await
+    }
+
     async fn purge(&self, retention: &Retention, now: Millis) -> Result<Purged> {
-        let mut work = PurgeWork::new(*retention, now);
+        let mut cursor = PurgeCursor::default();
         loop {
-            let (more, so_far) = self
-                .write(move |writer| {
-                    let more = writer.purge_some(&mut work)?;
-                    Ok((more, work))
-                })
-                .await?;
-            work = so_far;
-            if !more {
-                return Ok(work.purged);
+            let step = self.purge_some(retention, now, cursor).await?;
+            match step.next {
+                Some(next) => cursor = next,
+                None => return Ok(step.purged),
             }
         }
+    }
+
+    async fn purge_some(&self, retention: &Retention, now: Millis, cursor: PurgeCursor) -> Result<PurgeStep> {
+        let begun = cursor.0.and_then(|work| work.downcast::<PurgeWork>().ok());
+        let mut work = begun.unwrap_or_else(|| Box::new(PurgeWork::new(*retention, now)));
+        let (more, work) = self
+            .write(move |writer| {
+                let more = writer.purge_some(&mut work)?;
+                Ok((more, work))
+            })
+            .await?;
+        Ok(PurgeStep { purged: work.purged.clone(), next: more.then(|| PurgeCursor(Some(work))) })
     }
 
     async fn preview_purge(&self, retention: &Retention, now: Millis) -> Result<Purged> {

@@ -18,6 +18,12 @@ pub enum StoreError {
         /// Where the store is.
         path: PathBuf,
     },
+    /// Another process reads it, and it is to be exchanged.
+    #[error("{path}: another program reads this store (such as `outbox tail`, `export` or `backup`); end it first")]
+    InUse {
+        /// Where the store is.
+        path: PathBuf,
+    },
     /// It was opened for reading.
     #[error("this store was opened for reading only")]
     ReadOnly,

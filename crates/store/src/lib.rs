@@ -25,7 +25,7 @@ pub use archive::{Archive, DumpCursor, DumpPage, Piece};
 pub use error::{Result, StoreError};
 pub use event::StoredEvent;
 pub use ingest::{Ingested, Outcome, StageChange, StoreRules};
-pub use maintenance::{Purged, Swept};
+pub use maintenance::{PurgeCursor, PurgeStep, Purged, Swept};
 pub use outbox::{ConsumerOffset, Op, OutboxRow, Seq, SnapshotCursor, SnapshotEvent, SnapshotPage};
 pub use port::Store;
 pub use query::{Answer, Count, Query, Rest};

@@ -1,5 +1,7 @@
 //! What a store reports of its upkeep.
 
+use std::any::Any;
+
 use kukuri_domain::Timestamp;
 
 use crate::ingest::StageChange;
@@ -32,4 +34,16 @@ pub struct Purged {
     pub stages: Vec<StageChange>,
     /// Nothing was done: the clock jumped and waits to be confirmed (P-5).
     pub held: bool,
+}
+
+/// Where a purge goes on. Opaque to whoever carries it.
+#[derive(Default)]
+pub struct PurgeCursor(pub Option<Box<dyn Any + Send>>);
+
+/// A part of a purge.
+pub struct PurgeStep {
+    /// What this and the parts before it did.
+    pub purged: Purged,
+    /// The next part, if there is one.
+    pub next: Option<PurgeCursor>,
 }

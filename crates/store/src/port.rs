@@ -12,7 +12,7 @@ use crate::{
     error::Result,
     event::StoredEvent,
     ingest::Ingested,
-    maintenance::{Purged, Swept},
+    maintenance::{PurgeCursor, PurgeStep, Purged, Swept},
     outbox::{ConsumerOffset, OutboxRow, Seq, SnapshotCursor, SnapshotPage},
     query::{Answer, Count, Query},
     report::{AddressExplanation, CheckReport, Explanation, Stats},
@@ -51,8 +51,18 @@ pub trait Store: Send + Sync + 'static {
     /// Turns off what has expired.
     async fn expire(&self, now: Millis) -> Result<Swept>;
 
+    /// Some of the same, short enough for others to wait for it. Returns also whether more is due.
+    async fn expire_some(&self, now: Millis) -> Result<(Swept, bool)> {
+        Ok((self.expire(now).await?, false))
+    }
+
     /// Throws away what has stayed long enough or has to make room (P-5, P-6). Interrupted, it goes on next time.
     async fn purge(&self, retention: &Retention, now: Millis) -> Result<Purged>;
+
+    /// Some of the same, from the beginning with [`PurgeCursor::default`], short enough for others to wait for it.
+    async fn purge_some(&self, retention: &Retention, now: Millis, _cursor: PurgeCursor) -> Result<PurgeStep> {
+        Ok(PurgeStep { purged: self.purge(retention, now).await?, next: None })
+    }
 
     /// What a purge would do now, and nothing of it done. Counted as a purge counts: room is made after retention.
     /// Works on a store that is open for reading only, beside a writer: exact if that one rests and has written what it

@@ -1,0 +1,95 @@
+//! A store's files as a whole: written anew, or put in place of others. For that they must be nobody else's.
+
+use std::{
+    fs::{self, File, TryLockError},
+    os::unix::fs::{MetadataExt, PermissionsExt, chown},
+    path::{Path, PathBuf},
+};
+
+use heed::{CompactionOption, EnvFlags};
+use kukuri_store::StoreError;
+
+use crate::{
+    error::{Result, engine},
+    open::{DATA_FILE, LmdbOptions, USERS_FILE, environment, io, lock},
+};
+
+const LMDB_LOCK_FILE: &str = "lock.mdb";
+const PART_FILE: &str = "data.mdb.part";
+/// Private messages and deleted events are in them.
+const OWNER_ONLY: u32 = 0o600;
+
+/// The place of a store, with nobody writing and nobody reading there while this is held.
+struct Alone<'p> {
+    path: &'p Path,
+    _locks: (File, File),
+}
+
+impl<'p> Alone<'p> {
+    fn new(path: &'p Path) -> Result<Self> {
+        fs::create_dir_all(path).map_err(io)?;
+        let writer = lock(path)?;
+        let users = File::options().create(true).truncate(false).write(true).open(path.join(USERS_FILE)).map_err(io)?;
+        match users.try_lock() {
+            Ok(()) => Ok(Self { path, _locks: (writer, users) }),
+            Err(TryLockError::WouldBlock) => Err(StoreError::InUse { path: path.to_owned() }.into()),
+            Err(TryLockError::Error(error)) => Err(io(error)),
+        }
+    }
+
+    /// A file beside the store's, to be filled and put in place.
+    fn part(&self) -> Result<PathBuf> {
+        let part = self.path.join(PART_FILE);
+        remove_if_there(&part)?;
+        Ok(part)
+    }
+
+    /// What LMDB noted of the old file goes first: it would look for the newest pages where they were in that.
+    fn put_in_place(&self, part: &Path) -> Result<()> {
+        remove_if_there(&self.path.join(LMDB_LOCK_FILE))?;
+        sync(part)?;
+        fs::rename(part, self.path.join(DATA_FILE)).map_err(io)?;
+        sync(self.path)
+    }
+}
+
+/// Writes the data file of a store anew, without the pages that are free. Returns its bytes before and after.
+pub(crate) fn compact(path: &Path, options: &LmdbOptions) -> Result<(u64, u64)> {
+    let alone = Alone::new(path)?;
+    let part = alone.part()?;
+    let before = fs::metadata(path.join(DATA_FILE)).map_err(io)?;
+    let env = environment(path, options, EnvFlags::READ_ONLY | EnvFlags::NO_LOCK)?;
+    env.copy_to_path(&part, CompactionOption::Enabled).map_err(engine)?;
+    env.prepare_for_closing().wait();
+    fs::set_permissions(&part, fs::Permissions::from_mode(before.mode() & 0o777)).map_err(io)?;
+    // Run by somebody else, it must not take the file away from whom it belongs to.
+    let after = fs::metadata(&part).map_err(io)?;
+    if (after.uid(), after.gid()) != (before.uid(), before.gid()) {
+        chown(&part, Some(before.uid()), Some(before.gid())).map_err(io)?;
+    }
+    alone.put_in_place(&part)?;
+    Ok((before.len(), after.len()))
+}
+
+/// Makes a store of a copy of a data file, where there is none.
+pub(crate) fn install(path: &Path, from: &Path) -> Result<()> {
+    let alone = Alone::new(path)?;
+    if path.join(DATA_FILE).exists() {
+        return Err(StoreError::NotEmpty.into());
+    }
+    let part = alone.part()?;
+    fs::copy(from, &part).map_err(io)?;
+    fs::set_permissions(&part, fs::Permissions::from_mode(OWNER_ONLY)).map_err(io)?;
+    alone.put_in_place(&part)
+}
+
+fn remove_if_there(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io(error)),
+        _ => Ok(()),
+    }
+}
+
+fn sync(path: &Path) -> Result<()> {
+    File::open(path).and_then(|file| file.sync_all()).map_err(io)
+}
