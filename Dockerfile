@@ -1,6 +1,7 @@
 # Builds the node and puts it alone into a small image.
 #   docker build -t kukuri-node .
-#   docker run -p 7777:7777 -v kukuri:/data kukuri-node
+#   docker run -p 7777:7777 -v kukuri:/data -e KUKURI_PUBLIC_URL=ws://localhost:7777 kukuri-node
+# Without the URL that clients use, authentication (NIP-42) and vanish requests (NIP-62) are not recognised.
 FROM rust:1.95-bookworm AS build
 WORKDIR /src
 COPY . .

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Read, Write},
+    io::{self, Write},
     os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
@@ -48,15 +48,18 @@ impl NodeKey {
     fn make(path: &Path) -> anyhow::Result<Self> {
         let secret = loop {
             let mut bytes = [0; 32];
-            File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+            rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
             // All but a few numbers are keys.
             if let Ok(secret) = SecretKey::from_secret_bytes(bytes) {
                 break secret;
             }
         };
-        let mut file = File::options().write(true).create_new(true).mode(OWNER_ONLY).open(path)?;
+        // Written aside and renamed: half a key would keep the node from starting ever after.
+        let part = path.with_extension("part");
+        let mut file = File::options().write(true).create(true).truncate(true).mode(OWNER_ONLY).open(&part)?;
         file.write_all(format!("{}\n", hex(&secret.to_secret_bytes())).as_bytes())?;
         file.sync_all()?;
+        fs::rename(&part, path)?;
         Ok(Self(Keypair::from_secret_key(&secret)))
     }
 
@@ -72,8 +75,7 @@ fn is_missing(error: &anyhow::Error) -> bool {
 }
 
 fn secret_of(text: &str) -> Option<SecretKey> {
-    let bytes = PublicKey::from_hex(text).ok()?;
-    SecretKey::from_secret_bytes(*bytes.as_bytes()).ok()
+    text.parse().ok()
 }
 
 fn hex(bytes: &[u8]) -> String {

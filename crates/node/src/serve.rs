@@ -1,11 +1,19 @@
 //! Starting the relay on its store, reloading what is set, and stopping so that nothing accepted is lost.
 
-use std::{fs, io::IsTerminal, path::Path, sync::Arc, time::Duration};
+use std::{
+    fs::{self, File, TryLockError},
+    io::IsTerminal,
+    net::SocketAddr,
+    os::unix::fs::DirBuilderExt,
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::Context;
 use kukuri_domain::{PublicKey, topic::TopicsMode};
 use kukuri_relay::{Relay, http, server, upkeep};
-use kukuri_store::StoreError;
+use kukuri_store::{Store, StoreError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     net::TcpListener,
@@ -36,7 +44,7 @@ pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
 async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     let settings = &loaded.settings;
     let data = settings.data.clone();
-    fs::create_dir_all(&data).with_context(|| data.display().to_string())?;
+    let _alone = take_directory(&data)?;
     let store = match wiring::open_store(settings) {
         Err(StoreError::Locked { path }) => {
             anyhow::bail!(
@@ -46,21 +54,32 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
         }
         opened => opened?,
     };
+    // Whoever starts a node says that its clock is right; a rest of days is no jump.
+    store.confirm_clock(wiring::now()).await?;
+    wiring::check_retention(settings, &*store).await?;
     let key = NodeKey::load_or_make(&data)?;
     allow_connections(settings);
+    let signals = Signals::listen()?;
     let listener =
         TcpListener::bind(settings.listen).await.with_context(|| format!("can't listen on {}", settings.listen))?;
-    let listening = format!("ws://{}", listener.local_addr()?);
-    let public_url = public_url(settings, &listening);
+    let listening = listener.local_addr()?;
+    let public_url = wiring::public_url(settings, listening);
     let config = wiring::relay_config(settings, &public_url, Some(key.public()))?;
     let (relay, writer) = Relay::start(store, config).await?;
     let upkeep = tokio::spawn(upkeep::keep_in_order(Arc::clone(&relay)));
     let commands = tokio::spawn(control::server::serve(control::server::listen(&data)?, Arc::clone(&relay)));
     let serving = tokio::spawn(server::serve(Arc::clone(&relay), listener, http::routes(Arc::clone(&relay))));
 
-    announce(settings, &public_url, &listening)?;
-    let own_key = key.public();
-    wait_for_the_end(flags, loaded, &relay, &listening, own_key).await?;
+    announce(settings, &public_url, listening)?;
+    let mut writer = writer;
+    let reloading = Reloading { flags, loaded, listening, own_key: key.public() };
+    tokio::select! {
+        () = signals.until_stop(reloading, &relay) => {}
+        ended = &mut writer => {
+            ended?;
+            anyhow::bail!("the writer ended; see the log for why");
+        }
+    }
 
     tracing::info!("stopping");
     relay.stop();
@@ -79,55 +98,88 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn public_url(settings: &Settings, listening: &str) -> String {
-    settings.public_url.as_ref().map_or_else(|| listening.to_owned(), |url| url.as_str().to_owned())
+/// One node in a data directory: its key and its control socket are there.
+fn take_directory(data: &Path) -> anyhow::Result<File> {
+    let at = || data.display().to_string();
+    if !data.exists() {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(data).with_context(at)?;
+    }
+    let file =
+        File::options().create(true).truncate(false).write(true).open(data.join("node.lock")).with_context(at)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => anyhow::bail!(
+            "another node runs on {}; stop it first, or choose another directory with --data",
+            data.display()
+        ),
+        Err(TryLockError::Error(error)) => Err(error).with_context(at),
+    }
 }
 
-/// Waits until the node is asked to stop; asked to reload, it reads again what is set.
-async fn wait_for_the_end(
-    flags: Flags,
-    mut loaded: Loaded,
-    relay: &Relay,
-    listening: &str,
-    own_key: PublicKey,
-) -> anyhow::Result<()> {
-    let listen = |kind| signal(kind).context("signals can't be heard");
-    let (mut terminate, mut interrupt, mut hangup): (Signal, Signal, Signal) =
-        (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?, listen(SignalKind::hangup())?);
-    loop {
-        tokio::select! {
-            _ = terminate.recv() => return Ok(()),
-            _ = interrupt.recv() => return Ok(()),
-            _ = hangup.recv() => match reload(&flags, &loaded, relay, listening, own_key) {
-                Ok(reloaded) => loaded = reloaded,
-                Err(error) => tracing::error!("the configuration stays as it was: {error:#}"),
-            },
+/// The signals a node listens to, from before it says that it is there.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn listen() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("signals can't be heard");
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            hangup: listen(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits until the node is asked to stop; asked to reload, it reads again what is set.
+    async fn until_stop(mut self, mut reloading: Reloading, relay: &Relay) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                _ = self.hangup.recv() => {
+                    if let Err(error) = reloading.reload(relay).await {
+                        tracing::error!("the configuration stays as it was: {error:#}");
+                    }
+                }
+            }
         }
     }
 }
 
-fn reload(
-    flags: &Flags,
-    before: &Loaded,
-    relay: &Relay,
-    listening: &str,
+/// What a reload starts from.
+struct Reloading {
+    flags: Flags,
+    loaded: Loaded,
+    listening: SocketAddr,
     own_key: PublicKey,
-) -> anyhow::Result<Loaded> {
-    let loaded = config::load(flags)?;
-    let changed = before.changed_keys(&loaded);
-    let (waiting, taken_up): (Vec<&str>, Vec<&str>) = changed.into_iter().partition(|key| config::needs_restart(key));
-    let settings = &loaded.settings;
-    let mut config = wiring::relay_config(settings, &public_url(settings, listening), Some(own_key))?;
-    if before.settings.auth == settings.auth {
-        // Reading it again is no reason to begin anew.
-        config.auth = relay.config().auth;
+}
+
+impl Reloading {
+    async fn reload(&mut self, relay: &Relay) -> anyhow::Result<()> {
+        let loaded = config::load(&self.flags)?;
+        let changed = self.loaded.changed_keys(&loaded);
+        let (waiting, taken_up): (Vec<&str>, Vec<&str>) =
+            changed.into_iter().partition(|key| config::needs_restart(key));
+        let settings = &loaded.settings;
+        wiring::check_retention(settings, relay.store()).await?;
+        let public_url = wiring::public_url(settings, self.listening);
+        let mut config = wiring::relay_config(settings, &public_url, Some(self.own_key))?;
+        if self.loaded.settings.auth == settings.auth {
+            // Reading it again is no reason to begin anew.
+            config.auth = relay.config().auth;
+        }
+        allow_connections(settings);
+        relay.reconfigure(config);
+        tracing::info!(changed = taken_up.join(" "), "configuration reloaded");
+        if !waiting.is_empty() {
+            tracing::warn!(keys = waiting.join(" "), "these changes wait for a restart");
+        }
+        self.loaded = loaded;
+        Ok(())
     }
-    relay.reconfigure(config);
-    tracing::info!(changed = taken_up.join(" "), "configuration reloaded");
-    if !waiting.is_empty() {
-        tracing::warn!(keys = waiting.join(" "), "these changes wait for a restart");
-    }
-    Ok(loaded)
 }
 
 /// Every connection is an open file: as many are allowed as the system lets us have.
@@ -150,19 +202,18 @@ fn allow_connections(settings: &Settings) {
     }
 }
 
-fn announce(settings: &Settings, public_url: &str, listening: &str) -> anyhow::Result<()> {
+fn announce(settings: &Settings, public_url: &str, listening: SocketAddr) -> anyhow::Result<()> {
     let mode = match settings.topics.mode {
         TopicsMode::Required => "required: events and filters name topics",
         TopicsMode::Global => "global: any Nostr client works",
     };
-    let page = listening.replacen("ws://", "http://", 1);
     let data = fs::canonicalize(&settings.data).unwrap_or_else(|_| Path::to_owned(&settings.data));
     Ok(output::print(&format!(
-        "kukuri-node listens on {listening}\n  \
+        "kukuri-node listens on ws://{listening}\n  \
          known as  {public_url}\n  \
          data      {}\n  \
          topics    {mode}\n  \
-         try       curl -H 'accept: application/nostr+json' {page}\n",
+         try       curl -H 'accept: application/nostr+json' http://{listening}\n",
         data.display(),
     ))?)
 }

@@ -1,6 +1,7 @@
 //! From what an operator sets to what the parts take: the relay's configuration, the store.
 
 use std::{
+    net::SocketAddr,
     num::NonZeroU32,
     path::Path,
     sync::Arc,
@@ -46,6 +47,18 @@ pub(crate) fn relay_config(
         proxy: proxy(settings),
         disk: Some(disk(settings)),
     })
+}
+
+/// By which URL clients know the node: the one that is set, or the address it listens on.
+pub(crate) fn public_url(settings: &Settings, listening: SocketAddr) -> String {
+    settings.public_url.as_ref().map_or_else(|| format!("ws://{listening}"), |url| url.as_str().to_owned())
+}
+
+/// A retention that would bring back what is gone, with the topics' own counted in, is refused (P-2, P-5).
+pub(crate) async fn check_retention(settings: &Settings, store: &dyn Store) -> anyhow::Result<()> {
+    let subscriptions = store.subscriptions().await?;
+    let topics = subscriptions.iter().map(|subscription| &subscription.policy.retention);
+    settings.retention().validate(topics).context("a topic keeps events longer than the configuration allows")
 }
 
 fn info(settings: &Settings, own_key: Option<PublicKey>) -> Info {
@@ -136,7 +149,7 @@ fn disk(settings: &Settings) -> Disk {
 }
 
 /// The embedded store's options.
-fn lmdb_options(settings: &Settings) -> LmdbOptions {
+pub(crate) fn lmdb_options(settings: &Settings) -> LmdbOptions {
     let rules =
         StoreRules { deletion: settings.deletion, capacity: settings.capacity(), thresholds: settings.thresholds() };
     LmdbOptions { rules, ..LmdbOptions::default() }
@@ -148,20 +161,30 @@ pub(crate) fn open_store(settings: &Settings) -> Result<Arc<LmdbStore>, StoreErr
     LmdbStore::open(path, lmdb_options(settings)).map(Arc::new)
 }
 
-/// Opens the store for reading, beside a running node or without one.
-pub(crate) fn open_for_reading(settings: &Settings) -> anyhow::Result<Arc<LmdbStore>> {
-    open_at_for_reading(&settings.store_path())
-}
-
-/// Opens the store in this directory for reading.
-pub(crate) fn open_at_for_reading(path: &Path) -> anyhow::Result<Arc<LmdbStore>> {
-    if !path.exists() {
+/// A slip in a path must not become a new store.
+pub(crate) fn refuse_missing(path: &Path) -> anyhow::Result<()> {
+    if !path.join("data.mdb").exists() {
         anyhow::bail!(
             "{}: there is no store here; run the node first, or name its directory with --data",
             path.display()
         );
     }
-    let store = LmdbStore::open_for_reading(path, LmdbOptions::default())
+    Ok(())
+}
+
+/// Opens the store for reading, beside a running node or without one.
+pub(crate) fn open_for_reading(settings: &Settings) -> anyhow::Result<Arc<LmdbStore>> {
+    open_with(&settings.store_path(), lmdb_options(settings))
+}
+
+/// Opens the store in this directory for reading.
+pub(crate) fn open_at_for_reading(path: &Path) -> anyhow::Result<Arc<LmdbStore>> {
+    open_with(path, LmdbOptions::default())
+}
+
+fn open_with(path: &Path, options: LmdbOptions) -> anyhow::Result<Arc<LmdbStore>> {
+    refuse_missing(path)?;
+    let store = LmdbStore::open_for_reading(path, options)
         .with_context(|| format!("can't read the store in {}", path.display()))?;
     Ok(Arc::new(store))
 }

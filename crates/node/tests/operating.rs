@@ -297,3 +297,82 @@ fn too_few_open_files_are_explained() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("ulimit -n") && said.contains("limits.connections"), "{said}");
 }
+
+#[tokio::test]
+async fn files_are_not_exchanged_under_whoever_reads_them() {
+    let mut node = Node::start("required");
+    let keys = Keys::generate();
+    let mut client = Client::connect(&node).await;
+    for number in 0..10 {
+        assert!(client.publish(&note(&keys, &format!("note {number}"))).await.0);
+    }
+    let data = node.place("data");
+    let mut reader =
+        bare().arg("--data").arg(&data).args(["outbox", "tail", "--follow"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(reader.stdout.take().unwrap()), &mut line).unwrap();
+    assert!(line.contains("upsert"), "{line}");
+    node.stop(Signal::TERM).await;
+    assert!(node.run(&["compact"]).refusal().contains("another program reads this store"));
+    reader.kill().unwrap();
+    reader.wait().unwrap();
+    node.run(&["compact"]).ok();
+    assert_eq!(fs::metadata(data.join("store/data.mdb")).unwrap().permissions().mode() & 0o077, 0, "nobody else's");
+    node.start_again();
+    let mut client = Client::connect(&node).await;
+    assert_eq!(client.request(everything()).await.len(), 10);
+}
+
+#[tokio::test]
+async fn a_slip_in_a_path_makes_no_store_and_a_retention_too_short_for_a_topic_no_start() {
+    // P-5
+    let mut node = Node::start("required");
+    let nowhere = node.place("nowhere");
+    for command in [&["topic", "enable", "x"][..], &["retention", "run"], &["stats"], &["compact"]] {
+        assert!(run(&nowhere, command).refusal().contains("there is no store here"), "{command:?}");
+    }
+    assert!(!nowhere.exists());
+
+    fs::write(node.config_file(), "[retention]\ndedupe = \"400d\"\n").unwrap();
+    node.signal(Signal::HUP);
+    until("the new retention", async || node.log().contains("retention.dedupe")).await;
+    node.run(&["topic", "set", "kukuri:global", "--keep-regular", "365d"]).ok();
+    fs::write(node.config_file(), "").unwrap();
+    node.signal(Signal::HUP);
+    until("a word on it", async || node.log().contains("longer than the configuration allows")).await;
+    node.stop(Signal::TERM).await;
+    let refusal = node.run(&["serve", "--listen", "127.0.0.1:0"]).refusal();
+    assert!(refusal.contains("retention.dedupe must not be shorter"), "{refusal}");
+}
+
+#[tokio::test]
+async fn a_vanish_request_counts_also_if_it_is_imported_without_a_running_node() {
+    // D-12
+    let mut node = Node::start("required");
+    let keys = Keys::generate();
+    let mut client = Client::connect(&node).await;
+    assert!(client.publish(&note(&keys, "gone soon")).await.0);
+    let vanish =
+        EventBuilder::new(nostr_sdk::Kind::Custom(62), "").tag(nostr_sdk::Tag::parse(["relay", &node.url()]).unwrap());
+    let file = node.place("vanish.jsonl");
+    fs::write(&file, serde_json::to_string(&vanish.sign_with_keys(&keys).unwrap()).unwrap()).unwrap();
+    let listen = node.url().replace("ws://", "");
+    node.stop(Signal::TERM).await;
+    fs::write(node.place("kukuri.toml"), format!("listen = \"{listen}\"\n")).unwrap();
+    assert!(node.run(&["import", file.to_str().unwrap()]).ok().contains("1 stored"));
+    node.start_again();
+    assert!(Client::connect(&node).await.request(everything()).await.is_empty());
+}
+
+#[test]
+fn an_import_that_waits_for_its_input_can_be_stopped() {
+    let node = Node::start("required");
+    let mut import = bare();
+    import.arg("--data").arg(node.place("data")).args(["import", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let child = import.stdout(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("--skip 0"), "{said}");
+}

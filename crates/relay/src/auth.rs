@@ -1,7 +1,5 @@
 //! Client authentication (NIP-42): a challenge, and an event of kind 22242 that answers it.
 
-use std::hash::{BuildHasher, RandomState};
-
 use kukuri_domain::{Event, Kind, Millis, PublicKey, Verified, vanish::RelayUrls};
 
 /// An answer may be this many seconds old, or ahead.
@@ -24,9 +22,11 @@ impl std::fmt::Display for Rejected {
 impl Challenge {
     /// A new one, which nobody can have foreseen.
     pub(crate) fn new() -> Self {
-        // Each `RandomState` is keyed anew by the system's randomness.
-        let word = || RandomState::new().hash_one(0u8);
-        Self(format!("{:016x}{:016x}", word(), word()))
+        let mut random = [0; 16];
+        // It does not fail once the system has started; a challenge that can be foreseen would let nobody in.
+        let filled = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
+        debug_assert_eq!(filled, Ok(random.len()));
+        Self(random.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
     pub(crate) fn as_str(&self) -> &str {

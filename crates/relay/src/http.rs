@@ -21,6 +21,7 @@ use tokio_tungstenite::{
 };
 
 use crate::{
+    config::Proxy,
     door::{Inside, TurnedAway},
     information, page,
     relay::Relay,
@@ -92,7 +93,11 @@ fn upgrade(relay: Arc<Relay>, caller: &Caller, mut request: Request) -> Response
         Ok(entered) => entered,
         Err(why) => {
             relay.metrics.turned_away(why);
-            let status = if why == TurnedAway::Denied { StatusCode::FORBIDDEN } else { StatusCode::TOO_MANY_REQUESTS };
+            let status = match why {
+                TurnedAway::Denied => StatusCode::FORBIDDEN,
+                TurnedAway::NoAddress => StatusCode::BAD_REQUEST,
+                _ => StatusCode::TOO_MANY_REQUESTS,
+            };
             return (status, format!("{}\n", why.reason())).into_response();
         }
     };
@@ -111,7 +116,7 @@ fn upgrade(relay: Arc<Relay>, caller: &Caller, mut request: Request) -> Response
         let socket =
             WebSocketStream::from_partially_read(stream, parts.read_buf.to_vec(), Role::Server, Some(config)).await;
         // A task of its own: this one still carries what the upgrade needed.
-        tokio::spawn(session::serve(relay, socket, ip, Some(inside)));
+        tokio::spawn(session::serve(relay, socket, ip, inside));
     });
     let answer =
         [(header::CONNECTION, "upgrade"), (header::UPGRADE, "websocket"), (header::SEC_WEBSOCKET_ACCEPT, &accept)];
@@ -129,13 +134,25 @@ fn let_in(relay: &Relay, caller: &Caller, headers: &HeaderMap) -> Result<(IpAddr
     let Some(proxy) = config.proxy.as_ref().filter(|proxy| proxy.is_at(caller.peer)) else {
         return Ok((caller.peer, place));
     };
-    // A header lists hops, the nearest last: the last one that is no proxy of ours is the client.
-    let hops = headers.get_all(proxy.header.as_str()).iter().filter_map(|value| value.to_str().ok());
-    let hops: Vec<IpAddr> = hops.flat_map(|value| value.split(',')).filter_map(|hop| address(hop.trim())).collect();
-    let client = hops.iter().rev().find(|hop| !proxy.is_at(**hop)).or(hops.first());
-    let ip = *client.ok_or(TurnedAway::NoAddress)?;
+    let ip = client_of(proxy, headers).ok_or(TurnedAway::NoAddress)?;
     place.comes_from(ip, relay)?;
     Ok((ip, place))
+}
+
+/// Whom the proxy speaks for. Its header lists hops, the nearest last: the last one that is no proxy of ours is the
+/// client. What lies behind a hop that can't be read was written by nobody we trust.
+fn client_of(proxy: &Proxy, headers: &HeaderMap) -> Option<IpAddr> {
+    let values = headers.get_all(proxy.header.as_str()).iter().filter_map(|value| value.to_str().ok());
+    let hops: Vec<&str> = values.flat_map(|value| value.split(',')).collect();
+    let readable = hops.iter().rev().map_while(|hop| address(hop.trim()));
+    let mut nearest_proxy = None;
+    for hop in readable {
+        if !proxy.is_at(hop) {
+            return Some(hop);
+        }
+        nearest_proxy = Some(hop);
+    }
+    nearest_proxy
 }
 
 /// An address as proxies write it: bare, with a port, in brackets.

@@ -4,7 +4,7 @@
 //! hashtags, kinds; and under nothing if it names nothing.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -36,7 +36,8 @@ struct Subscription {
 #[derive(Default)]
 struct Index {
     subscriptions: HashMap<u64, Subscription>,
-    by_key: HashMap<Key, BTreeSet<u64>>,
+    /// Numbers in ascending order.
+    by_key: HashMap<Key, Vec<u64>>,
     last: u64,
 }
 
@@ -53,7 +54,11 @@ impl Hub {
         index.last += 1;
         let number = index.last;
         for key in filters.iter().flat_map(keys_of) {
-            index.by_key.entry(key).or_default().insert(number);
+            let numbers = index.by_key.entry(key).or_default();
+            // It is the highest there is; a filter may name one thing twice.
+            if numbers.last() != Some(&number) {
+                numbers.push(number);
+            }
         }
         index.subscriptions.insert(number, Subscription { id, filters, viewer, queue });
         number
@@ -64,7 +69,9 @@ impl Hub {
         let Some(subscription) = index.subscriptions.remove(&number) else { return };
         for key in subscription.filters.iter().flat_map(keys_of) {
             if let Some(numbers) = index.by_key.get_mut(&key) {
-                numbers.remove(&number);
+                if let Ok(place) = numbers.binary_search(&number) {
+                    numbers.remove(place);
+                }
                 if numbers.is_empty() {
                     index.by_key.remove(&key);
                 }

@@ -34,7 +34,6 @@ pub(crate) fn document(config: &RelayConfig) -> Value {
             "max_subid_length": SubscriptionId::LONGEST,
             "max_event_tags": limits.tag_count,
             "max_content_length": limits.content_bytes,
-            "created_at_lower_limit": 0,
             "created_at_upper_limit": limits.ahead.as_secs(),
             "auth_required": auth_required,
             "payment_required": false,

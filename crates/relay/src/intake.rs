@@ -13,7 +13,7 @@ use kukuri_store::Outcome;
 use crate::{
     clock,
     disk::DiskLevel,
-    rates::{Act, Counted, TooFast},
+    rates::{Act, Counted, TooFast, weight_of},
     relay::Relay,
     topics::NotOpened,
 };
@@ -72,7 +72,7 @@ impl Relay {
             return Err(Refused::Unauthenticated);
         }
         let who = Counted { ip: sender.ip, keys: &sender.keys };
-        self.check_rate(Act::Publish, who)?;
+        self.check_weighed(Act::Publish, weight_of(json.len()), who)?;
         let origin = Origin::Client { authenticated: Arc::clone(&sender.keys) };
         let screened = match self.screen_cheaply(json.as_bytes(), origin, clock::now()).await? {
             Cheap::Answered(outcome) => return Ok(Screening::Answered(outcome)),

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use kukuri_domain::{Filter, Malformed};
+use kukuri_domain::Filter;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -77,6 +77,8 @@ pub(crate) enum Fault {
     Notice(String),
     /// A subscription that can't be.
     Closed(SubscriptionId, String),
+    /// A count that can't be. A subscription of the same id goes on.
+    NotCounted(SubscriptionId, String),
     /// A reconciliation that can't be.
     NotReconciled(SubscriptionId, String),
 }
@@ -94,11 +96,13 @@ impl<'t> ClientMessage<'t> {
             ("CLOSE", [id]) => Ok(Self::Close(subscription_id(id)?)),
             ("REQ", [id, filters @ ..]) => {
                 let id = subscription_id(id)?;
-                filters_of(&id, filters).map(|filters| Self::Request(id, filters))
+                let filters = filters_of(filters).map_err(|reason| Fault::Closed(id.clone(), reason))?;
+                Ok(Self::Request(id, filters))
             }
             ("COUNT", [id, filters @ ..]) => {
                 let id = subscription_id(id)?;
-                filters_of(&id, filters).map(|filters| Self::Count(id, filters))
+                let filters = filters_of(filters).map_err(|reason| Fault::NotCounted(id.clone(), reason))?;
+                Ok(Self::Count(id, filters))
             }
             ("NEG-OPEN", [id, filter, message]) => {
                 let id = subscription_id(id)?;
@@ -160,12 +164,11 @@ fn subscription_id(raw: &RawValue) -> Result<SubscriptionId, Fault> {
     Ok(SubscriptionId::new(&id))
 }
 
-fn filters_of(id: &SubscriptionId, raw: &[&RawValue]) -> Result<Vec<Filter>, Fault> {
-    let closed = |error: Malformed| Fault::Closed(id.clone(), format!("invalid: {error}"));
+fn filters_of(raw: &[&RawValue]) -> Result<Vec<Filter>, String> {
     if raw.is_empty() {
-        return Err(Fault::Closed(id.clone(), "invalid: a request has at least one filter".to_owned()));
+        return Err("invalid: a request has at least one filter".to_owned());
     }
-    raw.iter().map(|filter| Filter::from_json(filter.get()).map_err(closed)).collect()
+    raw.iter().map(|filter| Filter::from_json(filter.get()).map_err(|error| format!("invalid: {error}"))).collect()
 }
 
 /// The id that an event which can't be read claims to have, so that its sender can tell which one is meant.
@@ -270,9 +273,10 @@ mod tests {
         }
         let long = format!(r#"["REQ","{}",{{}}]"#, "x".repeat(65));
         assert!(matches!(ClientMessage::parse(&long), Err(Fault::Notice(_))));
-        for text in [r#"["REQ","s"]"#, r#"["REQ","s",{"ids":["x"]}]"#, r#"["COUNT","s",1]"#] {
+        for text in [r#"["REQ","s"]"#, r#"["REQ","s",{"ids":["x"]}]"#] {
             assert!(matches!(ClientMessage::parse(text), Err(Fault::Closed(..))), "{text}");
         }
+        assert!(matches!(ClientMessage::parse(r#"["COUNT","s",1]"#), Err(Fault::NotCounted(..))));
         for text in [
             r#"["NEG-OPEN","s",{"ids":["x"]},"61"]"#,
             r#"["NEG-OPEN","s",{},"6"]"#,

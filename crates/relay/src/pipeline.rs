@@ -2,32 +2,48 @@
 //!
 //! Everything that commits goes through this one task: events, expiry, purges. What a commit made effective is queued
 //! for subscribers before the next commit begins, so that nothing is delivered that a later commit has taken away.
+//! Long work comes in steps, so that events do not wait for all of it.
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use kukuri_domain::{Admitted, EventId, Refusal, TopicId, capacity::Stage, retention::Retention};
-use kukuri_store::{Op, OutboxRow, Outcome, Seq, StageChange, Store, StoreError};
+use kukuri_store::{Op, OutboxRow, Outcome, PurgeCursor, PurgeStep, Seq, StageChange, Store, StoreError, Swept};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::{clock, hub::Hub, metrics::Metrics, queue::Queue, recent::Recent};
 
-/// The most events in one transaction: more are cheaper each, and take longer together.
-const LARGEST_BATCH: usize = 4_096;
+/// The most events in one transaction, and the bytes of their JSON: more are cheaper each, and take longer together.
+/// What one transaction makes live at once is far from what the queue of a client can hold.
+const LARGEST_BATCH: usize = 2_048;
+const BATCH_BYTES: usize = 2 << 20;
 /// Events that may wait for the writer, and the bytes of their JSON, before senders have to.
 const MOST_WAITING: usize = 16_384;
 const MOST_BYTES: usize = 64 << 20;
 const OUTBOX_PAGE: usize = 4_096;
+/// So many events are made live before clients get a turn to take them.
+const LIVE_AT_ONCE: usize = 64;
+
+/// An event that waits: who wants to know what became of it, and the room it takes until then.
+struct Waiting {
+    admitted: Admitted,
+    answer: Arc<Queue>,
+    _room: OwnedSemaphorePermit,
+}
 
 /// Work for the writer.
 enum Work {
-    /// An event, who wants to know what became of it, and the room it takes until then.
-    Event(Admitted, Arc<Queue>, OwnedSemaphorePermit),
+    Event(Waiting),
+    Chore(Chore),
+}
+
+/// Work that is not an event of a client.
+enum Chore {
     /// Many events at once.
     Batch(Vec<Admitted>, oneshot::Sender<Vec<Outcome>>),
-    /// Turn off what has expired.
-    Expire(oneshot::Sender<Result<kukuri_store::Swept, StoreError>>),
-    /// Throw away what has stayed long enough.
-    Purge(Box<Retention>, oneshot::Sender<Result<kukuri_store::Purged, StoreError>>),
+    /// Turn off some of what has expired.
+    Expire(oneshot::Sender<Result<(Swept, bool), StoreError>>),
+    /// Throw away some of what has stayed long enough.
+    Purge(Box<Retention>, PurgeCursor, oneshot::Sender<Result<PurgeStep, StoreError>>),
 }
 
 /// The way to the writer. The writer ends when the last of these is gone and all work is done.
@@ -55,9 +71,8 @@ impl Pipeline {
     /// Gives many events to the writer and waits until they are decided on.
     pub(crate) async fn submit_batch(&self, events: Vec<Admitted>) -> Vec<Outcome> {
         let count = events.len();
-        let (answer, answered) = oneshot::channel();
-        let _ = self.work.send(Work::Batch(events, answer)).await;
-        answered.await.unwrap_or_else(|_| vec![Outcome::Refused(Refusal::Failed); count])
+        let answer = self.ask(|answer| Chore::Batch(events, answer)).await;
+        answer.unwrap_or_else(|| vec![Outcome::Refused(Refusal::Failed); count])
     }
 
     /// Gives an event to the writer, waiting for room. The answer goes to the queue.
@@ -67,22 +82,28 @@ impl Pipeline {
         let Ok(room) = Arc::clone(&self.room).acquire_many_owned(bytes).await else {
             return answer.decided(id, Outcome::Refused(Refusal::Failed));
         };
-        let work = Work::Event(admitted, answer, room);
-        if let Err(mpsc::error::SendError(Work::Event(_, answer, _))) = self.work.send(work).await {
-            answer.decided(id, Outcome::Refused(Refusal::Failed));
+        let work = Work::Event(Waiting { admitted, answer, _room: room });
+        if let Err(mpsc::error::SendError(Work::Event(waiting))) = self.work.send(work).await {
+            waiting.answer.decided(id, Outcome::Refused(Refusal::Failed));
         }
     }
 
-    pub(crate) async fn expire(&self) -> Result<kukuri_store::Swept, StoreError> {
-        let (answer, answered) = oneshot::channel();
-        let _ = self.work.send(Work::Expire(answer)).await;
-        answered.await.unwrap_or(Err(StoreError::ReadOnly))
+    /// Turns off some of what has expired. Returns also whether more is due.
+    pub(crate) async fn expire_some(&self) -> Result<(Swept, bool), StoreError> {
+        self.ask(Chore::Expire).await.unwrap_or(Err(StoreError::ReadOnly))
     }
 
-    pub(crate) async fn purge(&self, retention: Retention) -> Result<kukuri_store::Purged, StoreError> {
+    /// Throws away some of what has stayed long enough.
+    pub(crate) async fn purge_some(&self, retention: Retention, cursor: PurgeCursor) -> Result<PurgeStep, StoreError> {
+        let answer = self.ask(|answer| Chore::Purge(Box::new(retention), cursor, answer)).await;
+        answer.unwrap_or(Err(StoreError::ReadOnly))
+    }
+
+    /// `None`: the writer is gone.
+    async fn ask<T>(&self, chore: impl FnOnce(oneshot::Sender<T>) -> Chore) -> Option<T> {
         let (answer, answered) = oneshot::channel();
-        let _ = self.work.send(Work::Purge(Box::new(retention), answer)).await;
-        answered.await.unwrap_or(Err(StoreError::ReadOnly))
+        let _ = self.work.send(Work::Chore(chore(answer))).await;
+        answered.await.ok()
     }
 }
 
@@ -98,19 +119,23 @@ struct Writer {
 
 impl Writer {
     async fn run(mut self, mut receiver: mpsc::Receiver<Work>) {
-        let mut waiting = Vec::with_capacity(LARGEST_BATCH);
-        while receiver.recv_many(&mut waiting, LARGEST_BATCH).await > 0 {
-            let mut events = Vec::with_capacity(waiting.len());
-            let mut chores = Vec::new();
-            for work in waiting.drain(..) {
+        let mut taken = Vec::with_capacity(LARGEST_BATCH);
+        while receiver.recv_many(&mut taken, LARGEST_BATCH).await > 0 {
+            let (mut events, mut bytes, mut chores) = (Vec::with_capacity(taken.len()), 0, Vec::new());
+            for work in taken.drain(..) {
                 match work {
-                    Work::Event(admitted, answer, room) => events.push((admitted, answer, room)),
-                    chore => chores.push(chore),
+                    Work::Event(waiting) => {
+                        bytes += waiting.admitted.json().len();
+                        events.push(waiting);
+                        if bytes >= BATCH_BYTES {
+                            self.take_in(std::mem::take(&mut events)).await;
+                            bytes = 0;
+                        }
+                    }
+                    Work::Chore(chore) => chores.push(chore),
                 }
             }
-            if !events.is_empty() {
-                self.take_in(events).await;
-            }
+            self.take_in(events).await;
             for chore in chores {
                 self.do_chore(chore).await;
             }
@@ -121,11 +146,14 @@ impl Writer {
     }
 
     /// Events of clients, each answered to its sender.
-    async fn take_in(&mut self, events: Vec<(Admitted, Arc<Queue>, OwnedSemaphorePermit)>) {
-        let batch: Vec<Admitted> = events.iter().map(|(admitted, ..)| admitted.clone()).collect();
+    async fn take_in(&mut self, events: Vec<Waiting>) {
+        if events.is_empty() {
+            return;
+        }
+        let batch: Vec<Admitted> = events.iter().map(|waiting| waiting.admitted.clone()).collect();
         let outcomes = self.decide(batch).await;
-        for ((admitted, answer, _room), outcome) in events.into_iter().zip(outcomes) {
-            answer.decided(admitted.event().id, outcome);
+        for (waiting, outcome) in events.into_iter().zip(outcomes) {
+            waiting.answer.decided(waiting.admitted.event().id, outcome);
         }
     }
 
@@ -162,22 +190,22 @@ impl Writer {
         outcomes
     }
 
-    async fn do_chore(&mut self, chore: Work) {
+    async fn do_chore(&mut self, chore: Chore) {
         match chore {
-            Work::Expire(answer) => {
-                let _ = answer.send(self.store.expire(clock::now()).await);
+            Chore::Batch(events, answer) => {
+                let _ = answer.send(self.decide(events).await);
+                return;
             }
-            Work::Purge(retention, answer) => {
-                let purged = self.store.purge(&retention, clock::now()).await;
-                if let Ok(purged) = &purged {
+            Chore::Expire(answer) => {
+                let _ = answer.send(self.store.expire_some(clock::now()).await);
+            }
+            Chore::Purge(retention, cursor, answer) => {
+                let step = self.store.purge_some(&retention, clock::now(), cursor).await;
+                if let Ok(PurgeStep { purged, next: None }) = &step {
                     self.note_stages(&purged.stages);
                 }
-                let _ = answer.send(purged);
+                let _ = answer.send(step);
             }
-            Work::Batch(events, answer) => {
-                let _ = answer.send(self.decide(events).await);
-            }
-            Work::Event(..) => {}
         }
         self.publish(&HashMap::new()).await;
     }
@@ -203,46 +231,54 @@ impl Writer {
 
     /// Hands what was committed since the last time to live subscriptions.
     async fn publish(&mut self, fresh: &HashMap<EventId, Admitted>) {
-        // All of it at once: a later page may name an event once more, or take it away again.
-        let mut rows: Vec<OutboxRow> = Vec::new();
-        loop {
-            match self.store.outbox(self.published, OUTBOX_PAGE).await {
-                Ok(page) => {
-                    let Some(last) = page.last() else { break };
-                    self.published = last.seq;
-                    rows.extend(page);
-                }
-                Err(error) => {
-                    tracing::error!(%error, "committed events could not be read back; subscribers miss them");
-                    self.published = *self.store.watch_outbox().borrow();
-                    return;
-                }
+        let effective = match self.became_effective().await {
+            Ok(effective) => effective,
+            Err(error) => {
+                tracing::error!(%error, "committed events could not be read back; subscribers miss them");
+                self.published = *self.store.watch_outbox().borrow();
+                return;
             }
-        }
-        for (id, seq) in became_effective(&rows) {
+        };
+        for (place, (seq, id, topics)) in effective.into_iter().enumerate() {
             match fresh.get(&id) {
                 Some(admitted) => self.deliver(self.hub.publish(admitted, Some(seq))),
-                None => self.publish_foreign(&id, seq, &rows).await,
+                None => self.publish_foreign(&id, seq, &topics).await,
+            }
+            if place % LIVE_AT_ONCE == LIVE_AT_ONCE - 1 {
+                tokio::task::yield_now().await;
             }
         }
+    }
+
+    /// The events that the rows since the last time leave effective, in the order of their last rows, with their
+    /// topics. All rows are looked at first: a later page may name an event once more, or take it away again.
+    async fn became_effective(&mut self) -> Result<Vec<(Seq, EventId, Vec<TopicId>)>, StoreError> {
+        let mut effective: HashMap<EventId, (Seq, Vec<TopicId>)> = HashMap::new();
+        loop {
+            let page = self.store.outbox(self.published, OUTBOX_PAGE).await?;
+            let Some(last) = page.last() else { break };
+            self.published = last.seq;
+            for OutboxRow { seq, op, event_id, topic, .. } in page {
+                match op {
+                    Op::Upsert => {
+                        let (last, topics) = effective.entry(event_id).or_default();
+                        *last = seq;
+                        topics.push(topic);
+                    }
+                    Op::Delete(_) => drop(effective.remove(&event_id)),
+                }
+            }
+        }
+        let mut ordered: Vec<_> = effective.into_iter().map(|(id, (seq, topics))| (seq, id, topics)).collect();
+        ordered.sort_unstable_by_key(|(seq, ..)| *seq);
+        Ok(ordered)
     }
 
     /// An event that another process took in.
-    async fn publish_foreign(&self, id: &EventId, seq: Seq, rows: &[OutboxRow]) {
+    async fn publish_foreign(&self, id: &EventId, seq: Seq, topics: &[TopicId]) {
         let found = self.store.get(&[*id], clock::now()).await;
         let Ok(Some(stored)) = found.map(|mut found| found.pop().flatten()) else { return };
         let Ok(event) = stored.event() else { return };
-        let topics: Vec<_> = rows.iter().filter(|row| row.event_id == *id).map(|row| row.topic.clone()).collect();
-        self.deliver(self.hub.publish_event(&event, &topics, &stored.json, Some(seq)));
+        self.deliver(self.hub.publish_event(&event, topics, &stored.json, Some(seq)));
     }
-}
-
-/// The events that these rows leave effective, in order, with the place of their last row.
-fn became_effective(rows: &[OutboxRow]) -> Vec<(EventId, Seq)> {
-    let mut last: HashMap<EventId, (Seq, Op)> = HashMap::with_capacity(rows.len());
-    for row in rows {
-        last.insert(row.event_id, (row.seq, row.op));
-    }
-    let is_last_upsert = |row: &&OutboxRow| last.get(&row.event_id) == Some(&(row.seq, Op::Upsert));
-    rows.iter().filter(is_last_upsert).map(|row| (row.event_id, row.seq)).collect()
 }

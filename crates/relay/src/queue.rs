@@ -13,8 +13,8 @@ use tokio::sync::{Notify, mpsc};
 use crate::message::SubscriptionId;
 
 /// The most live events, and the most bytes of them, that wait for a client.
-const MOST_WAITING: usize = 2_048;
-const MOST_BYTES: usize = 4 << 20;
+const MOST_WAITING: usize = 16_384;
+const MOST_BYTES: usize = 16 << 20;
 
 /// Something to be sent.
 #[derive(Debug)]

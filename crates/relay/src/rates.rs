@@ -59,9 +59,15 @@ pub(crate) struct RateLimits {
     backfill: DefaultKeyedRateLimiter<Who>,
     open_topic: DefaultKeyedRateLimiter<Who>,
     clock: DefaultClock,
+    event_burst: NonZeroU32,
 }
 
 impl RateLimits {
+    /// The most that may be counted at once.
+    fn most(&self, act: Act) -> NonZeroU32 {
+        if act == Act::Publish { self.event_burst } else { NonZeroU32::MIN }
+    }
+
     pub(crate) fn new(rates: &Rates, topics: &TopicIntake) -> Self {
         let limiter =
             |rate: Rate| DefaultKeyedRateLimiter::keyed(Quota::per_minute(rate.per_minute).allow_burst(rate.burst));
@@ -76,11 +82,12 @@ impl RateLimits {
             backfill: limiter(rates.backfill),
             open_topic: DefaultKeyedRateLimiter::keyed(Quota::per_hour(per_hour)),
             clock: DefaultClock::default(),
+            event_burst: rates.events.burst,
         }
     }
 
-    /// Counts an act, or says how long to wait.
-    pub(crate) fn check(&self, act: Act, who: Counted<'_>) -> Result<(), TooFast> {
+    /// Counts an act, or says how long to wait. A heavy one counts as several.
+    pub(crate) fn check(&self, act: Act, weight: NonZeroU32, who: Counted<'_>) -> Result<(), TooFast> {
         let (limiter, what) = match act {
             Act::Connect => (&self.connect, "connections"),
             Act::Publish => (&self.publish, "events"),
@@ -90,7 +97,10 @@ impl RateLimits {
         };
         let address = Who::Address(network_of(who.ip));
         for who in std::iter::once(address).chain(who.keys.iter().copied().map(Who::Key)) {
-            limiter.check_key(&who).map_err(|until| {
+            // What is heavier than all that may come at once waits for as long as that takes.
+            let checked = limiter.check_key_n(&who, weight).or_else(|_| limiter.check_key_n(&who, self.most(act)));
+            let Ok(checked) = checked else { return Err(TooFast { what, seconds: 60 }) };
+            checked.map_err(|until| {
                 let wait = until.wait_time_from(self.clock.now());
                 TooFast { what, seconds: wait.as_secs() + u64::from(wait.subsec_nanos() > 0) }
             })?;
@@ -105,6 +115,15 @@ impl RateLimits {
             limiter.shrink_to_fit();
         }
     }
+}
+
+/// What most acts count as.
+pub(crate) const ONE: NonZeroU32 = NonZeroU32::MIN;
+
+/// What a text of so many bytes counts as: large events are not as cheap as small ones.
+pub(crate) fn weight_of(bytes: usize) -> NonZeroU32 {
+    const UNIT: usize = 16 * 1024;
+    ONE.saturating_add(u32::try_from(bytes / UNIT).unwrap_or(u32::MAX))
 }
 
 /// How often to forget.
@@ -135,17 +154,20 @@ mod tests {
         let rates = Rates { events: Rate::new(1, 2), requests: Rate::new(1, 1), ..Rates::default() };
         let limits = RateLimits::new(&rates, &TopicIntake::default());
         let stranger = Counted { ip: ADDRESS, keys: &[] };
-        assert_eq!(limits.check(Act::Publish, stranger), Ok(()));
-        assert_eq!(limits.check(Act::Publish, stranger), Ok(()));
-        let refused = limits.check(Act::Publish, stranger).unwrap_err().to_string();
+        assert_eq!(limits.check(Act::Publish, ONE, stranger), Ok(()));
+        assert_eq!(limits.check(Act::Publish, ONE, stranger), Ok(()));
+        let refused = limits.check(Act::Publish, ONE, stranger).unwrap_err().to_string();
         assert!(refused.starts_with("rate-limited: too many events; try again in "), "{refused}");
-        assert_eq!(limits.check(Act::Request, stranger), Ok(()), "another count");
+        assert_eq!(limits.check(Act::Request, ONE, stranger), Ok(()), "another count");
 
         let key = [PublicKey::from_bytes([1; 32])];
         let elsewhere = |n| Counted { ip: IpAddr::from([192, 0, 2, n]), keys: &key };
-        assert_eq!(limits.check(Act::Publish, elsewhere(2)), Ok(()));
-        assert_eq!(limits.check(Act::Publish, elsewhere(3)), Ok(()));
-        assert!(limits.check(Act::Publish, elsewhere(4)).is_err(), "one key, many addresses");
+        assert_eq!(limits.check(Act::Publish, ONE, elsewhere(2)), Ok(()));
+        assert_eq!(limits.check(Act::Publish, ONE, elsewhere(3)), Ok(()));
+        assert!(limits.check(Act::Publish, ONE, elsewhere(4)).is_err(), "one key, many addresses");
+        let heavy = Counted { ip: IpAddr::from([192, 0, 2, 9]), keys: &[] };
+        assert_eq!(limits.check(Act::Publish, weight_of(90 * 1024), heavy), Ok(()), "it takes all there is");
+        assert!(limits.check(Act::Publish, ONE, heavy).is_err(), "a large event counts as several");
     }
 
     #[test]

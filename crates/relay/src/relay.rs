@@ -1,6 +1,7 @@
 //! What all connections share, and what they ask of it.
 
 use std::{
+    num::NonZeroU32,
     sync::{
         Arc,
         atomic::{AtomicU8, AtomicUsize, Ordering},
@@ -10,7 +11,7 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use kukuri_domain::{Filter, TopicId, subscription::SubscriptionChange};
-use kukuri_store::{Purged, Store, StoreError};
+use kukuri_store::{PurgeCursor, Purged, Store, StoreError};
 use tokio::sync::{Notify, watch};
 
 use crate::{
@@ -21,7 +22,7 @@ use crate::{
     hub::Hub,
     metrics::{Metrics, Now},
     pipeline::Pipeline,
-    rates::{Act, Counted, RateLimits, TooFast},
+    rates::{Act, Counted, ONE, RateLimits, TooFast},
     recent::Recent,
     sync::SyncRoom,
     topics::Topics,
@@ -90,8 +91,6 @@ impl Relay {
             disk_level: AtomicU8::new(0),
             started: std::time::Instant::now(),
         });
-        // Whoever starts a node says that its clock is right; a rest of days is no jump.
-        relay.store.confirm_clock(clock::now()).await?;
         relay.enable_global().await?;
         relay.read_topics().await?;
         relay.look_at_disk();
@@ -149,13 +148,19 @@ impl Relay {
         Ok(())
     }
 
-    pub(crate) async fn read_topics(&self) -> Result<(), StoreError> {
+    /// Takes up at once what was changed of topics; upkeep would do so a little later.
+    pub async fn read_topics(&self) -> Result<(), StoreError> {
         self.topics.read(&*self.store).await
     }
 
     /// Counts an act of a client, or says how long it has to wait.
     pub(crate) fn check_rate(&self, act: Act, who: Counted<'_>) -> Result<(), TooFast> {
-        self.rates.load().as_ref().map_or(Ok(()), |rates| rates.check(act, who))
+        self.check_weighed(act, ONE, who)
+    }
+
+    /// The same for an act that counts as several.
+    pub(crate) fn check_weighed(&self, act: Act, weight: NonZeroU32, who: Counted<'_>) -> Result<(), TooFast> {
+        self.rates.load().as_ref().map_or(Ok(()), |rates| rates.check(act, weight, who))
     }
 
     pub(crate) fn forget_slow_clients(&self) {
@@ -190,11 +195,36 @@ impl Relay {
         }
     }
 
-    /// Throws away what has stayed long enough or has to make room (P-5, P-6).
+    /// Throws away what has stayed long enough or has to make room (P-5, P-6). In steps: events are taken in meanwhile,
+    /// and a relay that is to stop does not wait for the end of it.
     pub async fn purge(&self) -> Result<Purged, StoreError> {
-        let purged = self.pipeline.purge(self.config().retention).await?;
+        let mut cursor = PurgeCursor::default();
+        let purged = loop {
+            let step = self.pipeline.purge_some(self.config().retention, cursor).await?;
+            match step.next {
+                Some(next) if !self.is_stopping() => cursor = next,
+                _ => break step.purged,
+            }
+        };
         self.metrics.purged(&purged);
         Ok(purged)
+    }
+
+    /// Turns off what has expired, in steps too. Returns how many events that were.
+    pub(crate) async fn expire(&self) -> Result<u64, StoreError> {
+        let mut expired = 0;
+        loop {
+            let (swept, more) = self.pipeline.expire_some().await?;
+            expired += swept.expired;
+            if !more || self.is_stopping() {
+                self.metrics.expired(expired);
+                return Ok(expired);
+            }
+        }
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.signals.borrow().stopping
     }
 
     /// Closes topics that were opened by use and have rested for long enough (T-8).

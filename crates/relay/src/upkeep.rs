@@ -65,12 +65,9 @@ fn until_next_second() -> Duration {
 }
 
 async fn sweep_once(relay: &Relay) {
-    match relay.pipeline.expire().await {
-        Ok(swept) if swept.expired > 0 => {
-            relay.metrics.expired(swept.expired);
-            tracing::info!(swept.expired, "events expired");
-        }
-        Ok(_) => {}
+    match relay.expire().await {
+        Ok(0) => {}
+        Ok(expired) => tracing::info!(expired, "events expired"),
         Err(error) => tracing::error!(%error, "expired events could not be swept"),
     }
 }

@@ -122,7 +122,7 @@ async fn a_denied_address_is_kept_out_also_behind_a_proxy() {
         assert_eq!(answer.err(), (!is_let_in).then_some(expected), "{why}: {hops}");
     }
     let nobody = Client::connect_as(&relay.url, &[]).await.err();
-    assert_eq!(nobody, Some((429, "the proxy does not say where this comes from\n".to_owned())));
+    assert_eq!(nobody, Some((400, "the proxy does not say where this comes from\n".to_owned())));
     assert_eq!(relay.figure(r#"kukuri_connections_refused_total{reason="denied"}"#).await, 8.0);
     assert_eq!(relay.figure(r#"kukuri_connections_refused_total{reason="no_address"}"#).await, 1.0);
 }

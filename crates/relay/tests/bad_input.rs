@@ -261,3 +261,23 @@ async fn what_is_not_http_is_refused() {
     let figure = relay.figure(r#"kukuri_connections_refused_total{reason="no_handshake"}"#).await;
     assert_eq!(figure, 7.0, "each is counted");
 }
+
+#[tokio::test]
+async fn all_filters_of_a_connection_together_have_a_bound() {
+    // W-4: each value is an entry in the index of live subscriptions.
+    let relay = TestRelay::start(TopicsMode::Required).await;
+    let mut client = relay.client().await;
+    let filter = |letter: &str| {
+        let values: Vec<_> = (0..1_900).map(|number| format!("{letter}{number}")).collect();
+        json!({"#t": [TOPIC], format!("#{letter}"): values})
+    };
+    for name in ["a", "b", "c", "d", "e"] {
+        client.request(name, &[filter(name)]).await;
+    }
+    client.say(json!(["REQ", "f", filter("f")])).await;
+    let heard = client.hear().await;
+    assert_eq!((&heard[0], &heard[1]), (&json!("CLOSED"), &json!("f")));
+    assert!(heard[2].as_str().unwrap().contains("more than 10000 values"), "{heard}");
+    client.say(json!(["CLOSE", "a"])).await;
+    assert!(client.request("f", &[filter("f")]).await.is_empty(), "there is room again");
+}

@@ -9,7 +9,7 @@ use kukuri_domain::topic::TopicsMode;
 use serde_json::json;
 use support::{PATIENCE, TOPIC, TestRelay, as_json, eventually, id_of, note};
 
-const EVENTS: usize = 400;
+const EVENTS: usize = 600;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_reader_is_closed_with_a_reason_and_the_others_receive_everything() {
@@ -43,6 +43,35 @@ async fn a_slow_reader_is_closed_with_a_reason_and_the_others_receive_everything
     assert_eq!(received, expected[..received.len()], "what it has received has no gap");
     eventually("it is gone", async || relay.relay.connections() == 1).await;
     assert_eq!(relay.figure("kukuri_subscriptions").await, 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_reads_is_not_taken_for_slow_by_a_burst() {
+    let relay = TestRelay::start(TopicsMode::Required).await;
+    let mut reader = relay.client().await;
+    reader.request("s", &[json!({"#t": [TOPIC]})]).await;
+    let text = "x".repeat(90_000);
+    let mut writers = Vec::new();
+    for author in 1..=4u8 {
+        let mut writer = relay.client().await;
+        let small = (0..800).map(|number| note(author, &number.to_string()).sign());
+        let large = (0..30).map(|number| note(author, &format!("{number} {text}")).sign());
+        let messages: Vec<_> = small.chain(large).map(|event| json!(["EVENT", as_json(&event)])).collect();
+        writers.push(tokio::spawn(async move {
+            for message in &messages {
+                writer.say(message.clone()).await;
+            }
+            for _ in &messages {
+                assert_eq!(writer.hear().await[2], true);
+            }
+        }));
+    }
+    for _ in 0..4 * 830 {
+        assert_eq!(reader.hear().await[0], "EVENT");
+    }
+    for writer in writers {
+        writer.await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,7 +2,6 @@
 
 use std::{
     fs::{self, File},
-    io,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
@@ -10,6 +9,7 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Args;
 use kukuri_store::{Store, StoreError};
+use kukuri_store_lmdb::LmdbStore;
 use serde_json::json;
 
 use super::{check::check, table::bytes};
@@ -45,6 +45,7 @@ pub(crate) async fn backup(settings: &Settings, options: Backup) -> anyhow::Resu
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).with_context(at)?;
     let copy = dir.join(STORE).join(DATA_FILE);
     store.copy_to(&copy)?;
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o600))?;
     File::open(&copy)?.sync_all()?;
     let key = NodeKey::file(&settings.data);
     if key.exists() {
@@ -75,16 +76,13 @@ pub(crate) async fn restore(settings: &Settings, options: Restore) -> anyhow::Re
     }
     // Whether it can be read at all is seen before anything is written.
     wiring::open_at_for_reading(&from.join(STORE))?;
-    fs::create_dir_all(&place).with_context(|| place.display().to_string())?;
-    let part = place.join("data.mdb.part");
-    copy_synced(&from.join(STORE).join(DATA_FILE), &part)?;
-    fs::rename(&part, place.join(DATA_FILE))?;
-    File::open(&place)?.sync_all()?;
-    let key = NodeKey::file(from);
-    let ours = NodeKey::file(&settings.data);
+    fs::create_dir_all(&settings.data).with_context(|| settings.data.display().to_string())?;
+    // The key first: a node that has its store makes no new one.
+    let (key, ours) = (NodeKey::file(from), NodeKey::file(&settings.data));
     if key.exists() && !ours.exists() {
         copy_key(&key, &ours)?;
     }
+    LmdbStore::install(&place, from.join(STORE).join(DATA_FILE))?;
     check(&*wiring::reading(settings)?).await?;
     Ok(output::print(&format!("restored to {}\n", place.display()))?)
 }
@@ -92,34 +90,14 @@ pub(crate) async fn restore(settings: &Settings, options: Restore) -> anyhow::Re
 /// Writes the store's file anew, without the pages that are free.
 pub(crate) fn compact(settings: &Settings) -> anyhow::Result<()> {
     let place = settings.store_path();
-    let file = place.join(DATA_FILE);
-    if !file.exists() {
-        bail!("{}: there is no store here", place.display());
-    }
-    let store = match wiring::open_store(settings) {
+    wiring::refuse_missing(&place)?;
+    let (before, after) = match LmdbStore::compact(&place, &wiring::lmdb_options(settings)) {
         Err(StoreError::Locked { .. }) => {
             bail!("compact can't work beside a running node: stop the node that uses {} first", place.display());
         }
-        opened => opened?,
+        compacted => compacted?,
     };
-    let before = store.file_bytes();
-    let part = place.join("data.mdb.part");
-    remove_if_there(&part)?;
-    store.copy_to(&part)?;
-    File::open(&part)?.sync_all()?;
-    // The lock goes with the store, so the file is in its place before that.
-    fs::rename(&part, &file)?;
-    File::open(&place)?.sync_all()?;
-    drop(store);
-    let after = fs::metadata(&file)?.len();
-    Ok(output::print(&format!("{}: {} became {}\n", file.display(), bytes(before), bytes(after)))?)
-}
-
-fn remove_if_there(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
-    }
+    Ok(output::print(&format!("{}: {} became {}\n", place.join(DATA_FILE).display(), bytes(before), bytes(after)))?)
 }
 
 fn copy_synced(from: &Path, to: &Path) -> anyhow::Result<()> {

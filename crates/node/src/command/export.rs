@@ -5,16 +5,14 @@ use std::{
     io::{self, BufWriter, Write},
     path::PathBuf,
     str::FromStr,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    time::Duration,
 };
 
 use anyhow::{Context, bail};
 use clap::Args;
 use kukuri_domain::{Filter, Kind, Letter, PublicKey, Timestamp};
 use kukuri_store::{Seq, SnapshotCursor, SnapshotEvent};
+use tokio::signal::unix::SignalKind;
 
 use super::{progress::Progress, topic::topic_id};
 use crate::{config::Settings, wiring};
@@ -79,13 +77,7 @@ pub(crate) async fn run(settings: &Settings, options: Export) -> anyhow::Result<
     let wanted = Wanted::new(settings, &options)?;
     let store = wiring::reading(settings)?;
     let mut out = open(&options)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let asked = Arc::clone(&stop);
-    tokio::spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
-            asked.store(true, Ordering::Relaxed);
-        }
-    });
+    let mut stop = tokio::signal::unix::signal(SignalKind::interrupt())?;
     let total = store.stats().await?.effective;
     let mut progress = Progress::new(Some(total), "events read");
     let mut cursor = options.after.map_or_else(SnapshotCursor::default, |place| place.0);
@@ -103,9 +95,8 @@ pub(crate) async fn run(settings: &Settings, options: Export) -> anyhow::Result<
         progress.reached(read);
         let Some(next) = page.next else { break };
         cursor = next;
-        // Let a pending Ctrl-C be heard.
-        tokio::task::yield_now().await;
-        if stop.load(Ordering::Relaxed) {
+        // A moment to hear Ctrl-C.
+        if tokio::time::timeout(Duration::ZERO, stop.recv()).await.is_ok() {
             out.flush()?;
             progress.finish();
             bail!("stopped after {written} events; go on with --after {}", Place(cursor));
@@ -165,6 +156,9 @@ impl Wanted {
 
     fn takes(&self, event: &SnapshotEvent) -> anyhow::Result<bool> {
         let whole = event.event.event()?;
+        if whole.is_expired(wiring::now()) {
+            return Ok(false);
+        }
         let is_held_back = whole.kind.is_request() || whole.kind.is_private();
         Ok((self.all || !is_held_back) && self.filters.iter().any(|filter| filter.matches(&whole, &event.topics)))
     }

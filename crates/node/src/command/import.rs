@@ -7,14 +7,11 @@ use std::{
     fs::File,
     io::{self, BufRead, BufReader},
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
 };
 
 use anyhow::{Context, bail};
 use clap::Args;
+use tokio::sync::mpsc;
 
 use super::progress::Progress;
 use crate::{
@@ -40,6 +37,15 @@ pub(crate) struct Import {
     skip: u64,
 }
 
+/// Lines to be taken in together, and how far the file was read for them.
+#[derive(Default)]
+struct Chunk {
+    numbers: Vec<u64>,
+    lines: Vec<String>,
+    last_line: u64,
+    position: u64,
+}
+
 #[derive(Default)]
 struct Tally {
     lines: u64,
@@ -51,28 +57,43 @@ struct Tally {
 /// Runs the command.
 pub(crate) async fn run(settings: &Settings, options: Import) -> anyhow::Result<()> {
     let (reader, size) = open(&options.file)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let asked = Arc::clone(&stop);
-    tokio::spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
-            asked.store(true, Ordering::Relaxed);
-        }
-    });
     let mut link = Link::open(settings).await?;
+    // Reading may wait for a long time, as for somebody who types: it has a thread of its own.
+    let (sender, mut chunks) = mpsc::channel(2);
+    let skip = options.skip;
+    std::thread::spawn(move || read(reader, skip, &sender));
+    let mut tally = Tally::default();
     let mut progress = Progress::new(size, if size.is_some() { "bytes" } else { "lines" });
-    let imported = import(reader, &options, size.is_some(), &stop, &mut link, &mut progress).await;
+    let end = loop {
+        let chunk = tokio::select! {
+            chunk = chunks.recv() => chunk,
+            _ = tokio::signal::ctrl_c() => break Some(anyhow::anyhow!("stopped")),
+        };
+        match chunk {
+            None => break None,
+            Some(Err(error)) => break Some(anyhow::Error::from(error).context("the file can't be read on")),
+            Some(Ok(chunk)) => {
+                let (last_line, position) = (chunk.last_line, chunk.position);
+                if let Err(error) = take_in(chunk, &mut link, &mut tally, &progress).await {
+                    break Some(error);
+                }
+                tally.lines = last_line;
+                progress.reached(if size.is_some() { position } else { last_line });
+            }
+        }
+    };
     progress.finish();
     link.close().await?;
-    let tally = imported?;
     let Tally { lines, stored, known, refused } = tally;
     output::print(&format!("{lines} lines: {stored} stored, {known} known, {refused} refused\n"))?;
-    if stop.load(Ordering::Relaxed) {
-        bail!("stopped after line {lines}; go on with: kukuri-node import {} --skip {lines}", options.file.display());
+    match end {
+        Some(error) => {
+            let go_on = format!("kukuri-node import {} --skip {lines}", options.file.display());
+            Err(error.context(format!("it ended after line {lines}; go on with: {go_on}")))
+        }
+        None if refused > 0 => bail!("{refused} lines were refused"),
+        None => Ok(()),
     }
-    if refused > 0 {
-        bail!("{refused} lines were refused");
-    }
-    Ok(())
 }
 
 fn open(file: &Path) -> anyhow::Result<(Box<dyn BufRead + Send>, Option<u64>)> {
@@ -85,56 +106,62 @@ fn open(file: &Path) -> anyhow::Result<(Box<dyn BufRead + Send>, Option<u64>)> {
     Ok((Box::new(BufReader::with_capacity(1 << 20, opened)), size))
 }
 
-async fn import(
-    mut reader: Box<dyn BufRead + Send>,
-    options: &Import,
-    by_bytes: bool,
-    stop: &AtomicBool,
-    link: &mut Link,
-    progress: &mut Progress,
-) -> anyhow::Result<Tally> {
-    let mut tally = Tally::default();
-    let mut position = 0;
-    let mut is_over = false;
-    while !is_over && !stop.load(Ordering::Relaxed) {
-        let (mut numbers, mut lines, mut bytes) = (Vec::new(), Vec::new(), 0);
-        while lines.len() < BATCH_LINES && bytes < BATCH_BYTES {
+/// Reads the file to its end, or until nobody takes what was read.
+fn read(mut reader: Box<dyn BufRead + Send>, skip: u64, chunks: &mpsc::Sender<io::Result<Chunk>>) {
+    let (mut last_line, mut position) = (0, 0);
+    loop {
+        let mut chunk = Chunk::default();
+        let mut bytes = 0;
+        let ended = loop {
+            if chunk.lines.len() >= BATCH_LINES || bytes >= BATCH_BYTES {
+                break Ok(false);
+            }
             let mut line = Vec::new();
-            let read = reader.read_until(b'\n', &mut line).context("the file can't be read on")?;
-            if read == 0 {
-                is_over = true;
-                break;
-            }
-            tally.lines += 1;
-            position += read as u64;
-            if tally.lines <= options.skip || line.trim_ascii().is_empty() {
-                continue;
-            }
-            bytes += read;
-            numbers.push(tally.lines);
-            // What is not UTF-8 is refused as what it is: not JSON.
-            lines.push(String::from_utf8_lossy(line.trim_ascii()).into_owned());
-        }
-        if !lines.is_empty() {
-            let Reply::Imported(outcomes) = link.ask(Request::Import { lines }).await? else {
-                bail!("the node answers something else");
-            };
-            for (number, outcome) in numbers.into_iter().zip(outcomes) {
-                match outcome {
-                    LineOutcome::Stored => tally.stored += 1,
-                    LineOutcome::Known => tally.known += 1,
-                    LineOutcome::Refused(reason) => {
-                        tally.refused += 1;
-                        if tally.refused <= MOST_NAMED {
-                            progress.say(&format!("line {number}: {reason}"));
-                        } else if tally.refused == MOST_NAMED + 1 {
-                            progress.say("further refused lines are only counted");
-                        }
+            match reader.read_until(b'\n', &mut line) {
+                Ok(0) => break Ok(true),
+                Ok(read) => {
+                    last_line += 1;
+                    position += read as u64;
+                    if last_line > skip && !line.trim_ascii().is_empty() {
+                        bytes += read;
+                        chunk.numbers.push(last_line);
+                        // What is not UTF-8 is refused as what it is: not JSON.
+                        chunk.lines.push(String::from_utf8_lossy(line.trim_ascii()).into_owned());
                     }
+                }
+                Err(error) => break Err(error),
+            }
+        };
+        (chunk.last_line, chunk.position) = (last_line, position);
+        let is_taken = chunks.blocking_send(Ok(chunk)).is_ok();
+        match ended {
+            Ok(false) if is_taken => {}
+            Ok(_) => return,
+            Err(error) => return drop(chunks.blocking_send(Err(error))),
+        }
+    }
+}
+
+async fn take_in(chunk: Chunk, link: &mut Link, tally: &mut Tally, progress: &Progress) -> anyhow::Result<()> {
+    if chunk.lines.is_empty() {
+        return Ok(());
+    }
+    let Reply::Imported(outcomes) = link.ask(Request::Import { lines: chunk.lines }).await? else {
+        bail!("the node answers something else");
+    };
+    for (number, outcome) in chunk.numbers.into_iter().zip(outcomes) {
+        match outcome {
+            LineOutcome::Stored => tally.stored += 1,
+            LineOutcome::Known => tally.known += 1,
+            LineOutcome::Refused(reason) => {
+                tally.refused += 1;
+                if tally.refused <= MOST_NAMED {
+                    progress.say(&format!("line {number}: {reason}"));
+                } else if tally.refused == MOST_NAMED + 1 {
+                    progress.say("further refused lines are only counted");
                 }
             }
         }
-        progress.reached(if by_bytes { position } else { tally.lines });
     }
-    Ok(tally)
+    Ok(())
 }

@@ -163,7 +163,7 @@ section! {
         connections_per_ip: u32 = 50, at least 1;
         /// The connections one IP address may open in a minute.
         new_connections_per_minute: u32 = 120, at least 1;
-        /// The events taken in a minute.
+        /// The events taken in a minute. A large one counts once more for every 16 KiB.
         events_per_minute: u32 = 600, at least 1;
         /// The events taken at once, after a pause.
         events_burst: u32 = 300, at least 1;

@@ -28,10 +28,11 @@ pub(crate) enum Link {
 impl Link {
     /// Finds the node of these settings.
     pub(crate) async fn open(settings: &Settings) -> anyhow::Result<Self> {
+        wiring::refuse_missing(&settings.store_path())?;
         match wiring::open_store(settings) {
             Ok(store) => {
-                let public_url = settings.public_url.as_ref().map_or("", |url| url.as_str());
-                let config = wiring::relay_config(settings, public_url, None)?;
+                let public_url = wiring::public_url(settings, settings.listen);
+                let config = wiring::relay_config(settings, &public_url, None)?;
                 let (relay, writer) = Relay::start(store, config).await?;
                 Ok(Self::Here(relay, writer))
             }

@@ -110,6 +110,7 @@ async fn change_topic(
         change.policy = Some(*policy);
     }
     relay.store().change_subscription(&topic, change, now()).await?;
+    relay.read_topics().await?;
     Ok(Reply::Done)
 }
 

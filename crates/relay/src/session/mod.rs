@@ -64,17 +64,19 @@ struct Session {
     connected_at: Millis,
     last_heard: Instant,
     asked: bool,
-    _inside: Option<Inside>,
+    _inside: Inside,
 }
 
 /// A subscription that is live, and the sequence its stored events were read at.
 struct Live {
     number: u64,
     read_at: Seq,
+    /// How many values its filters have.
+    values: usize,
 }
 
 /// Serves a client until it leaves.
-pub(crate) async fn serve(relay: Arc<Relay>, socket: WebSocketStream<TcpStream>, ip: IpAddr, inside: Option<Inside>) {
+pub(crate) async fn serve(relay: Arc<Relay>, socket: WebSocketStream<TcpStream>, ip: IpAddr, inside: Inside) {
     relay.connections.fetch_add(1, Ordering::Relaxed);
     relay.metrics.connections_made.increment(1);
     let (queue, receiver) = queue();
@@ -97,18 +99,25 @@ pub(crate) async fn serve(relay: Arc<Relay>, socket: WebSocketStream<TcpStream>,
     };
     if let Err(End::Close(why, code, reason)) = session.run().await {
         relay.metrics.closed(why);
+        // Nothing more is queued for it while it hears why.
+        session.unsubscribe_all();
         session.close(why, code, &reason).await;
     }
-    for live in session.subscriptions.values() {
-        relay.hub.unsubscribe(live.number);
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.unsubscribe_all();
+        self.relay.connections.fetch_sub(1, Ordering::Relaxed);
     }
-    relay.connections.fetch_sub(1, Ordering::Relaxed);
 }
 
 impl Session {
     async fn run(&mut self) -> Result<(), End> {
         self.send(say::challenge(self.challenge.as_str())).await?;
         let mut signals = self.relay.signals.subscribe();
+        // What was said before it listened counts too.
+        signals.mark_changed();
         let timer = tokio::time::sleep_until(self.next_look());
         tokio::pin!(timer);
         loop {
@@ -121,7 +130,12 @@ impl Session {
                 // What is done for a message is boxed, so that a connection that rests stays small.
                 tokio::select! {
                     outgoing = self.receiver.next() => self.send_waiting(outgoing).await?,
-                    message = self.socket.next(), if may_read => Box::pin(self.heard(message)).await?,
+                    message = self.socket.next(), if may_read => {
+                        Box::pin(self.heard(message)).await?;
+                        if !self.reconciliations.is_empty() {
+                            timer.as_mut().reset(self.next_look());
+                        }
+                    }
                     signal = &mut signal => break signal,
                     () = &mut timer => {
                         Box::pin(self.look_after()).await?;
@@ -234,6 +248,7 @@ impl Session {
                 self.unsubscribe(&id);
                 self.refuse(&id, &reason).await
             }
+            Err(Fault::NotCounted(id, reason)) => self.refuse(&id, &reason).await,
             Err(Fault::NotReconciled(id, reason)) => {
                 self.reconciliations.remove(&id);
                 self.relay.metrics.refused_request();

@@ -14,6 +14,8 @@ use crate::{
     sync::{Reconciliation, SyncError},
 };
 
+/// The values in all filters that one connection has live: each is an entry in the index of live subscriptions.
+const MOST_VALUES: usize = 10_000;
 /// A query that takes longer is worth a line in the log.
 const SLOW_QUERY: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -34,6 +36,12 @@ impl Session {
         if self.subscriptions.len() >= most {
             return self.refuse(&id, &format!("error: more subscriptions than {most}")).await;
         }
+        let values: usize = filters.iter().map(Filter::value_count).sum();
+        let others: usize = self.subscriptions.values().map(|live| live.values).sum();
+        if values + others > MOST_VALUES {
+            let reason = format!("error: more than {MOST_VALUES} values in the filters of one connection");
+            return self.refuse(&id, &reason).await;
+        }
         let queue = Arc::clone(&self.queue);
         let number = self.relay.hub.subscribe(id.clone(), filters.clone(), self.viewer(), queue);
         let query = self.query(filters);
@@ -47,7 +55,7 @@ impl Session {
             }
         };
         self.took(started, "REQ");
-        self.subscriptions.insert(id.clone(), Live { number, read_at: answer.seq });
+        self.subscriptions.insert(id.clone(), Live { number, read_at: answer.seq, values });
         self.relay.metrics.answered_events.increment(answer.events.len() as u64);
         for event in &answer.events {
             self.feed(&say::event(&id, &event.json)).await?;
@@ -57,6 +65,12 @@ impl Session {
 
     pub(super) fn unsubscribe(&mut self, id: &SubscriptionId) {
         if let Some(live) = self.subscriptions.remove(id) {
+            self.relay.hub.unsubscribe(live.number);
+        }
+    }
+
+    pub(super) fn unsubscribe_all(&mut self) {
+        for (_, live) in self.subscriptions.drain() {
             self.relay.hub.unsubscribe(live.number);
         }
     }
@@ -89,7 +103,7 @@ impl Session {
         match self.open_reconciliation(filter).await {
             Ok(reconciliation) => {
                 self.reconciliations.insert(id.clone(), reconciliation);
-                self.reconcile_on(&id, message).await
+                self.answer_reconciliation(&id, message).await
             }
             Err(reason) => self.refuse_reconciliation(&id, &reason).await,
         }
@@ -115,6 +129,16 @@ impl Session {
     }
 
     pub(super) async fn reconcile_on(&mut self, id: &SubscriptionId, message: &[u8]) -> Result<(), End> {
+        match self.may_ask(Act::Request) {
+            Ok(()) => self.answer_reconciliation(id, message).await,
+            Err(reason) => {
+                self.reconciliations.remove(id);
+                self.refuse_reconciliation(id, &reason).await
+            }
+        }
+    }
+
+    async fn answer_reconciliation(&mut self, id: &SubscriptionId, message: &[u8]) -> Result<(), End> {
         let answer = match self.reconciliations.get_mut(id) {
             Some(reconciliation) => reconciliation.answer(message).map_err(|error| error.to_string()),
             None => Err("closed: no such reconciliation is open".to_owned()),
