@@ -370,9 +370,21 @@ fn an_import_that_waits_for_its_input_can_be_stopped() {
     let mut import = bare();
     import.arg("--data").arg(node.place("data")).args(["import", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped());
     let child = import.stdout(Stdio::null()).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(500));
+    let end = std::time::Instant::now() + support::PATIENCE;
+    while !hears_interrupts(child.id()) {
+        assert!(std::time::Instant::now() < end, "it does not begin");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success() && said.contains("--skip 0"), "{said}");
+}
+
+/// Whether a process has something in place for Ctrl-C.
+fn hears_interrupts(process: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
+    let interrupt = 1 << (Signal::INT.as_raw() - 1);
+    u64::from_str_radix(caught, 16).unwrap() & interrupt != 0
 }
