@@ -369,7 +369,9 @@ fn an_import_that_waits_for_its_input_can_be_stopped() {
     let node = Node::start("required");
     let mut import = bare();
     import.arg("--data").arg(node.place("data")).args(["import", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped());
-    let child = import.stdout(Stdio::null()).spawn().unwrap();
+    let mut child = import.stdout(Stdio::null()).spawn().unwrap();
+    // Held open: it waits.
+    let _input = child.stdin.take();
     let end = std::time::Instant::now() + support::PATIENCE;
     while !hears_interrupts(child.id()) {
         assert!(std::time::Instant::now() < end, "it does not begin");

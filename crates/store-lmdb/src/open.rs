@@ -118,8 +118,10 @@ fn use_files(path: &Path) -> Result<Option<File>> {
 
 /// Files that were exchanged by hand while somebody had them open look like an older state, or like nothing at all.
 fn refuse_exchanged_files(path: &Path, env: &LmdbEnv) -> Result<()> {
+    // One is what the table of readers says, the other what the file says. A writer may be at work meanwhile.
+    let before = env.info().last_txn_id;
     let txn = env.read_txn().map_err(engine)?;
-    if txn.id() as u64 != env.info().last_txn_id as u64 {
+    if !(before..=env.info().last_txn_id).contains(&txn.id()) {
         return Err(
             foreign(path, "its data file was exchanged while another program had it open; close that first").into()
         );

@@ -186,3 +186,21 @@ fn half_a_copy_is_never_taken_for_a_whole_one() {
     let error = block_on(source.load(page.pieces)).unwrap_err();
     assert!(matches!(error, StoreError::NotEmpty), "{error}");
 }
+
+#[test]
+fn a_store_is_compacted_only_while_nobody_reads_it_and_holds_the_same_after() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("store");
+    let store = LmdbStore::open(&place, quick()).unwrap();
+    assert!(matches!(LmdbStore::compact(&place, &quick()), Err(StoreError::Locked { .. })));
+    for number in 0..5 {
+        block_on(store.ingest(vec![admitted(&note(&number.to_string()).build())], NOW)).unwrap();
+    }
+    drop(store);
+    let reader = LmdbStore::open_for_reading(&place, quick()).unwrap();
+    assert!(matches!(LmdbStore::compact(&place, &quick()), Err(StoreError::InUse { .. })));
+    drop(reader);
+    LmdbStore::compact(&place, &quick()).unwrap();
+    let store = LmdbStore::open(&place, quick()).unwrap();
+    assert_eq!(block_on(store.stats()).unwrap().effective, 5);
+}
