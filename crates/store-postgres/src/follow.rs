@@ -1,0 +1,47 @@
+//! Hearing of what other processes commit: notifications wake, and a look every second finds what they missed (O-4).
+
+use std::{sync::Arc, time::Duration};
+
+use sqlx::{PgPool, postgres::PgListener};
+use tokio::time::{sleep, timeout};
+
+use crate::{batch::read_node, error::Result, writer::Writer};
+
+/// How long a lost notification can go unnoticed.
+const LONGEST_SILENCE: Duration = Duration::from_secs(1);
+const CHANNELS: [&str; 2] = ["cn_relay_outbox", "cn_relay_subscriptions"];
+
+/// Follows for as long as it is not aborted, over restarts of the server.
+pub(crate) async fn follow(pool: PgPool, listening: PgPool, writer: Arc<Writer>) {
+    loop {
+        if let Err(error) = listen(&pool, &listening, &writer).await {
+            tracing::warn!(%error, "the database can't be listened to; trying again");
+        }
+        sleep(LONGEST_SILENCE).await;
+    }
+}
+
+async fn listen(pool: &PgPool, listening: &PgPool, writer: &Writer) -> Result<()> {
+    let mut listener = PgListener::connect_with(listening).await?;
+    listener.listen_all(CHANNELS).await?;
+    loop {
+        look(pool, writer).await?;
+        // Whatever was said, the node's row says it better. What waits already is said by it, too.
+        if let Ok(heard) = timeout(LONGEST_SILENCE, listener.recv()).await {
+            heard?;
+            while listener.next_buffered().is_some() {}
+        }
+    }
+}
+
+async fn look(pool: &PgPool, writer: &Writer) -> Result<()> {
+    let mut connection = pool.acquire().await?;
+    let node = read_node(&mut connection).await?;
+    writer.saw_head(node.head);
+    writer.subscription_version.send_if_modified(|version| {
+        let is_new = *version < node.subscriptions_version;
+        *version = node.subscriptions_version.max(*version);
+        is_new
+    });
+    Ok(())
+}

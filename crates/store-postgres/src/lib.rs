@@ -1,0 +1,43 @@
+//! The event store on PostgreSQL.
+//!
+//! # Layout
+//!
+//! - `store`: the port of `kukuri_store`, put together from the rest.
+//! - `open`: sessions, and what the server must promise. `schema`: migrations. `follow`: hearing of other processes.
+//! - `writer`: what writing holds between transactions. `batch`: one write transaction (`facts`, `writing`). `work`: what it
+//!   knows and has changed, in memory (`rows`, `counting`). `ingest`: events into it. `upkeep`: expiry and purges.
+//!   `preview`: purges thought through. `partitions`, `months`: tables by month. `repeats`: copies of known events, counted.
+//! - `plan`: the way to an answer, as SQL. `query`: answering filters. `reading`: the rest. `subscriptions`: topics that are taken in.
+//! - `records`, `codes`, `copy`: values as columns. `check`: whether all of it agrees.
+//!
+//! # One batch, one transaction, one writer
+//!
+//! A batch is decided on by `kukuri_domain`, one event after the other, from facts that were read for all of it at once,
+//! and written with one statement per table. Every such transaction first takes a lock of which the database has one:
+//! so outbox sequences become visible in their order (O-5), with any number of processes.
+
+mod batch;
+mod check;
+mod codes;
+mod copy;
+mod error;
+mod follow;
+mod ingest;
+mod months;
+mod open;
+mod partitions;
+mod plan;
+mod preview;
+mod query;
+mod reading;
+mod records;
+mod repeats;
+mod schema;
+mod store;
+mod subscriptions;
+mod upkeep;
+mod work;
+mod writer;
+
+pub use open::PostgresOptions;
+pub use store::PostgresStore;

@@ -1,0 +1,66 @@
+//! Months of the calendar (UTC) as spans of milliseconds: what partitions are cut by.
+
+use kukuri_domain::Millis;
+
+const DAY: i64 = 24 * 3_600 * 1_000;
+
+/// When the month that a moment lies in begins.
+pub(crate) fn begin_of(moment: Millis) -> Millis {
+    let (year, month) = year_and_month(moment);
+    first_of(year, month)
+}
+
+/// When the month after the one that a moment lies in begins.
+pub(crate) fn end_of(moment: Millis) -> Millis {
+    let (year, month) = year_and_month(moment);
+    if month == 12 { first_of(year + 1, 1) } else { first_of(year, month + 1) }
+}
+
+/// The name of the month that a moment lies in: `202311`.
+pub(crate) fn name_of(moment: Millis) -> String {
+    let (year, month) = year_and_month(moment);
+    format!("{year:04}{month:02}")
+}
+
+/// Counted in years that begin in March, so that the odd day is the last one.
+fn year_and_month(moment: Millis) -> (i64, i64) {
+    // Far beyond what any clock says, and still a date.
+    let days = (moment.0.min(1 << 50) as i64).div_euclid(DAY) + 719_468;
+    let era = days.div_euclid(146_097);
+    let day_of_era = days.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (era * 400 + year_of_era + i64::from(month <= 2), month)
+}
+
+fn first_of(year: i64, month: i64) -> Millis {
+    let year = year - i64::from(month <= 2);
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let day_of_year = (153 * (if month > 2 { month - 3 } else { month + 9 }) + 2) / 5;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    Millis(((era * 146_097 + day_of_era - 719_468) * DAY).max(0) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_lies_in_the_month_that_a_calendar_says() {
+        let at = Millis::from_secs;
+        for (moment, name, begin, end) in [
+            (0, "197001", 0, 2_678_400),
+            (951_782_400, "200002", 949_363_200, 951_868_800),
+            (951_868_799, "200002", 949_363_200, 951_868_800),
+            (951_868_800, "200003", 951_868_800, 954_547_200),
+            (1_700_000_000, "202311", 1_698_796_800, 1_701_388_800),
+            (1_703_980_800, "202312", 1_701_388_800, 1_704_067_200),
+        ] {
+            assert_eq!(name_of(at(moment)), name, "{moment}");
+            assert_eq!((begin_of(at(moment)), end_of(at(moment))), (at(begin), at(end)), "{moment}");
+        }
+    }
+}

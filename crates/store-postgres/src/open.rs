@@ -1,0 +1,135 @@
+//! Sessions: who reads, who writes, and that what is acknowledged is durable.
+
+use std::{str::FromStr, time::Duration};
+
+use kukuri_store::{StoreError, StoreRules};
+use sqlx::{
+    ConnectOptions, Connection, PgConnection, PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+
+use crate::{
+    error::{Failure, Result},
+    schema,
+};
+
+/// How a store on Postgres is opened.
+#[derive(Clone, Debug)]
+pub struct PostgresOptions {
+    /// How it treats what it takes in.
+    pub rules: StoreRules,
+    /// The most sessions that read at a time. One more writes, and one listens.
+    pub readers: u32,
+    /// How long a session is waited for.
+    pub acquire_timeout: Duration,
+    /// How long a statement of a query may take.
+    pub query_timeout: Duration,
+    /// Whether the schema is made or brought up to date first.
+    pub migrate: bool,
+    /// Whether a server that may lose what it acknowledged is taken: for tests alone.
+    pub may_lose: bool,
+    /// What a test waits before each commit.
+    #[doc(hidden)]
+    pub commit_delay: Option<fn() -> Duration>,
+}
+
+impl Default for PostgresOptions {
+    fn default() -> Self {
+        Self {
+            rules: StoreRules::default(),
+            readers: 8,
+            acquire_timeout: Duration::from_secs(10),
+            query_timeout: Duration::from_secs(10),
+            migrate: true,
+            may_lose: false,
+            commit_delay: None,
+        }
+    }
+}
+
+/// The sessions of a store.
+pub(crate) struct Sessions {
+    pub(crate) readers: PgPool,
+    pub(crate) writer: PgPool,
+    pub(crate) listener: PgPool,
+}
+
+/// What writing sessions are told. One that is frozen gives its lock back soon: idle inside a transaction after three
+/// seconds, inside a statement after four, so that others wait for less than five (O-5).
+const WRITING: [(&str, &str); 5] = [
+    ("idle_in_transaction_session_timeout", "3s"),
+    ("statement_timeout", "4s"),
+    ("lock_timeout", "60s"),
+    ("client_min_messages", "warning"),
+    ("jit", "off"),
+];
+
+pub(crate) async fn connect(url: &str, options: &PostgresOptions) -> Result<Sessions> {
+    let connect = parse(url)?;
+    let name = name_of(&connect);
+    let mut first = PgConnection::connect_with(&connect).await?;
+    if !options.may_lose {
+        require_durability(&mut first, &name).await?;
+    }
+    if options.migrate {
+        schema::migrate(&mut first, &name).await?;
+    } else {
+        schema::check(&mut first, &name).await?;
+    }
+    first.close().await?;
+
+    let mut writing: Vec<(&str, &str)> = WRITING.to_vec();
+    if !options.may_lose {
+        writing.push(("synchronous_commit", "on"));
+    }
+    let query_timeout = options.query_timeout.as_millis().to_string();
+    let reading = [
+        ("default_transaction_read_only", "on"),
+        ("statement_timeout", query_timeout.as_str()),
+        ("idle_in_transaction_session_timeout", "60s"),
+        // A plan made for other values may read a whole table for a few rows.
+        ("plan_cache_mode", "force_custom_plan"),
+        ("jit", "off"),
+    ];
+    let pool = || PgPoolOptions::new().acquire_timeout(options.acquire_timeout);
+    Ok(Sessions {
+        readers: pool().max_connections(options.readers.max(1)).connect_lazy_with(connect.clone().options(reading)),
+        listener: pool().max_connections(1).connect_lazy_with(connect.clone()),
+        writer: pool().max_connections(1).connect_lazy_with(connect.options(writing)),
+    })
+}
+
+/// Brings the schema up to date, and nothing else.
+pub(crate) async fn migrate(url: &str) -> Result<()> {
+    let connect = parse(url)?;
+    let mut connection = PgConnection::connect_with(&connect).await?;
+    schema::migrate(&mut connection, &name_of(&connect)).await?;
+    Ok(connection.close().await?)
+}
+
+fn parse(url: &str) -> Result<PgConnectOptions> {
+    let options = PgConnectOptions::from_str(url)?;
+    Ok(options.application_name("kukuri-node").disable_statement_logging())
+}
+
+/// The store's name in messages: without a password.
+fn name_of(options: &PgConnectOptions) -> String {
+    format!("postgres {}/{}", options.get_host(), options.get_database().unwrap_or_default())
+}
+
+/// A commit that is answered must be on the disk: `fsync` is on, and nothing turns `synchronous_commit` off again.
+async fn require_durability(connection: &mut PgConnection, name: &str) -> Result<()> {
+    for setting in ["fsync", "full_page_writes", "synchronous_commit"] {
+        let value: String =
+            sqlx::query_scalar("SELECT current_setting($1)").bind(setting).fetch_one(&mut *connection).await?;
+        let is_durable = match setting {
+            "synchronous_commit" => ["on", "local", "remote_write", "remote_apply"].contains(&value.as_str()),
+            _ => value == "on",
+        };
+        if !is_durable {
+            let found = format!("{setting} = {value}, so that it may lose what it acknowledged");
+            return Err(Failure::Port(StoreError::Foreign { path: name.into(), found }));
+        }
+    }
+    Ok(())
+}

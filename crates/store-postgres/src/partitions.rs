@@ -1,0 +1,83 @@
+//! Months: made before events come, dropped whole when nothing in them is kept any more (P-7).
+
+use kukuri_domain::Millis;
+use sqlx::{PgConnection, Row as _};
+
+use crate::{
+    batch::own,
+    codes::{Class, millis, signed},
+    error::Result,
+    months,
+};
+
+/// The tables that are cut into months, all alike.
+pub(crate) const TABLES: [&str; 3] = ["events", "event_topics", "event_tags"];
+
+/// A month of one class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Partition {
+    pub(crate) class: Class,
+    pub(crate) begins_at: Millis,
+    pub(crate) ends_at: Millis,
+    name: String,
+}
+
+impl Partition {
+    /// Its part of one of [`TABLES`].
+    pub(crate) fn table(&self, table: &str) -> String {
+        format!("cn_relay.{table}_{}_{}", self.class.as_str(), self.name)
+    }
+}
+
+/// Makes sure that the month of a moment, and the one after it, have partitions.
+pub(crate) async fn open(moment: Millis, connection: &mut PgConnection) -> Result<()> {
+    for class in Class::ALL {
+        open_one(class, moment, connection).await?;
+        open_one(class, months::end_of(moment), connection).await?;
+    }
+    Ok(())
+}
+
+/// Makes sure that the month of a moment has a partition in one class. Readers need not wait: an empty table is
+/// attached, which locks nothing they need.
+pub(crate) async fn open_one(class: Class, moment: Millis, connection: &mut PgConnection) -> Result<()> {
+    let (begin, end, name) = (months::begin_of(moment), months::end_of(moment), months::name_of(moment));
+    let known = sqlx::query(
+        "INSERT INTO cn_relay.partitions (class, begins_at, ends_at, name) VALUES ($1, $2, $3, $4) \
+         ON CONFLICT DO NOTHING",
+    )
+    .bind(class.as_str())
+    .bind(signed(begin.0))
+    .bind(signed(end.0))
+    .bind(&name)
+    .execute(&mut *connection)
+    .await?;
+    if known.rows_affected() == 0 {
+        return Ok(());
+    }
+    let class = class.as_str();
+    for table in TABLES {
+        let make = format!(
+            "CREATE TABLE cn_relay.{table}_{class}_{name} (LIKE cn_relay.{table} INCLUDING DEFAULTS); \
+             ALTER TABLE cn_relay.{table}_{class} ATTACH PARTITION cn_relay.{table}_{class}_{name} \
+             FOR VALUES FROM ({}) TO ({})",
+            begin.0, end.0
+        );
+        sqlx::raw_sql(own(make)).execute(&mut *connection).await?;
+    }
+    Ok(())
+}
+
+/// All there are.
+pub(crate) async fn all(connection: &mut PgConnection) -> Result<Vec<Partition>> {
+    let rows = sqlx::query("SELECT * FROM cn_relay.partitions ORDER BY begins_at, class").fetch_all(connection).await?;
+    let read = |row: &sqlx::postgres::PgRow| {
+        Ok(Partition {
+            class: Class::read(row.try_get("class")?)?,
+            begins_at: millis(row.try_get("begins_at")?),
+            ends_at: millis(row.try_get("ends_at")?),
+            name: row.try_get("name")?,
+        })
+    };
+    rows.iter().map(read).collect()
+}

@@ -1,0 +1,362 @@
+//! The way to the answer of a filter, as SQL: one statement per shape of filter, whatever its values.
+//!
+//! A statement walks ranges of one index, newest first, each no further than the limit, and puts them together. What
+//! an index row does not show is looked up in the event's row.
+
+use kukuri_domain::{Address, Filter, KindClass, Letter, Millis, PublicKey, Viewer, topic::claims_to_be_topic};
+use sqlx::{Postgres, postgres::PgArguments, query::Query as SqlQuery};
+
+use crate::{
+    batch::own,
+    codes::{self, signed},
+    records::tag_digest,
+};
+
+/// The most ranges that are made by combining two lists of a filter.
+const MOST_RANGES: usize = 1_024;
+
+/// A value of a statement.
+enum Bind {
+    Number(Option<i64>),
+    Numbers(Vec<i32>),
+    Ids(Vec<[u8; 32]>),
+    Digests(Vec<[u8; 16]>),
+    Texts(Vec<String>),
+}
+
+/// What is selected of the events that answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The event, and the head of the outbox, at one moment. Without an answer there is one row with the head alone.
+    Event,
+    /// When it was made, and its id.
+    Id,
+    /// Its row's number and its author.
+    Author,
+    /// How many there are.
+    Count,
+}
+
+/// A statement under construction.
+pub(crate) struct Plan {
+    sql: String,
+    binds: Vec<Bind>,
+}
+
+/// What a row of an index shows by itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Index {
+    Events,
+    Topics,
+    Tags,
+}
+
+impl Index {
+    const fn table(self) -> &'static str {
+        match self {
+            Self::Events => "cn_relay.events",
+            Self::Topics => "cn_relay.event_topics",
+            Self::Tags => "cn_relay.event_tags",
+        }
+    }
+
+    /// What the event of a row is called in a statement: the row itself, or another.
+    const fn event(self) -> &'static str {
+        match self {
+            Self::Events => "i",
+            Self::Topics | Self::Tags => "e",
+        }
+    }
+}
+
+/// Which conditions of a filter a walk has met by where it goes.
+#[derive(Clone, Copy, Default)]
+struct Met {
+    authors: bool,
+    kinds: bool,
+    topics: bool,
+    tag: Option<Letter>,
+}
+
+impl Plan {
+    /// The statement that answers a filter, for whoever asks at this time. `limit` is the most rows it gives.
+    pub(crate) fn of(filter: &Filter, viewer: &Viewer, now: Millis, limit: Option<u64>, part: Part) -> Self {
+        let mut plan = Self { sql: String::new(), binds: Vec::new() };
+        // $1 is the limit in every statement.
+        plan.bind(Bind::Number(limit.map(signed)));
+        let walks = plan.walks(&Question { filter, viewer, now });
+        let found = format!(
+            "SELECT DISTINCT ON (f.created_at, f.id) f.created_at, f.id, f.class, f.ingested_at, f.no, f.pubkey \
+             FROM ({walks}) f ORDER BY f.created_at DESC, f.id LIMIT $1"
+        );
+        plan.sql = match part {
+            Part::Id => format!("SELECT created_at, id FROM ({found}) found"),
+            Part::Author => format!("SELECT no, pubkey FROM ({found}) found"),
+            Part::Count => format!("SELECT count(*) FROM ({found}) found"),
+            Part::Event => format!(
+                "WITH found AS MATERIALIZED ({found}) SELECT n.head, a.created_at, a.id, a.json FROM cn_relay.node n \
+                 LEFT JOIN (SELECT f.created_at, f.id, e.json FROM found f JOIN cn_relay.events e \
+                 ON e.class = f.class AND e.ingested_at = f.ingested_at AND e.no = f.no) a ON true"
+            ),
+        };
+        plan
+    }
+
+    /// The text of the statement.
+    pub(crate) fn sql(&self) -> &str {
+        &self.sql
+    }
+
+    /// The statement with its values.
+    pub(crate) fn query(self) -> SqlQuery<'static, Postgres, PgArguments> {
+        self.query_after("")
+    }
+
+    /// The same, after a word such as `EXPLAIN`.
+    pub(crate) fn query_after(self, word: &str) -> SqlQuery<'static, Postgres, PgArguments> {
+        let query = sqlx::query(own(format!("{word}{}", self.sql)));
+        self.binds.into_iter().fold(query, |query, bind| match bind {
+            Bind::Number(number) => query.bind(number),
+            Bind::Numbers(numbers) => query.bind(numbers),
+            Bind::Ids(ids) => query.bind(ids),
+            Bind::Digests(digests) => query.bind(digests),
+            Bind::Texts(texts) => query.bind(texts),
+        })
+    }
+
+    fn bind(&mut self, bind: Bind) -> usize {
+        self.binds.push(bind);
+        self.binds.len()
+    }
+
+    /// Picks the narrowest way to the answer that an index offers.
+    fn walks(&mut self, question: &Question<'_>) -> String {
+        let filter = question.filter;
+        if let Some(ids) = filter.ids() {
+            let ids = self.bind(Bind::Ids(codes::ids(ids)));
+            let from = format!(
+                "cn_relay.event_dedupe d JOIN cn_relay.events i \
+                 ON i.class = d.class AND i.ingested_at = d.ingested_at AND i.no = d.no \
+                 WHERE d.event_id = ANY(${ids}) AND i.effective"
+            );
+            return self.look_up(&from, question);
+        }
+        if let Some(keys) = keys_of(filter) {
+            let keys = self.bind(Bind::Ids(keys));
+            let from = format!(
+                "cn_relay.replaceable_current c JOIN cn_relay.event_dedupe d ON d.event_id = c.event_id \
+                 JOIN cn_relay.events i ON i.class = d.class AND i.ingested_at = d.ingested_at AND i.no = d.no \
+                 WHERE c.key = ANY(${keys}) AND i.effective"
+            );
+            return self.look_up(&from, question);
+        }
+        let topics = filter.tag_values(Letter::T).map(TopicValues::read);
+        // Of several tags other than `t`, the one with the fewest values is the narrowest.
+        let other_tags = filter.tags().iter().filter(|(letter, _)| *letter != Letter::T);
+        if let Some((letter, values)) = other_tags.min_by_key(|(_, values)| values.len()) {
+            return self.by_tag(*letter, values, question, Met { tag: Some(*letter), ..Met::default() });
+        }
+        match (filter.authors(), &topics) {
+            (Some(authors), Some(topics)) if topics.hashtags.is_empty() && fits(authors, &topics.topics) => {
+                let authors = self.bind(Bind::Ids(codes::keys(authors)));
+                let source = format!("{} CROSS JOIN unnest(${authors}::bytea[]) AS y (pubkey)", self.topics(topics));
+                let met = Met { authors: true, topics: true, ..Met::default() };
+                self.walk(&source, Index::Topics, "i.topic = x.no AND i.pubkey = y.pubkey", question, met)
+            }
+            (Some(authors), _) => {
+                let authors = self.bind(Bind::Ids(codes::keys(authors)));
+                let source = format!("unnest(${authors}::bytea[]) AS x (pubkey)");
+                let met = Met { authors: true, ..Met::default() };
+                self.walk(&source, Index::Events, "i.effective AND i.pubkey = x.pubkey", question, met)
+            }
+            (None, Some(topics)) => {
+                let mut walks = Vec::new();
+                if !topics.topics.is_empty() {
+                    walks.push(self.by_topic(topics, question));
+                }
+                if !topics.hashtags.is_empty() {
+                    let met = Met { topics: true, ..Met::default() };
+                    walks.push(self.by_tag(Letter::T, &topics.hashtags, question, met));
+                }
+                walks.join(" UNION ALL ")
+            }
+            (None, None) => match filter.kinds() {
+                Some(kinds) => {
+                    let kinds = self.bind(Bind::Numbers(kinds.iter().map(|kind| kind.0.into()).collect()));
+                    let source = format!("unnest(${kinds}::integer[]) AS x (kind)");
+                    let met = Met { kinds: true, ..Met::default() };
+                    self.walk(&source, Index::Events, "i.effective AND i.kind = x.kind", question, met)
+                }
+                None => self.walk("(VALUES (1)) AS x (one)", Index::Events, "i.effective", question, Met::default()),
+            },
+        }
+    }
+
+    fn by_topic(&mut self, topics: &TopicValues, question: &Question<'_>) -> String {
+        let source = self.topics(topics);
+        match question.filter.kinds().filter(|kinds| fits(kinds, &topics.topics)) {
+            Some(kinds) => {
+                let kinds = self.bind(Bind::Numbers(kinds.iter().map(|kind| kind.0.into()).collect()));
+                let source = format!("{source} CROSS JOIN unnest(${kinds}::integer[]) AS y (kind)");
+                let met = Met { kinds: true, topics: true, ..Met::default() };
+                self.walk(&source, Index::Topics, "i.topic = x.no AND i.kind = y.kind", question, met)
+            }
+            None => {
+                let met = Met { topics: true, ..Met::default() };
+                self.walk(&source, Index::Topics, "i.topic = x.no", question, met)
+            }
+        }
+    }
+
+    fn by_tag(&mut self, letter: Letter, values: &[impl AsRef<str>], question: &Question<'_>, met: Met) -> String {
+        let digests = values.iter().map(|value| tag_digest(letter, value.as_ref())).collect();
+        let digests = self.bind(Bind::Digests(digests));
+        let source = format!("unnest(${digests}::bytea[]) AS x (tag)");
+        self.walk(&source, Index::Tags, "i.tag = x.tag", question, met)
+    }
+
+    /// Topics by number.
+    fn topics(&mut self, topics: &TopicValues) -> String {
+        let names = self.bind(Bind::Texts(topics.topics.clone()));
+        format!("(SELECT no FROM cn_relay.topics WHERE topic_id = ANY(${names})) AS x")
+    }
+
+    /// Walks one range for each row of `source`, newest first, no further than the limit.
+    fn walk(&mut self, source: &str, index: Index, range: &str, question: &Question<'_>, met: Met) -> String {
+        let conditions = self.conditions(index, question, met);
+        format!(
+            "SELECT w.* FROM {source} CROSS JOIN LATERAL (SELECT i.created_at, i.id, i.class, i.ingested_at, i.no, \
+             i.pubkey FROM {} i WHERE {range}{conditions} ORDER BY i.created_at DESC, i.id LIMIT $1) w",
+            index.table()
+        )
+    }
+
+    /// Looks at rows that are known one by one.
+    fn look_up(&mut self, from: &str, question: &Question<'_>) -> String {
+        let conditions = self.conditions(Index::Events, question, Met::default());
+        format!("SELECT i.created_at, i.id, i.class, i.ingested_at, i.no, i.pubkey FROM {from}{conditions}")
+    }
+
+    /// What is left to ask of a row of an index, and of its event.
+    fn conditions(&mut self, index: Index, question: &Question<'_>, met: Met) -> String {
+        let filter = question.filter;
+        let mut conditions = String::new();
+        let window = filter.window();
+        if window.start().0 > 0 {
+            let since = self.bind(Bind::Number(Some(signed(window.start().0))));
+            conditions += &format!(" AND i.created_at >= ${since}");
+        }
+        if window.end().0 < i64::MAX as u64 {
+            let until = self.bind(Bind::Number(Some(signed(window.end().0))));
+            conditions += &format!(" AND i.created_at <= ${until}");
+        }
+        if let Some(kinds) = filter.kinds().filter(|_| !met.kinds) {
+            let kinds = self.bind(Bind::Numbers(kinds.iter().map(|kind| kind.0.into()).collect()));
+            conditions += &format!(" AND i.kind = ANY(${kinds})");
+        }
+        if let Some(authors) = filter.authors().filter(|_| !met.authors) {
+            let authors = self.bind(Bind::Ids(codes::keys(authors)));
+            conditions += &format!(" AND i.pubkey = ANY(${authors})");
+        }
+        let now = self.bind(Bind::Number(Some(signed(question.now.seconds().0))));
+        conditions += &format!(" AND (i.expires_at IS NULL OR i.expires_at > ${now})");
+
+        let event = self.conditions_on_event(index.event(), filter, met);
+        if !event.is_empty() {
+            conditions += &format!(" AND {}", on_event(index, &event.join(" AND ")));
+        }
+        // Who sees a private event: its parties (E-10).
+        let public = if index == Index::Events { "i.parties IS NULL" } else { "NOT i.private" };
+        match question.viewer {
+            Viewer::Node => {}
+            viewer if viewer.is_stranger() => conditions += &format!(" AND {public}"),
+            Viewer::Client(keys) => {
+                let keys = self.bind(Bind::Ids(codes::keys(keys.iter())));
+                let is_party = on_event(index, &format!("{}.parties && ${keys}::bytea[]", index.event()));
+                conditions += &format!(" AND ({public} OR {is_party})");
+            }
+        }
+        conditions
+    }
+
+    /// Tags and topics that the walk does not go by.
+    fn conditions_on_event(&mut self, event: &str, filter: &Filter, met: Met) -> Vec<String> {
+        let mut conditions = Vec::new();
+        for (letter, values) in filter.tags() {
+            if Some(*letter) == met.tag || (*letter == Letter::T && met.topics) {
+                continue;
+            }
+            let values = if *letter == Letter::T {
+                let topics = TopicValues::read(values);
+                let mut any = Vec::new();
+                if !topics.topics.is_empty() {
+                    let names = self.bind(Bind::Texts(topics.topics));
+                    any.push(format!(
+                        "{event}.topics && ARRAY(SELECT no FROM cn_relay.topics WHERE topic_id = ANY(${names}))"
+                    ));
+                }
+                if !topics.hashtags.is_empty() {
+                    any.push(self.has_tag(event, *letter, &topics.hashtags));
+                }
+                format!("({})", any.join(" OR "))
+            } else {
+                self.has_tag(event, *letter, values)
+            };
+            conditions.push(values);
+        }
+        conditions
+    }
+
+    fn has_tag(&mut self, event: &str, letter: Letter, values: &[impl AsRef<str>]) -> String {
+        let digests = values.iter().map(|value| tag_digest(letter, value.as_ref())).collect();
+        format!("{event}.tags && ${}::bytea[]", self.bind(Bind::Digests(digests)))
+    }
+}
+
+/// A condition on the event of an index row.
+fn on_event(index: Index, condition: &str) -> String {
+    match index {
+        Index::Events => format!("({condition})"),
+        Index::Topics | Index::Tags => format!(
+            "EXISTS (SELECT 1 FROM cn_relay.events e WHERE e.class = i.class AND e.ingested_at = i.ingested_at \
+             AND e.no = i.no AND {condition})"
+        ),
+    }
+}
+
+/// A filter, and who asks when.
+struct Question<'q> {
+    filter: &'q Filter,
+    viewer: &'q Viewer,
+    now: Millis,
+}
+
+/// The values of `#t`, told apart.
+struct TopicValues {
+    topics: Vec<String>,
+    hashtags: Vec<String>,
+}
+
+impl TopicValues {
+    fn read(values: impl AsRef<[Box<str>]>) -> Self {
+        let values = values.as_ref().iter().map(|value| value.to_string());
+        let (topics, hashtags) = values.partition(|value| claims_to_be_topic(value));
+        Self { topics, hashtags }
+    }
+}
+
+/// Whether every one with every other is still a sensible number of ranges to walk.
+fn fits<A, B>(some: &[A], others: &[B]) -> bool {
+    some.len().saturating_mul(others.len()) <= MOST_RANGES
+}
+
+/// The keys of a filter that names authors and only kinds of which an author has one event.
+fn keys_of(filter: &Filter) -> Option<Vec<[u8; 32]>> {
+    let (authors, kinds) = (filter.authors()?, filter.kinds()?);
+    if !fits(authors, kinds) || !kinds.iter().all(|kind| kind.class() == KindClass::Replaceable) {
+        return None;
+    }
+    let keys_of =
+        |author: &PublicKey| kinds.iter().map(|kind| Address::replaceable(*kind, *author).digest().0).collect();
+    Some(authors.iter().flat_map(|author| -> Vec<[u8; 32]> { keys_of(author) }).collect())
+}

@@ -1,0 +1,191 @@
+//! Answering filters.
+
+use std::collections::HashSet;
+
+use futures_util::TryStreamExt;
+use kukuri_domain::{EventId, Filter, PublicKey, Sketch, Timestamp};
+use kukuri_store::{Answer, Count, Query, Rest, Seq, StoredEvent};
+use sqlx::{Connection, PgConnection, PgPool, Row as _};
+
+use crate::{
+    codes::{event_id, timestamp, unsigned},
+    error::Result,
+    plan::{Part, Plan},
+    records,
+};
+
+/// The limit has ended the answer to a filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cut {
+    /// Before this event, which matches.
+    Before(EventId),
+    /// Whether it left anything out would take more reading to tell.
+    Somewhere,
+}
+
+/// What the answers to all filters leave out together: what one had to cut off, another may have sent.
+fn rest(cuts: &[Cut], sent: &[StoredEvent]) -> Rest {
+    let is_left_out = |cut: &Cut| matches!(cut, Cut::Before(id) if sent.iter().all(|event| event.id != *id));
+    match cuts {
+        [] => Rest::None,
+        cuts if cuts.iter().any(is_left_out) => Rest::More,
+        _ => Rest::Unknown,
+    }
+}
+
+/// The filters of a query that something can match, with their limits.
+fn filters(query: &Query) -> impl Iterator<Item = (&Filter, Option<u64>)> {
+    let with_limit = |filter: &'_ Filter| filter.limit().filter(|limit| *limit < i64::MAX as usize).map(|n| n as u64);
+    query.filters.iter().filter(|filter| !filter.is_empty()).map(move |filter| (filter, with_limit(filter)))
+}
+
+pub(crate) async fn query(pool: &PgPool, query: &Query) -> Result<Answer> {
+    let mut connection = pool.acquire().await?;
+    let asked: Vec<_> = filters(query).filter(|(_, limit)| *limit != Some(0)).collect();
+    let is_cut = filters(query).any(|(_, limit)| limit == Some(0));
+    let mut cuts = if is_cut { vec![Cut::Somewhere] } else { Vec::new() };
+    let (mut events, mut seq) = (Vec::new(), None);
+    match asked.as_slice() {
+        [(filter, limit)] => {
+            // One statement is one moment.
+            let found = answer(&mut connection, query, (filter, *limit)).await?;
+            events = found.events;
+            cuts.extend(found.cut);
+            seq = Some(found.head);
+        }
+        [] => {}
+        several => {
+            let mut txn = connection.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+            for (filter, limit) in several {
+                let found = answer(&mut txn, query, (filter, *limit)).await?;
+                events.extend(found.events);
+                cuts.extend(found.cut);
+                seq = Some(found.head);
+            }
+            txn.commit().await?;
+        }
+    }
+    let seq = match seq {
+        Some(seq) => seq,
+        None => crate::batch::read_node(&mut connection).await?.head,
+    };
+    let rest = rest(&cuts, &events);
+    events.sort_by(|left, right| right.created_at.cmp(&left.created_at).then(left.id.cmp(&right.id)));
+    events.dedup_by_key(|event| event.id);
+    Ok(Answer { seq, events, rest })
+}
+
+/// What one filter has found.
+struct Found {
+    events: Vec<StoredEvent>,
+    head: Seq,
+    cut: Option<Cut>,
+}
+
+async fn answer(
+    connection: &mut PgConnection,
+    query: &Query,
+    (filter, limit): (&Filter, Option<u64>),
+) -> Result<Found> {
+    // One more than asked for shows whether there is more.
+    let plan = Plan::of(filter, &query.viewer, query.now, limit.map(|limit| limit + 1), Part::Event);
+    let mut found = Found { events: Vec::new(), head: Seq::default(), cut: None };
+    let mut rows = plan.query().fetch(connection);
+    while let Some(row) = rows.try_next().await? {
+        found.head = Seq(unsigned(row.try_get("head")?));
+        let Some(id) = row.try_get::<Option<[u8; 32]>, _>("id")? else { continue };
+        let event = StoredEvent {
+            id: event_id(id),
+            created_at: timestamp(row.try_get("created_at")?),
+            json: row.try_get::<Vec<u8>, _>("json")?.into(),
+        };
+        found.events.push(event);
+    }
+    drop(rows);
+    if let Some(limit) = limit
+        && found.events.len() as u64 > limit
+    {
+        let last = found
+            .events
+            .iter()
+            .min_by(|left, right| left.created_at.cmp(&right.created_at).then(right.id.cmp(&left.id)));
+        if let Some(last) = last.map(|event| event.id) {
+            found.events.retain(|event| event.id != last);
+            found.cut = Some(Cut::Before(last));
+        }
+    }
+    Ok(found)
+}
+
+pub(crate) async fn ids(pool: &PgPool, query: &Query, most: usize) -> Result<Option<Vec<(Timestamp, EventId)>>> {
+    let mut connection = pool.acquire().await?;
+    let mut txn = connection.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+    let mut all = Vec::new();
+    for (filter, limit) in filters(query) {
+        let one_too_many = (most as u64).saturating_add(1);
+        let limit = limit.map_or(one_too_many, |limit| limit.min(one_too_many));
+        let mut found = 0;
+        let plan = Plan::of(filter, &query.viewer, query.now, Some(limit), Part::Id);
+        let mut rows = plan.query().fetch(&mut *txn);
+        while let Some(row) = rows.try_next().await? {
+            found += 1;
+            all.push((timestamp(row.try_get("created_at")?), event_id(row.try_get("id")?)));
+        }
+        drop(rows);
+        all.sort_unstable();
+        all.dedup();
+        if found > most || all.len() > most {
+            txn.rollback().await?;
+            return Ok(None);
+        }
+    }
+    txn.commit().await?;
+    Ok(Some(all))
+}
+
+pub(crate) async fn count(pool: &PgPool, query: &Query, mut sketch: Option<Sketch>) -> Result<Count> {
+    let mut connection = pool.acquire().await?;
+    let asked: Vec<_> = filters(query).map(|(filter, _)| filter).collect();
+    if let ([filter], None) = (asked.as_slice(), &sketch) {
+        let plan = Plan::of(filter, &query.viewer, query.now, None, Part::Count);
+        let row = plan.query().fetch_one(&mut *connection).await?;
+        return Ok(Count { events: unsigned(row.try_get(0)?), sketch });
+    }
+    let is_single = asked.len() == 1;
+    let (mut count, mut numbers) = (0, HashSet::new());
+    let mut txn = connection.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+    for filter in asked {
+        let plan = Plan::of(filter, &query.viewer, query.now, None, Part::Author);
+        let mut rows = plan.query().fetch(&mut *txn);
+        while let Some(row) = rows.try_next().await? {
+            // What several filters match counts once.
+            if is_single || numbers.insert(row.try_get::<i64, _>("no")?) {
+                count += 1;
+            }
+            if let Some(sketch) = &mut sketch {
+                sketch.add(&PublicKey::from_bytes(row.try_get("pubkey")?));
+            }
+        }
+    }
+    txn.commit().await?;
+    Ok(Count { events: count, sketch })
+}
+
+/// The effective events of these ids, in their order.
+pub(crate) async fn get(pool: &PgPool, ids: &[EventId], now: i64) -> Result<Vec<Option<StoredEvent>>> {
+    let rows = sqlx::query(
+        "SELECT e.id, e.created_at, e.json FROM cn_relay.event_dedupe d JOIN cn_relay.events e \
+         ON e.class = d.class AND e.ingested_at = d.ingested_at AND e.no = d.no \
+         WHERE d.event_id = ANY($1) AND e.effective AND (e.expires_at IS NULL OR e.expires_at > $2)",
+    )
+    .bind(crate::codes::ids(ids))
+    .bind(now)
+    .fetch_all(pool)
+    .await?;
+    let mut found = std::collections::HashMap::with_capacity(rows.len());
+    for row in &rows {
+        let event = records::stored_event(row)?;
+        found.insert(event.id, event);
+    }
+    Ok(ids.iter().map(|id| found.get(id).cloned()).collect())
+}

@@ -1,0 +1,184 @@
+//! The port, on top of the parts.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use kukuri_domain::{
+    Address, Admitted, EventId, Millis, Sketch, State, Timestamp, TopicId,
+    retention::Retention,
+    subscription::{NodeSubscription, SubscriptionChange},
+};
+use kukuri_store::{
+    AddressExplanation, Answer, CheckReport, ConsumerOffset, Count, Explanation, Ingested, OutboxRow, Purged, Query,
+    Result, Seq, SnapshotCursor, SnapshotPage, Stats, Store, StoredEvent, Swept,
+};
+use sqlx::PgPool;
+use tokio::{sync::watch, task::JoinHandle};
+
+use crate::{
+    check,
+    codes::signed,
+    follow,
+    open::{self, PostgresOptions, Sessions},
+    preview, query, reading,
+    subscriptions::Subscriptions,
+    writer::Writer,
+};
+
+/// The store on Postgres: the schema `cn_relay` of one database. Any number of processes may have it open.
+pub struct PostgresStore {
+    readers: PgPool,
+    writer: Arc<Writer>,
+    follower: JoinHandle<()>,
+}
+
+impl PostgresStore {
+    /// Opens the store of a database, making its tables if there are none and the options say so.
+    pub async fn connect(url: &str, options: PostgresOptions) -> Result<Self> {
+        let Sessions { readers, writer, listener } = open::connect(url, &options).await?;
+        let writer = Arc::new(Writer::new(writer, options.rules, options.commit_delay));
+        writer.review_stages().await?;
+        let follower = tokio::spawn(follow::follow(readers.clone(), listener, Arc::clone(&writer)));
+        Ok(Self { readers, writer, follower })
+    }
+
+    /// Makes the tables of a database, or brings them up to date, and nothing else.
+    pub async fn migrate(url: &str) -> Result<()> {
+        Ok(open::migrate(url).await?)
+    }
+
+    /// Writes what was counted, and ends all sessions.
+    pub async fn close(self) -> Result<()> {
+        self.writer.flush().await?;
+        self.follower.abort();
+        self.readers.close().await;
+        self.writer.pool.close().await;
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn writer(&self) -> &Writer {
+        &self.writer
+    }
+
+    #[cfg(test)]
+    pub(crate) fn readers(&self) -> &PgPool {
+        &self.readers
+    }
+}
+
+impl Drop for PostgresStore {
+    fn drop(&mut self) {
+        self.follower.abort();
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn ingest(&self, batch: Vec<Admitted>, now: Millis) -> Result<Ingested> {
+        Ok(self.writer.ingest(&batch, now).await?)
+    }
+
+    async fn recall(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<State>>> {
+        let states = reading::recall(&self.readers, ids).await?;
+        let known = ids.iter().zip(&states).filter(|(_, state)| state.is_some());
+        self.writer.repeats.note(known.map(|(id, _)| *id), self.writer.stamp(now));
+        Ok(states)
+    }
+
+    async fn flush(&self) -> Result<()> {
+        Ok(self.writer.flush().await?)
+    }
+
+    async fn query(&self, query: &Query) -> Result<Answer> {
+        Ok(query::query(&self.readers, query).await?)
+    }
+
+    async fn ids(&self, query: &Query, most: usize) -> Result<Option<Vec<(Timestamp, EventId)>>> {
+        Ok(query::ids(&self.readers, query, most).await?)
+    }
+
+    async fn count(&self, query: &Query, sketch: Option<Sketch>) -> Result<Count> {
+        Ok(query::count(&self.readers, query, sketch).await?)
+    }
+
+    async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<StoredEvent>>> {
+        Ok(query::get(&self.readers, ids, signed(now.seconds().0)).await?)
+    }
+
+    async fn expire(&self, now: Millis) -> Result<Swept> {
+        Ok(self.writer.expire(now).await?)
+    }
+
+    async fn purge(&self, retention: &Retention, now: Millis) -> Result<Purged> {
+        Ok(self.writer.purge(retention, now).await?)
+    }
+
+    async fn preview_purge(&self, retention: &Retention, now: Millis) -> Result<Purged> {
+        let question = (retention, now);
+        Ok(preview::preview(&self.readers, question, &self.writer.rules, &self.writer.repeats).await?)
+    }
+
+    async fn confirm_clock(&self, now: Millis) -> Result<()> {
+        Ok(self.writer.confirm_clock(now).await?)
+    }
+
+    async fn outbox(&self, after: Seq, limit: usize) -> Result<Vec<OutboxRow>> {
+        Ok(reading::outbox(&self.readers, after, limit).await?)
+    }
+
+    fn watch_outbox(&self) -> watch::Receiver<Seq> {
+        self.writer.head.subscribe()
+    }
+
+    async fn snapshot(&self, cursor: SnapshotCursor, limit: usize) -> Result<SnapshotPage> {
+        Ok(reading::snapshot(&self.readers, cursor, limit).await?)
+    }
+
+    async fn offsets(&self) -> Result<Vec<ConsumerOffset>> {
+        Ok(reading::offsets(&self.readers).await?)
+    }
+
+    async fn set_offset(&self, consumer: &str, seq: Seq, now: Millis) -> Result<()> {
+        Ok(self.writer.set_offset(consumer, seq, now).await?)
+    }
+
+    async fn subscriptions(&self) -> Result<Vec<NodeSubscription>> {
+        let mut connection = self.readers.acquire().await.map_err(crate::error::Failure::from)?;
+        let all = Subscriptions::load(&mut connection).await?;
+        Ok(all.all().cloned().collect())
+    }
+
+    async fn change_subscription(
+        &self,
+        topic: &TopicId,
+        change: SubscriptionChange,
+        now: Millis,
+    ) -> Result<NodeSubscription> {
+        Ok(self.writer.change_subscription(topic, change, now).await?)
+    }
+
+    fn watch_subscriptions(&self) -> watch::Receiver<u64> {
+        self.writer.subscription_version.subscribe()
+    }
+
+    async fn stats(&self) -> Result<Stats> {
+        Ok(reading::stats(&self.readers).await?)
+    }
+
+    async fn explain(&self, id: &EventId) -> Result<Explanation> {
+        let mut explanation = reading::explain(&self.readers, id).await?;
+        if let (Some(record), Some(repeat)) = (&mut explanation.record, self.writer.repeats.get(id)) {
+            repeat.add_to(record);
+        }
+        Ok(explanation)
+    }
+
+    async fn explain_address(&self, address: &Address) -> Result<AddressExplanation> {
+        Ok(reading::explain_address(&self.readers, address).await?)
+    }
+
+    async fn check(&self) -> Result<CheckReport> {
+        Ok(check::check(&self.readers).await?)
+    }
+}

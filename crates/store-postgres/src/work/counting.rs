@@ -1,0 +1,93 @@
+//! Counters and stages: how much is stored where, and whether that is too much.
+
+use kukuri_domain::{
+    TopicId,
+    capacity::{Capacity, Load, Stage},
+};
+use kukuri_store::{StageChange, report};
+
+use super::{Counters, Row, TopicNo, Work};
+use crate::{
+    error::{Result, damaged},
+    months,
+};
+
+/// What the node is called among the parts of a partition.
+pub(crate) const NODE: TopicNo = 0;
+
+impl Work {
+    /// Counts a row in (1) or out (-1), as it is: on the node, in its topics and in its partition.
+    pub(super) fn count(&mut self, row: &Row, sign: i64) -> Result<()> {
+        let class = row.class();
+        let is_effective = row.is_effective();
+        let month = months::begin_of(row.place.ingested_at);
+        for topic in std::iter::once(NODE).chain(row.topics.iter().copied()) {
+            let counters = if topic == NODE { &mut self.node.counters } else { &mut self.topic(topic)?.counters };
+            add(counters, class as usize, row.bytes, is_effective, sign)
+                .ok_or_else(|| damaged(format!("the counters of topic {topic} hold less than there is")))?;
+            let part = self.parts.entry((row.place.class, month, topic, class)).or_default();
+            part.effective += sign * i64::from(is_effective);
+            part.events += sign;
+            part.bytes += sign * row.bytes as i64;
+        }
+        self.touched.extend_from_slice(&row.topics);
+        Ok(())
+    }
+
+    /// How loaded the node is.
+    pub(crate) fn node_load(&self) -> Load {
+        load(&self.node.counters, self.rules.capacity)
+    }
+
+    /// How loaded a topic is. One that nothing was ever bound to is empty.
+    pub(crate) fn topic_load(&self, id: &TopicId) -> Load {
+        let capacity = self.subscriptions.policy(id).capacity();
+        let topic = self.topic_nos.get(id).and_then(|no| self.topics.get(no)?.now.as_ref());
+        load(&topic.map(|topic| topic.counters).unwrap_or_default(), capacity)
+    }
+
+    /// Brings the stages of the node and of every topic that changed up to date (P-6).
+    pub(crate) fn update_stages(&mut self) -> Result<()> {
+        let thresholds = self.rules.thresholds;
+        let next = |counters: &mut Counters, capacity: Capacity| {
+            let from = counters.stage;
+            counters.stage = from.next(report::total(&counters.by_class), capacity, &thresholds);
+            (from, counters.stage)
+        };
+        let mut changes = Vec::new();
+        let mut note = |topic: Option<TopicId>, (from, to): (Stage, Stage)| {
+            if from != to {
+                changes.push(StageChange { topic, from, to });
+            }
+        };
+        note(None, next(&mut self.node.counters, self.rules.capacity));
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.sort_unstable();
+        touched.dedup();
+        for no in touched {
+            let id = self.topic_id(no)?;
+            let capacity = self.subscriptions.policy(&id).capacity();
+            note(Some(id), next(&mut self.topic(no)?.counters, capacity));
+        }
+        self.stages.extend(changes);
+        Ok(())
+    }
+
+    /// Every topic that was read gets a new look at its stage.
+    pub(crate) fn touch_all(&mut self) {
+        self.touched.extend(self.topics.keys());
+    }
+}
+
+fn load(counters: &Counters, capacity: Capacity) -> Load {
+    Load { stage: counters.stage, is_full: capacity.is_reached(report::lasting(&counters.by_class), 100) }
+}
+
+/// `None`: there would be less than nothing.
+fn add(counters: &mut Counters, class: usize, bytes: u64, is_effective: bool, sign: i64) -> Option<()> {
+    counters.effective = counters.effective.checked_add_signed(sign * i64::from(is_effective))?;
+    let usage = &mut counters.by_class[class];
+    usage.events = usage.events.checked_add_signed(sign)?;
+    usage.bytes = usage.bytes.checked_add_signed(sign * bytes as i64)?;
+    Some(())
+}

@@ -1,0 +1,212 @@
+//! What writing holds between transactions, and small changes.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use kukuri_domain::{
+    EventId, Millis, TopicId,
+    clock::Clock,
+    subscription::{NodeSubscription, SubscriptionChange},
+};
+use kukuri_store::{Seq, StoreError, StoreRules, outbox::check_consumer};
+use sqlx::PgPool;
+use tokio::sync::watch;
+
+use crate::{
+    batch::Batch,
+    codes::signed,
+    error::Result,
+    repeats::{Repeat, Repeats},
+    subscriptions::{self, Subscriptions},
+};
+
+/// Everything that changes the store goes through here.
+pub(crate) struct Writer {
+    /// One session: within a process writers wait here, between processes at the lock.
+    pub(crate) pool: PgPool,
+    pub(crate) rules: Arc<StoreRules>,
+    pub(crate) repeats: Repeats,
+    pub(crate) head: watch::Sender<Seq>,
+    pub(crate) subscription_version: watch::Sender<u64>,
+    subscriptions: Mutex<Option<(u64, Arc<Subscriptions>)>>,
+    months: Mutex<HashSet<Millis>>,
+    /// The clock as it was last seen: what copies of events are stamped with.
+    clock: Mutex<Clock>,
+    commit_delay: Option<fn() -> Duration>,
+    #[cfg(test)]
+    pub(crate) faults: Mutex<crate::ingest::Faults>,
+}
+
+impl Writer {
+    pub(crate) fn new(pool: PgPool, rules: StoreRules, commit_delay: Option<fn() -> Duration>) -> Self {
+        Self {
+            pool,
+            rules: Arc::new(rules),
+            repeats: Repeats::default(),
+            head: watch::Sender::new(Seq::default()),
+            subscription_version: watch::Sender::new(0),
+            subscriptions: Mutex::default(),
+            months: Mutex::default(),
+            clock: Mutex::default(),
+            commit_delay,
+            #[cfg(test)]
+            faults: Mutex::default(),
+        }
+    }
+
+    /// The configuration may have changed since the store was last open.
+    pub(crate) async fn review_stages(&self) -> Result<()> {
+        let mut batch = Batch::resume(self).await?;
+        batch.read_all_topics().await?;
+        batch.work.touch_all();
+        batch.work.update_stages()?;
+        self.subscription_version.send_replace(batch.work.node.subscriptions_version);
+        batch.commit().await.map(drop)
+    }
+
+    // What is known between transactions.
+
+    pub(crate) fn known_subscriptions(&self, version: u64) -> Option<Arc<Subscriptions>> {
+        let kept = locked(&self.subscriptions);
+        kept.as_ref().filter(|(kept, _)| *kept == version).map(|(_, subscriptions)| Arc::clone(subscriptions))
+    }
+
+    pub(crate) fn keep_subscriptions(&self, version: u64, subscriptions: Arc<Subscriptions>) {
+        *locked(&self.subscriptions) = Some((version, subscriptions));
+    }
+
+    pub(crate) fn knows_month(&self, month: Millis) -> bool {
+        locked(&self.months).contains(&month)
+    }
+
+    pub(crate) fn note_month(&self, month: Millis) {
+        locked(&self.months).insert(month);
+    }
+
+    /// Takes note of what a commit has left.
+    pub(crate) fn saw(&self, clock: Clock, head: Seq) {
+        *locked(&self.clock) = clock;
+        self.saw_head(head);
+    }
+
+    /// The head only goes on: news of it may overtake each other.
+    pub(crate) fn saw_head(&self, newest: Seq) {
+        self.head.send_if_modified(|head| {
+            let is_new = *head < newest;
+            *head = newest.max(*head);
+            is_new
+        });
+    }
+
+    /// The time to stamp a copy of an event with.
+    pub(crate) fn stamp(&self, now: Millis) -> Millis {
+        locked(&self.clock).latest.max(now)
+    }
+
+    pub(crate) async fn delay_commit(&self) {
+        if let Some(delay) = self.commit_delay {
+            tokio::time::sleep(delay()).await;
+        }
+    }
+
+    // Repeats.
+
+    /// Counts may be lost, so a failure to write them is no failure of what they were counted for.
+    pub(crate) async fn flush_if_due(&self, now: Millis) {
+        if self.repeats.are_due(now)
+            && let Err(error) = self.flush().await
+        {
+            tracing::warn!(%error, "repeats could not be written; they stay counted");
+        }
+    }
+
+    /// Writes what was counted.
+    pub(crate) async fn flush(&self) -> Result<()> {
+        let counts = self.repeats.take();
+        if counts.is_empty() {
+            return Ok(());
+        }
+        let written = self.write_repeats(&counts.iter().map(|(id, repeat)| (*id, *repeat)).collect()).await;
+        if written.is_err() {
+            self.repeats.put_back(counts, Millis::default());
+        }
+        written
+    }
+
+    async fn write_repeats(&self, counts: &BTreeMap<EventId, Repeat>) -> Result<()> {
+        let mut batch = Batch::resume(self).await?;
+        sqlx::query(
+            "UPDATE cn_relay.event_dedupe d SET last_seen_at = greatest(d.last_seen_at, n.at), \
+             seen_count = d.seen_count + n.count FROM unnest($1::bytea[], $2::bigint[], $3::bigint[]) \
+             AS n (id, at, count) WHERE d.event_id = n.id",
+        )
+        .bind(counts.keys().map(|id| *id.as_bytes()).collect::<Vec<_>>())
+        .bind(counts.values().map(|repeat| signed(repeat.last_seen_at.0)).collect::<Vec<_>>())
+        .bind(counts.values().map(|repeat| signed(repeat.count)).collect::<Vec<_>>())
+        .execute(batch.connection())
+        .await?;
+        batch.commit().await.map(drop)
+    }
+
+    // Small changes.
+
+    pub(crate) async fn confirm_clock(&self, now: Millis) -> Result<()> {
+        let mut batch = Batch::resume(self).await?;
+        batch.work.node.clock = batch.work.node.clock.confirmed(now);
+        batch.commit().await.map(drop)
+    }
+
+    pub(crate) async fn set_offset(&self, consumer: &str, seq: Seq, now: Millis) -> Result<()> {
+        check_consumer(consumer)?;
+        let mut batch = Batch::resume(self).await?;
+        let head = batch.work.node.head;
+        if seq > head {
+            batch.abandon().await?;
+            return Err(StoreError::OffsetAhead { offset: seq, head }.into());
+        }
+        sqlx::query(
+            "INSERT INTO cn_relay.consumer_offsets (consumer, last_seq, updated_at) VALUES ($1, $2, $3) \
+             ON CONFLICT (consumer) DO UPDATE SET last_seq = excluded.last_seq, updated_at = excluded.updated_at",
+        )
+        .bind(consumer)
+        .bind(signed(seq.0))
+        .bind(signed(now.0))
+        .execute(batch.connection())
+        .await?;
+        batch.commit().await.map(drop)
+    }
+
+    pub(crate) async fn change_subscription(
+        &self,
+        topic: &TopicId,
+        change: SubscriptionChange,
+        now: Millis,
+    ) -> Result<NodeSubscription> {
+        let mut batch = Batch::resume(self).await?;
+        let changed = change.apply(topic, batch.work.subscriptions.get(topic).cloned(), now);
+        subscriptions::write(&changed, batch.connection()).await?;
+        batch.work.node.subscriptions_version += 1;
+        let version = batch.work.node.subscriptions_version;
+        batch.work.subscriptions = Arc::new(Subscriptions::load(batch.connection()).await?);
+        batch.settle(&HashSet::from([topic.clone()])).await?;
+        batch.work.touch_all();
+        batch.work.update_stages()?;
+        sqlx::query("SELECT pg_notify('cn_relay_subscriptions', $1)")
+            .bind(version.to_string())
+            .execute(batch.connection())
+            .await?;
+        let subscriptions = Arc::clone(&batch.work.subscriptions);
+        batch.commit().await?;
+        self.keep_subscriptions(version, subscriptions);
+        self.subscription_version.send_replace(version);
+        Ok(changed)
+    }
+}
+
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What these locks guard is whole between any two statements.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,39 @@
+//! The suite of all stores, on Postgres.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
+
+mod support;
+
+use std::{path::PathBuf, sync::Arc};
+
+use async_trait::async_trait;
+use kukuri_store::{Store, StoreRules, conformance::Harness};
+use kukuri_store_postgres::{PostgresOptions, PostgresStore};
+
+use support::Database;
+
+struct PostgresHarness;
+
+#[async_trait]
+impl Harness for PostgresHarness {
+    type Place = Database;
+
+    async fn place(&self) -> Self::Place {
+        Database::new().await
+    }
+
+    async fn open(&self, place: &Self::Place, rules: StoreRules) -> Arc<dyn Store> {
+        let options = PostgresOptions { rules, readers: 2, may_lose: true, ..PostgresOptions::default() };
+        Arc::new(PostgresStore::connect(&place.hasty_url(), options).await.unwrap())
+    }
+
+    fn regressions(&self) -> PathBuf {
+        concat!(env!("CARGO_MANIFEST_DIR"), "/proptest-regressions").into()
+    }
+
+    fn cases(&self) -> u32 {
+        // Every step is a round trip or twenty; more are tried when asked for.
+        60
+    }
+}
+
+kukuri_store::conformance_suite!(PostgresHarness);
