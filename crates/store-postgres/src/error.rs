@@ -37,6 +37,11 @@ impl Failure {
         self.code().as_deref() == Some("53100")
     }
 
+    /// A table could not be had in time.
+    pub(crate) fn is_lock_timeout(&self) -> bool {
+        self.code().as_deref() == Some("55P03")
+    }
+
     /// The server does not take what it was given (data exceptions, constraints, its own limits): some event of the
     /// batch is to blame, and the others may go in without it.
     pub(crate) fn is_of_an_event(&self) -> bool {

@@ -102,11 +102,6 @@ impl Plan {
         plan
     }
 
-    /// The text of the statement.
-    pub(crate) fn sql(&self) -> &str {
-        &self.sql
-    }
-
     /// The statement with its values.
     pub(crate) fn query(self) -> SqlQuery<'static, Postgres, PgArguments> {
         self.query_after("")

@@ -53,13 +53,17 @@ impl Writer {
     /// Throws away what has stayed long enough or has to make room (P-5, P-6).
     pub(crate) async fn purge(&self, retention: &Retention, now: Millis) -> Result<Purged> {
         let mut purged = Purged::default();
-        let batch = Batch::begin(self, now).await?;
+        let mut batch = Batch::begin(self, now).await?;
         let valid = retention.validate(batch.work.subscriptions.retentions());
         if let Err(error) = valid {
             batch.abandon().await?;
             return Err(StoreError::from(error).into());
         }
         let is_held = batch.clock().held;
+        if !is_held {
+            // Purges come regularly: a month is there before the first event of it.
+            batch.open_month().await?;
+        }
         batch.commit().await?;
         if is_held {
             return Ok(Purged { held: true, ..purged });
@@ -67,6 +71,7 @@ impl Writer {
         if let Err(error) = self.flush().await {
             tracing::warn!(%error, "repeats could not be written; they stay counted");
         }
+        self.drop_months(retention, now, &mut purged).await?;
         for class in RetentionClass::ALL {
             self.purge_by_age(class, retention, now, &mut purged).await?;
         }
@@ -242,7 +247,7 @@ impl Batch<'_> {
         rows.iter().map(|row| Ok(crate::codes::event_id(row.try_get("id")?))).collect()
     }
 
-    fn topic_names(&self) -> Vec<(TopicNo, TopicId)> {
+    pub(crate) fn topic_names(&self) -> Vec<(TopicNo, TopicId)> {
         self.work.topic_nos.iter().map(|(id, no)| (*no, id.clone())).collect()
     }
 
@@ -291,6 +296,22 @@ impl Cutoffs {
         let (topics, cutoffs): (Vec<_>, Vec<_>) = own.filter(|(_, own)| *own != default).unzip();
         let latest = cutoffs.iter().copied().chain([default]).max().unwrap_or(-1);
         (latest >= 0).then_some(Self { class, default, latest, topics, cutoffs })
+    }
+
+    /// Whether everything that came in before a moment has stayed long enough, where no topic differs.
+    pub(crate) fn is_over_by_default(&self, end: Millis) -> bool {
+        signed(end.0) <= self.default.saturating_add(1)
+    }
+
+    /// Topics that keep some of what came in before a moment, with their cutoffs. `None`: there are no such topics, or
+    /// they are not the only ones.
+    pub(crate) fn kept_longer(&self, end: Millis) -> Option<Vec<(TopicNo, i64)>> {
+        if !self.is_over_by_default(end) {
+            return None;
+        }
+        let own = self.topics.iter().copied().zip(self.cutoffs.iter().copied());
+        let kept: Vec<_> = own.filter(|(_, cutoff)| signed(end.0) > cutoff.saturating_add(1)).collect();
+        (!kept.is_empty()).then_some(kept)
     }
 
     /// Rows after a place that no topic keeps any longer.

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use kukuri_domain::Admitted;
+use kukuri_domain::{Admitted, EventId};
 use sqlx::PgConnection;
 
 use super::Batch;
 use crate::{
-    codes::{retention_code, signed},
+    codes::{Class, retention_code, signed},
     copy::Copy,
     error::Result,
     records,
@@ -53,6 +53,17 @@ impl Batch<'_> {
         topics.send(connection).await?;
         tags.send(connection).await
     }
+
+    /// Moves rows with their index rows to another list of partitions.
+    pub(crate) async fn move_rows(&mut self, ids: &[EventId], class: Class) -> Result<()> {
+        let rows: Vec<&Row> = ids.iter().filter_map(|id| self.work.row(id)).collect();
+        let places = Places::of(&rows);
+        for sql in [MOVE_TOPICS, MOVE_TAGS, MOVE] {
+            let query = sqlx::query(sql).bind(&places.classes).bind(&places.times).bind(&places.numbers);
+            query.bind(class.as_str()).execute(&mut *self.txn).await?;
+        }
+        ids.iter().try_for_each(|id| self.work.change_class(id, class))
+    }
 }
 
 const UNLIST_TOPICS: &str = "DELETE FROM cn_relay.event_topics i USING ( \
@@ -72,6 +83,22 @@ const HIDE: &str = "UPDATE cn_relay.events e SET effective = false, retention = 
      WHERE e.class = n.class AND e.ingested_at = n.ingested_at AND e.no = n.no";
 const REMOVE: &str = "DELETE FROM cn_relay.events e \
      USING unnest($1::text[], $2::bigint[], $3::bigint[]) AS n (class, ingested_at, no) \
+     WHERE e.class = n.class AND e.ingested_at = n.ingested_at AND e.no = n.no";
+
+const MOVE_TOPICS: &str = "UPDATE cn_relay.event_topics i SET class = $4 FROM ( \
+         SELECT e.class, e.ingested_at, e.no, e.created_at, e.id, unnest(e.topics) AS topic FROM cn_relay.events e \
+         JOIN unnest($1::text[], $2::bigint[], $3::bigint[]) AS n (class, ingested_at, no) \
+         ON e.class = n.class AND e.ingested_at = n.ingested_at AND e.no = n.no \
+     ) o WHERE i.class = o.class AND i.ingested_at = o.ingested_at AND i.no = o.no \
+     AND i.topic = o.topic AND i.created_at = o.created_at AND i.id = o.id";
+const MOVE_TAGS: &str = "UPDATE cn_relay.event_tags i SET class = $4 FROM ( \
+         SELECT e.class, e.ingested_at, e.no, e.created_at, e.id, unnest(e.tags) AS tag FROM cn_relay.events e \
+         JOIN unnest($1::text[], $2::bigint[], $3::bigint[]) AS n (class, ingested_at, no) \
+         ON e.class = n.class AND e.ingested_at = n.ingested_at AND e.no = n.no \
+     ) o WHERE i.class = o.class AND i.ingested_at = o.ingested_at AND i.no = o.no \
+     AND i.tag = o.tag AND i.created_at = o.created_at AND i.id = o.id";
+const MOVE: &str = "UPDATE cn_relay.events e SET class = $4 \
+     FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS n (class, ingested_at, no) \
      WHERE e.class = n.class AND e.ingested_at = n.ingested_at AND e.no = n.no";
 
 /// What becomes of rows.

@@ -49,16 +49,16 @@ impl Batch<'_> {
             let standing = |known: &KnownId| Gone::of(known.record.standing);
             sqlx::query(
                 "UPDATE cn_relay.event_dedupe d SET reason = n.reason, cause = n.cause, since = n.since, \
-                 class = CASE WHEN n.stays THEN d.class END, no = CASE WHEN n.stays THEN d.no END, \
-                 ingested_at = CASE WHEN n.stays THEN d.ingested_at END \
-                 FROM unnest($1::bytea[], $2::smallint[], $3::bytea[], $4::bigint[], $5::boolean[]) \
-                 AS n (id, reason, cause, since, stays) WHERE d.event_id = n.id",
+                 class = n.class, no = CASE WHEN n.class IS NOT NULL THEN d.no END, \
+                 ingested_at = CASE WHEN n.class IS NOT NULL THEN d.ingested_at END \
+                 FROM unnest($1::bytea[], $2::smallint[], $3::bytea[], $4::bigint[], $5::text[]) \
+                 AS n (id, reason, cause, since, class) WHERE d.event_id = n.id",
             )
             .bind(codes::ids(changed.iter().map(|(id, _)| *id)))
             .bind(changed.iter().map(|(_, known)| standing(known).reason).collect::<Vec<_>>())
             .bind(changed.iter().map(|(_, known)| standing(known).cause).collect::<Vec<_>>())
             .bind(changed.iter().map(|(_, known)| standing(known).since).collect::<Vec<_>>())
-            .bind(changed.iter().map(|(_, known)| known.place.is_some()).collect::<Vec<_>>())
+            .bind(changed.iter().map(|(_, known)| known.place.map(|place| place.class.as_str())).collect::<Vec<_>>())
             .execute(&mut *self.txn)
             .await?;
         }

@@ -1,13 +1,14 @@
 //! Counters and stages: how much is stored where, and whether that is too much.
 
 use kukuri_domain::{
-    TopicId,
-    capacity::{Capacity, Load, Stage},
+    EventId, TopicId,
+    capacity::{Capacity, Load, Stage, Usage},
 };
 use kukuri_store::{StageChange, report};
 
 use super::{Counters, Row, TopicNo, Work};
 use crate::{
+    codes::Class,
     error::{Result, damaged},
     months,
 };
@@ -31,6 +32,35 @@ impl Work {
             part.bytes += sign * row.bytes as i64;
         }
         self.touched.extend_from_slice(&row.topics);
+        Ok(())
+    }
+
+    /// Counts out what a partition held of a topic, or of the node, all at once. Its own counters go with it.
+    pub(crate) fn lose(&mut self, topic: TopicNo, class: usize, effective: u64, lost: Usage) -> Result<()> {
+        let counters = if topic == NODE { &mut self.node.counters } else { &mut self.topic(topic)?.counters };
+        let usage = &mut counters.by_class[class];
+        let left = (|| {
+            counters.effective = counters.effective.checked_sub(effective)?;
+            usage.events = usage.events.checked_sub(lost.events)?;
+            usage.bytes = usage.bytes.checked_sub(lost.bytes)?;
+            Some(())
+        })();
+        left.ok_or_else(|| damaged(format!("the counters of topic {topic} hold less than there is")))?;
+        if topic != NODE {
+            self.touched.push(topic);
+        }
+        Ok(())
+    }
+
+    /// A row changes to another list of partitions.
+    pub(crate) fn change_class(&mut self, id: &EventId, class: Class) -> Result<()> {
+        let Some(mut row) = self.row(id).cloned() else { return Ok(()) };
+        self.count(&row, -1)?;
+        row.place.class = class;
+        self.count(&row, 1)?;
+        let known = self.ids.get_mut(id).and_then(|cell| cell.now.as_mut());
+        known.ok_or_else(|| damaged(format!("row {id} has no id record")))?.place = Some(row.place);
+        self.rows.insert(*id, row);
         Ok(())
     }
 

@@ -33,6 +33,7 @@ use crate::{
     subscriptions::Subscriptions,
 };
 
+pub(crate) use counting::NODE;
 pub(crate) use rows::{Filed, Row};
 
 /// A topic's number in other tables.

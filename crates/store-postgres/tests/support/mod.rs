@@ -113,3 +113,17 @@ async fn drop_left_over() {
         }
     }
 }
+
+/// Runs a test to its end.
+pub(crate) fn block_on<T>(test: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(test)
+}
+
+/// The numbers that a statement selects in a database.
+pub(crate) async fn numbers(url: &str, sql: &str) -> Vec<i64> {
+    let mut connection = PgConnection::connect(url).await.expect("a database");
+    let numbers = sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(&mut connection).await;
+    connection.close().await.expect("an end");
+    numbers.expect("numbers")
+}

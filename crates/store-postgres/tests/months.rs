@@ -1,0 +1,126 @@
+//! Months that are over are dropped whole, and nobody can tell but by the speed.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
+
+mod support;
+
+use std::time::Duration;
+
+use kukuri_domain::{
+    Event, Filter, Kind, Millis, Viewer,
+    retention::{Keep, Retention, TopicRetention},
+    subscription::{IngestPolicy, SubscriptionChange},
+};
+use kukuri_store::{
+    Op, OutboxRow, Purged, Query, Seq, Stats, Store, StoreRules, StoredEvent,
+    conformance::build::{NOW, OTHER_TOPIC, admitted, deletion, note, other_topic, profile},
+    model::ModelStore,
+};
+use kukuri_store_postgres::{PostgresOptions, PostgresStore};
+
+use support::{Database, block_on, numbers};
+
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+
+/// A store and the model, in the same hands.
+struct Both {
+    store: PostgresStore,
+    model: ModelStore,
+}
+
+impl Both {
+    async fn send(&self, events: &[Event], now: Millis) {
+        let batch: Vec<_> = events.iter().map(admitted).collect();
+        let found = self.store.ingest(batch.clone(), now).await.unwrap();
+        assert_eq!(found, self.model.ingest(batch, now).await.unwrap());
+    }
+
+    /// So many days later, which someone confirms to be right.
+    async fn purge(&self, retention: &Retention, days: u32) -> Purged {
+        let now = NOW.after(DAY * days);
+        self.store.confirm_clock(now).await.unwrap();
+        self.model.confirm_clock(now).await.unwrap();
+        let preview = self.store.preview_purge(retention, now).await.unwrap();
+        let purged = self.store.purge(retention, now).await.unwrap();
+        assert_eq!(purged, self.model.purge(retention, now).await.unwrap());
+        assert_eq!(preview, Purged { stages: Vec::new(), ..purged.clone() });
+        assert_eq!(portrait(&self.store).await, portrait(&self.model).await);
+        assert_eq!(self.store.check().await.unwrap().problems, Vec::<String>::new());
+        purged
+    }
+}
+
+async fn portrait(store: &dyn Store) -> (Vec<StoredEvent>, Stats, Vec<OutboxRow>) {
+    let visible = store.query(&Query::of(Filter::new(), Viewer::Node, NOW)).await.unwrap().events;
+    let stats = Stats { disk_bytes: None, ..store.stats().await.unwrap() };
+    let mut rows = store.outbox(Seq::default(), usize::MAX).await.unwrap();
+    // Within a commit the order is free.
+    rows.iter_mut().for_each(|row| row.seq = Seq::default());
+    rows.sort_by_key(|row| (row.event_id, row.topic.clone(), row.op != Op::Upsert));
+    (visible, stats, rows)
+}
+
+/// How many tables by month there are of `events`.
+async fn tables(database: &Database, class: &str) -> Vec<i64> {
+    let sql = format!("SELECT begins_at FROM cn_relay.partitions WHERE class = '{class}' ORDER BY begins_at");
+    numbers(&database.url(), &sql).await
+}
+
+#[test]
+fn a_month_that_is_over_is_dropped_and_what_a_topic_keeps_longer_is_moved_first() {
+    // P-5, P-7, P-8
+    block_on(async {
+        let database = Database::new().await;
+        let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
+        let both = Both { store, model: ModelStore::new(StoreRules::default()) };
+        let policy = IngestPolicy {
+            retention: TopicRetention { regular: Some(Keep::days(100)), ..TopicRetention::default() },
+            ..IngestPolicy::default()
+        };
+        let change = SubscriptionChange { policy: Some(policy), ..SubscriptionChange::enable() };
+        both.store.change_subscription(&other_topic(), change, NOW).await.unwrap();
+        both.model.change_subscription(&other_topic(), change, NOW).await.unwrap();
+
+        let mut events: Vec<Event> =
+            (0..40).map(|n| note(&format!("note {n}")).at(n).tag(["r", "x"]).build()).collect();
+        let kept: Vec<Event> =
+            (0..3).map(|n| note(&format!("kept {n}")).at(n).tag(["t", OTHER_TOPIC]).build()).collect();
+        let request = deletion().of(&events[0]).of(&kept[0]).build();
+        events.extend(kept.iter().cloned());
+        events.extend([profile("me").build(), request]);
+        both.send(&events, NOW).await;
+        let before = tables(&database, "default").await;
+
+        let retention = Retention { outbox: Keep::Forever, ..Retention::default() };
+        assert_eq!(both.purge(&retention, 50).await.by_retention, 40, "the notes, the deleted one too");
+        assert!(!tables(&database, "default").await.contains(&before[0]), "its month is gone");
+        let moved = "SELECT count(*) FROM cn_relay.events WHERE class = 'long' AND kind = 1";
+        assert_eq!(numbers(&database.url(), moved).await, [3], "and what is kept is elsewhere, hidden or not");
+        let notes = Query::of(Filter::new().with_kinds([Kind(1)]), Viewer::stranger(), NOW);
+        assert_eq!(both.store.query(&notes).await.unwrap().events.len(), 2);
+
+        // They go when their own time has come, and their month with them, but for the profile.
+        assert_eq!(both.purge(&retention, 110).await.by_retention, 3);
+        assert_eq!(numbers(&database.url(), moved).await, [0]);
+        both.send(&[note("another").at(900).build()], NOW.after(DAY * 110)).await;
+        assert_eq!(both.purge(&retention, 111).await.by_retention, 0);
+    });
+}
+
+#[test]
+fn a_month_is_made_before_it_begins() {
+    // P-7
+    block_on(async {
+        let database = Database::new().await;
+        let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
+        store.ingest(vec![admitted(&note("one").build())], NOW).await.unwrap();
+        for class in ["default", "long", "requests"] {
+            let begins = tables(&database, class).await;
+            let next = signed(NOW.after(DAY * 30));
+            assert!(begins.iter().any(|begin| *begin <= next && next < *begin + signed(Millis(0).after(DAY * 31))));
+        }
+    });
+}
+
+fn signed(moment: Millis) -> i64 {
+    i64::try_from(moment.0).unwrap()
+}
