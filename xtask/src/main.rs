@@ -5,11 +5,14 @@
 mod command;
 mod fuzz;
 mod javascript;
+mod postgres;
 mod tools;
+
+use std::process::Command;
 
 use clap::Parser;
 
-use command::cargo;
+use command::{cargo, run};
 
 /// Everything a developer or CI runs.
 #[derive(Parser)]
@@ -55,6 +58,8 @@ fn test(rest: &[String]) -> anyhow::Result<()> {
     // Shows that a commit waits for the disk.
     tools::ensure("strace", "strace")?;
     javascript::prepare()?;
-    let all = ["test", "--workspace", "--all-features"];
-    cargo(all.into_iter().map(str::to_owned).chain(rest.iter().cloned()))
+    let server = postgres::Server::start()?;
+    let mut tests = Command::new(env!("CARGO"));
+    tests.args(["test", "--workspace", "--all-features"]).args(rest);
+    run(tests.env(postgres::URL, server.url()))
 }

@@ -36,6 +36,9 @@ mod repeats;
 mod schema;
 mod store;
 mod subscriptions;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
+mod tests;
 mod upkeep;
 mod work;
 mod writer;

@@ -5,7 +5,7 @@
 pub(crate) mod cluster;
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Mutex, OnceLock,
         atomic::{AtomicU32, Ordering},
@@ -21,11 +21,18 @@ pub(crate) fn server() -> &'static str {
     static SERVER: OnceLock<String> = OnceLock::new();
     SERVER.get_or_init(|| {
         std::env::var("KUKURI_TEST_POSTGRES").unwrap_or_else(|_| {
-            let cluster = Cluster::at(Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("postgres-test"));
+            let cluster = Cluster::at(private("postgres-test"));
             cluster.start().expect("a private Postgres; or name one in KUKURI_TEST_POSTGRES");
             cluster.url()
         })
     })
+}
+
+/// A directory for a private server.
+pub(crate) fn private(name: &str) -> PathBuf {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("a workspace");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    workspace.join(target).join(name)
 }
 
 /// The URL of another database on the same server.

@@ -1,0 +1,34 @@
+//! An event that fails does so alone.
+
+use kukuri_domain::Refusal;
+use kukuri_store::{
+    Outcome, Store,
+    conformance::build::{NOW, admitted, note},
+};
+
+use super::support::{Database, block_on};
+use crate::{PostgresOptions, PostgresStore, ingest::Faults, writer::locked};
+
+#[test]
+fn an_event_that_can_not_be_stored_is_refused_alone_and_counted() {
+    block_on(async {
+        let database = Database::new().await;
+        let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
+        let events: Vec<_> = (0..7).map(|n| note(&format!("note {n}")).at(n).build()).collect();
+        *locked(&store.writer().faults) =
+            Faults { failing: vec![events[1].id], panicking: vec![events[4].id], unwritable: vec![events[6].id] };
+        let batch = events.iter().map(admitted).collect();
+        let outcomes = store.ingest(batch, NOW).await.unwrap().outcomes;
+        let refused = Outcome::Refused(Refusal::Failed);
+        let stored = Outcome::Stored;
+        let expected = [&stored, &refused, &stored, &stored, &refused, &stored, &refused];
+        assert_eq!(outcomes.iter().collect::<Vec<_>>(), expected);
+        assert_eq!(store.stats().await.unwrap().failed, 3);
+        assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
+
+        // It left no trace, and comes in once what was wrong is right again (E-9).
+        *locked(&store.writer().faults) = Faults::default();
+        let again = [&events[1], &events[4], &events[6]].map(admitted).to_vec();
+        assert!(store.ingest(again, NOW).await.unwrap().outcomes.iter().all(|outcome| *outcome == Outcome::Stored));
+    });
+}

@@ -1,0 +1,6 @@
+//! Tests that look inside.
+
+mod faults;
+mod plans;
+#[path = "../../tests/support/mod.rs"]
+mod support;

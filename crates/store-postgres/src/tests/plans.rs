@@ -1,0 +1,101 @@
+//! The way to each answer, as the server goes it: by an index, newest first, and no further than the limit.
+
+use kukuri_domain::{Event, Filter, Kind, Letter, PublicKey, Viewer};
+use kukuri_store::{
+    Store,
+    conformance::build::{ALICE, BOB, NOW, OTHER_TOPIC, TOPIC, admitted, article, note, profile},
+};
+use sqlx::Row as _;
+
+use super::support::{Database, block_on, run};
+use crate::{
+    PostgresOptions, PostgresStore,
+    plan::{Part, Plan},
+};
+
+/// Enough that reading a whole table would be silly.
+const EVENTS: u64 = 20_000;
+
+fn author(number: u64) -> PublicKey {
+    let mut bytes = [7; 32];
+    bytes[..8].copy_from_slice(&number.to_be_bytes());
+    PublicKey::from_bytes(bytes)
+}
+
+fn events() -> Vec<Event> {
+    let mut events: Vec<Event> = (0..EVENTS)
+        .map(|number| {
+            let draft = note(&format!("note {number}")).at(number % 900).by(author(number % 200));
+            let draft = draft.tag(["r", &format!("link {}", number % 100)]).tag(["t", &format!("hash{}", number % 50)]);
+            if number.is_multiple_of(4) { draft.tag(["t", OTHER_TOPIC]).build() } else { draft.build() }
+        })
+        .collect();
+    events.extend((0..2_000).map(|number| profile("p").by(author(number)).build()));
+    events.extend((0..200).map(|number| article(&format!("a{number}"), "text").by(ALICE).build()));
+    events
+}
+
+#[test]
+fn no_filter_reads_a_whole_table_or_more_than_its_limit() {
+    block_on(async {
+        let database = Database::new().await;
+        let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
+        let events = events();
+        for batch in events.chunks(4_000) {
+            store.ingest(batch.iter().map(admitted).collect(), NOW).await.unwrap();
+        }
+        run(&database.url(), "ANALYZE").await.unwrap();
+
+        let limited = || Filter::new().with_limit(50);
+        let two = [author(3), author(4)];
+        for (shape, filter, index) in [
+            ("ids", limited().with_ids(events[..20].iter().map(|event| event.id)), "event_dedupe_pkey"),
+            ("keys", limited().with_authors(two).with_kinds([Kind(0)]), "replaceable_current_pkey"),
+            ("topic", limited().with_tag(Letter::T, [TOPIC]), "_topic_created_at_id_idx"),
+            ("topics", limited().with_tag(Letter::T, [TOPIC, OTHER_TOPIC]), "_topic_created_at_id_idx"),
+            (
+                "topic and kinds",
+                limited().with_tag(Letter::T, [TOPIC]).with_kinds([Kind(1), Kind(30_023)]),
+                "_topic_kind_created_at_id_idx",
+            ),
+            (
+                "topic and authors",
+                limited().with_tag(Letter::T, [OTHER_TOPIC]).with_authors(two),
+                "_topic_pubkey_created_at_id_idx",
+            ),
+            ("tag", limited().with_tag(Letter::from_name("r").unwrap(), ["link 7"]), "_tag_created_at_id_idx"),
+            (
+                "tag in a topic",
+                limited().with_tag(Letter::from_name("r").unwrap(), ["link 7"]).with_tag(Letter::T, [TOPIC]),
+                "_tag_created_at_id_idx",
+            ),
+            ("hashtag", limited().with_tag(Letter::T, ["hash3"]), "_tag_created_at_id_idx"),
+            ("authors", limited().with_authors([ALICE, BOB, author(5)]), "_pubkey_created_at_id_idx"),
+            ("kinds", limited().with_kinds([Kind(1), Kind(7)]), "_kind_created_at_id_idx"),
+            ("all", limited(), "_created_at_id_idx"),
+            ("a window", limited().with_until(events[100].created_at), "_created_at_id_idx"),
+        ] {
+            for viewer in [Viewer::stranger(), Viewer::Client([ALICE].into())] {
+                let plan = Plan::of(&filter, &viewer, NOW, Some(51), Part::Event);
+                let plan = plan.query_after("EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) ");
+                let rows = plan.fetch_all(store.readers()).await.unwrap();
+                let lines: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+                let plan = lines.join("\n");
+                // Tables of a few rows, and months with none, are read as they are: that is no search.
+                let large = ["_default_202311", "event_dedupe", "replaceable_current"];
+                let is_large = |line: &&String| large.iter().any(|table| line.contains(table));
+                let whole: Vec<_> = lines.iter().filter(|line| line.contains("Seq Scan")).filter(is_large).collect();
+                assert!(whole.is_empty(), "{shape}: {whole:?}\n{plan}");
+                assert!(plan.contains(index), "{shape} goes by {index}\n{plan}");
+                let most = most_rows(&lines);
+                assert!(most <= 400, "{shape} looks at {most} rows\n{plan}");
+            }
+        }
+    });
+}
+
+/// The most rows that a step of a plan gave in one round.
+fn most_rows(lines: &[String]) -> u64 {
+    let rows = lines.iter().filter_map(|line| line.split("rows=").nth(1)?.split(' ').next()?.parse().ok());
+    rows.max().unwrap_or_default()
+}

@@ -1,0 +1,49 @@
+//! A Postgres for the tests: private, under target/, started before them and stopped after.
+
+use std::{env, path::PathBuf};
+
+use anyhow::anyhow;
+
+use crate::tools;
+
+// The tests start the same one by themselves when they are run without this program.
+#[path = "../../crates/store-postgres/tests/support/cluster.rs"]
+mod cluster;
+
+/// The variable by which tests find a server.
+pub(crate) const URL: &str = "KUKURI_TEST_POSTGRES";
+
+/// A server that runs for as long as this is kept.
+pub(crate) struct Server {
+    url: String,
+    /// None if it is somebody else's.
+    cluster: Option<cluster::Cluster>,
+}
+
+impl Server {
+    /// The one that the variable names, or a private one, made if need be.
+    pub(crate) fn start() -> anyhow::Result<Self> {
+        if let Ok(url) = env::var(URL) {
+            return Ok(Self { url, cluster: None });
+        }
+        if !cluster::is_installed() {
+            tools::ensure("pg_ctl", "postgresql")?;
+        }
+        let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+        let cluster = cluster::Cluster::at(env::current_dir()?.join(target).join("postgres-test"));
+        cluster.start().map_err(|error| anyhow!("a Postgres for the tests: {error}"))?;
+        Ok(Self { url: cluster.url(), cluster: Some(cluster) })
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.cluster.as_ref().map(|cluster| cluster.stop("fast")) {
+            eprintln!("Postgres could not be stopped: {error}");
+        }
+    }
+}
