@@ -59,6 +59,12 @@ impl Cluster {
         Ok(())
     }
 
+    /// Takes it away with all it holds.
+    #[allow(dead_code, reason = "who starts one for all tests leaves it there")]
+    pub(crate) fn remove(&self) {
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+
     fn is_running(&self) -> Result<bool, String> {
         let mut status = program("pg_ctl")?;
         status.args(["status", "-s", "-D"]).arg(self.directory.join("data")).stdout(Stdio::null());

@@ -1,0 +1,69 @@
+//! Opening a store: its schema, and several processes at once.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
+
+mod support;
+
+use std::time::Duration;
+
+use kukuri_domain::subscription::SubscriptionChange;
+use kukuri_store::{
+    Store, StoreError,
+    conformance::build::{NOW, admitted, note, topic},
+};
+use kukuri_store_postgres::{PostgresOptions, PostgresStore};
+
+use support::{Database, block_on, numbers, run};
+
+#[test]
+fn a_schema_that_is_newer_than_the_program_is_left_untouched() {
+    block_on(async {
+        let database = Database::new().await;
+        PostgresStore::migrate(&database.url()).await.unwrap();
+        run(&database.url(), "INSERT INTO cn_relay.migrations VALUES (99, 'from tomorrow')").await.unwrap();
+        for migrate in [true, false] {
+            let options = PostgresOptions { migrate, ..PostgresOptions::default() };
+            let refused = PostgresStore::connect(&database.url(), options).await.err().unwrap();
+            assert!(matches!(refused, StoreError::Newer { found: 99, .. }), "{refused}");
+            assert!(!refused.to_string().contains("postgres@"), "no name of a user in {refused}");
+        }
+        run(&database.url(), "DROP SCHEMA cn_relay CASCADE").await.unwrap();
+    });
+}
+
+#[test]
+fn tables_are_made_once_however_many_start_together_and_only_if_asked_for() {
+    block_on(async {
+        let database = Database::new().await;
+        run(&database.url(), "DROP SCHEMA IF EXISTS cn_relay CASCADE").await.unwrap();
+        let careful = PostgresOptions { migrate: false, ..PostgresOptions::default() };
+        assert!(PostgresStore::connect(&database.url(), careful.clone()).await.is_err());
+        let url = database.url();
+        let open = || PostgresStore::connect(&url, PostgresOptions::default());
+        let (one, two, three) = tokio::join!(open(), open(), open());
+        assert!(one.is_ok() && two.is_ok() && three.is_ok());
+        assert_eq!(numbers(&url, "SELECT count(*) FROM cn_relay.migrations").await, [1]);
+        assert!(PostgresStore::connect(&url, careful).await.is_ok());
+    });
+}
+
+#[test]
+fn what_one_process_commits_another_hears_of() {
+    // O-4, S-1
+    block_on(async {
+        let database = Database::new().await;
+        let one = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
+        let other = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
+        let (mut heads, mut versions) = (other.watch_outbox(), other.watch_subscriptions());
+        let head = one.ingest(vec![admitted(&note("one").build())], NOW).await.unwrap().head;
+        let wait = Duration::from_secs(3);
+        tokio::time::timeout(wait, heads.wait_for(|seen| *seen >= head)).await.unwrap().unwrap();
+
+        one.change_subscription(&topic(), SubscriptionChange::disable(), NOW).await.unwrap();
+        tokio::time::timeout(wait, versions.changed()).await.unwrap().unwrap();
+        assert_eq!(other.subscriptions().await.unwrap(), one.subscriptions().await.unwrap());
+        // What the other one decides from now on is by the same subscriptions.
+        other.ingest(vec![admitted(&note("two").build())], NOW).await.unwrap();
+        assert_eq!(one.outbox(head, 10).await.unwrap().len(), 1);
+        one.close().await.unwrap();
+    });
+}

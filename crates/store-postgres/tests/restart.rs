@@ -1,0 +1,66 @@
+//! The server goes away and comes back: errors in between, and nothing that was acknowledged is lost.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
+
+mod support;
+
+use std::time::Duration;
+
+use kukuri_domain::EventId;
+use kukuri_store::{
+    Store,
+    conformance::build::{NOW, admitted, note},
+};
+use kukuri_store_postgres::{PostgresOptions, PostgresStore};
+
+use support::{block_on, cluster::Cluster, private};
+
+/// Takes events in until that fails. Returns what was acknowledged.
+async fn ingest_until_it_fails(store: &PostgresStore, round: u32) -> Vec<EventId> {
+    let mut acknowledged = Vec::new();
+    for number in 0.. {
+        let event = note(&format!("note {round} {number}")).at(number % 100).build();
+        match store.ingest(vec![admitted(&event)], NOW).await {
+            Ok(_) => acknowledged.push(event.id),
+            Err(_) => break,
+        }
+    }
+    acknowledged
+}
+
+#[test]
+fn a_store_goes_on_when_its_server_comes_back_and_has_all_it_acknowledged() {
+    // P-3, O-4
+    let cluster = Cluster::at(private(&format!("postgres-restart-{}", std::process::id())));
+    cluster.start().unwrap();
+    block_on(async {
+        let options = PostgresOptions { acquire_timeout: Duration::from_secs(2), ..PostgresOptions::default() };
+        let store = PostgresStore::connect(&cluster.url(), options.clone()).await.unwrap();
+        let other = PostgresStore::connect(&cluster.url(), options).await.unwrap();
+        let mut acknowledged = Vec::new();
+        for (round, mode) in ["immediate", "fast"].into_iter().enumerate() {
+            let mut heads = store.watch_outbox();
+            let some = heads.borrow().0 + 20;
+            let stop = async {
+                // Whatever the store is at then, it is at it.
+                heads.wait_for(|head| head.0 >= some).await.unwrap();
+                cluster.stop(mode).unwrap();
+            };
+            let (before, ()) = tokio::join!(ingest_until_it_fails(&store, round as u32), stop);
+            assert!(before.len() >= 20);
+            acknowledged.extend(before);
+            let refused = store.ingest(vec![admitted(&note("nobody is there").build())], NOW).await;
+            assert!(refused.is_err(), "{refused:?}");
+            cluster.start().unwrap();
+        }
+        let mut heads = other.watch_outbox();
+        heads.mark_unchanged();
+        let head = store.ingest(vec![admitted(&note("after").build())], NOW).await.unwrap().head;
+        let heard = tokio::time::timeout(Duration::from_secs(10), heads.wait_for(|seen| *seen >= head)).await;
+        assert!(heard.is_ok(), "whoever listened hears again");
+        let found = store.get(&acknowledged, NOW).await.unwrap();
+        assert!(found.iter().all(Option::is_some), "{} events were acknowledged", acknowledged.len());
+        assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
+    });
+    cluster.stop("immediate").unwrap();
+    cluster.remove();
+}
