@@ -5,11 +5,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Context;
-use clap::Args;
+use anyhow::{Context, ensure};
+use clap::{Args, ValueEnum};
 use kukuri_domain::{EventId, Filter, Kind, Letter, Timestamp, Viewer};
 use kukuri_store::{Query, Seq, Store, report};
 use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
+use kukuri_store_postgres::{PostgresOptions, PostgresStore};
 
 use crate::{
     corpus::Corpus,
@@ -21,6 +22,12 @@ use crate::{
 /// What `cargo xtask bench store` takes.
 #[derive(Args)]
 pub(crate) struct Options {
+    /// Which store.
+    #[arg(long, value_enum, default_value_t = Kept::Lmdb)]
+    store: Kept,
+    /// The empty database that a store on Postgres is made in. `cargo xtask bench` brings one.
+    #[arg(long, env = "KUKURI_TEST_POSTGRES", hide_env_values = true)]
+    url: Option<String>,
     /// Numbers of events to measure at, ascending.
     #[arg(long, value_delimiter = ',', default_values_t = [10_000, 100_000, 1_000_000])]
     sizes: Vec<usize>,
@@ -36,6 +43,15 @@ pub(crate) struct Options {
     /// The seed of the corpus.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+}
+
+/// Where events are kept.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kept {
+    /// In files of the node's own.
+    Lmdb,
+    /// On a server.
+    Postgres,
 }
 
 /// The figures at one size.
@@ -72,13 +88,20 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     ));
     say(format_args!("durable ingest in batches of up to {}, one thread, corpus seed {}", options.batch, options.seed));
 
-    let store = LmdbStore::open(dir.path().join("store"), LmdbOptions::default())?;
+    let store: Box<dyn Store> = match options.store {
+        Kept::Lmdb => Box::new(LmdbStore::open(dir.path().join("store"), LmdbOptions::default())?),
+        Kept::Postgres => {
+            let url = options.url.as_deref().context("--url names the database")?;
+            Box::new(PostgresStore::connect(url, PostgresOptions::default()).await?)
+        }
+    };
+    ensure!(store.stats().await?.ids == 0, "there are events in this store already");
     let mut corpus = Corpus::new(options.seed)?;
     let mut asking = Asking { random: crate::corpus::Random::new(99), ids: Vec::new() };
     let mut all = Vec::new();
     let mut loaded = 0;
     for &size in &options.sizes {
-        let figures = measure(&store, &mut corpus, &mut asking, &options, loaded, size).await?;
+        let figures = measure(&*store, &mut corpus, &mut asking, &options, loaded, size).await?;
         print(&figures, verifications);
         all.push(figures);
         loaded = size;
@@ -88,7 +111,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
 }
 
 async fn measure(
-    store: &LmdbStore,
+    store: &dyn Store,
     corpus: &mut Corpus,
     asking: &mut Asking,
     options: &Options,
@@ -133,7 +156,7 @@ impl Asking {
         self.ids.extend(batch.iter().step_by(8).map(|admitted| admitted.event().id));
     }
 
-    async fn all(&mut self, store: &LmdbStore, corpus: &mut Corpus, times: usize) -> anyhow::Result<Vec<Answered>> {
+    async fn all(&mut self, store: &dyn Store, corpus: &mut Corpus, times: usize) -> anyhow::Result<Vec<Answered>> {
         let now = corpus.now();
         let mut figures = Vec::new();
         for (name, filter) in SHAPES {

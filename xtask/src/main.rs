@@ -50,8 +50,13 @@ fn bench(rest: &[String]) -> anyhow::Result<()> {
         // It is measured as it is shipped, from where it lies beside the benchmark.
         cargo(["build", "--release", "--quiet", "--package", "kukuri-node"])?;
     }
-    let bench = ["run", "--release", "--quiet", "--package", "kukuri-bench", "--"];
-    cargo(bench.into_iter().map(str::to_owned).chain(rest.iter().cloned()))
+    let mut bench = Command::new(env!("CARGO"));
+    bench.args(["run", "--release", "--quiet", "--package", "kukuri-bench", "--"]).args(rest);
+    if !rest.iter().any(|word| word.contains("postgres")) || rest.iter().any(|word| word.starts_with("--url")) {
+        return run(&mut bench);
+    }
+    let server = postgres::Server::start_anew()?;
+    run(bench.env(postgres::URL, server.url()))
 }
 
 fn test(rest: &[String]) -> anyhow::Result<()> {

@@ -23,6 +23,21 @@ pub(crate) struct Server {
 impl Server {
     /// The one that the variable names, or a private one, made if need be.
     pub(crate) fn start() -> anyhow::Result<Self> {
+        Self::start_in("postgres-test")
+    }
+
+    /// The same, for measurements: with nothing in it.
+    pub(crate) fn start_anew() -> anyhow::Result<Self> {
+        let server = Self::start_in("postgres-bench")?;
+        if let Some(cluster) = &server.cluster {
+            cluster.stop("fast").map_err(|error| anyhow!("{error}"))?;
+            cluster.remove();
+            cluster.start().map_err(|error| anyhow!("a Postgres to measure: {error}"))?;
+        }
+        Ok(server)
+    }
+
+    fn start_in(directory: &str) -> anyhow::Result<Self> {
         if let Ok(url) = env::var(URL) {
             return Ok(Self { url, cluster: None });
         }
@@ -30,7 +45,7 @@ impl Server {
             tools::ensure("pg_ctl", "postgresql")?;
         }
         let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
-        let cluster = cluster::Cluster::at(env::current_dir()?.join(target).join("postgres-test"));
+        let cluster = cluster::Cluster::at(env::current_dir()?.join(target).join(directory));
         cluster.start().map_err(|error| anyhow!("a Postgres for the tests: {error}"))?;
         Ok(Self { url: cluster.url(), cluster: Some(cluster) })
     }

@@ -109,7 +109,7 @@ pub(crate) fn row(row: &PgRow) -> Result<(Row, KnownId)> {
         pubkey,
         created_at: timestamp(row.try_get("created_at")?),
         kind,
-        tags: outline_tags(kind, row.try_get("identifier")?, parties.as_deref().unwrap_or_default())?,
+        tags: outline_tags(kind, row.try_get("identifier")?, parties.as_deref().unwrap_or_default()),
         content: String::new(),
         sig: Signature::from_bytes([0; 64]),
     };
@@ -131,17 +131,13 @@ pub(crate) fn row(row: &PgRow) -> Result<(Row, KnownId)> {
 }
 
 /// Tags that say who owns an event and which key it is a version of.
-fn outline_tags(kind: Kind, identifier: Option<&str>, parties: &[[u8; 32]]) -> Result<Tags> {
-    let mut tags: Vec<[String; 2]> = Vec::new();
-    tags.extend(identifier.map(|identifier| ["d".to_owned(), identifier.to_owned()]));
+fn outline_tags(kind: Kind, identifier: Option<&str>, parties: &[[u8; 32]]) -> Tags {
+    let mut tags: Vec<Vec<String>> = Vec::new();
+    tags.extend(identifier.map(|identifier| vec!["d".to_owned(), identifier.to_owned()]));
     if kind == Kind::GIFT_WRAP {
-        tags.extend(parties.iter().skip(1).map(|key| ["p".to_owned(), PublicKey::from_bytes(*key).to_string()]));
+        tags.extend(parties.iter().skip(1).map(|key| vec!["p".to_owned(), PublicKey::from_bytes(*key).to_string()]));
     }
-    if tags.is_empty() {
-        return Ok(Tags::default());
-    }
-    let read = serde_json::to_value(tags).and_then(serde_json::from_value);
-    read.map_err(|error| damaged(format!("an outline can't be made: {error}")))
+    tags.into_iter().collect()
 }
 
 pub(crate) fn key(row: &PgRow, address: Address) -> Result<Key> {

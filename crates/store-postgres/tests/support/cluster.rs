@@ -60,7 +60,6 @@ impl Cluster {
     }
 
     /// Takes it away with all it holds.
-    #[allow(dead_code, reason = "who starts one for all tests leaves it there")]
     pub(crate) fn remove(&self) {
         let _ = fs::remove_dir_all(&self.directory);
     }
