@@ -70,7 +70,7 @@ pub(crate) async fn query(pool: &PgPool, query: &Query) -> Result<Answer> {
         None => crate::batch::read_node(&mut connection).await?.head,
     };
     let rest = rest(&cuts, &events);
-    events.sort_by(|left, right| right.created_at.cmp(&left.created_at).then(left.id.cmp(&right.id)));
+    sort(&mut events);
     events.dedup_by_key(|event| event.id);
     Ok(Answer { seq, events, rest })
 }
@@ -114,7 +114,35 @@ async fn answer(
             found.cut = Some(Cut::Before(last));
         }
     }
+    found.keep_within(query.share());
     Ok(found)
+}
+
+impl Found {
+    /// Leaves out what is over this many bytes of JSON, the newest kept.
+    fn keep_within(&mut self, share: usize) {
+        if self.events.iter().map(|event| event.json.len()).sum::<usize>() <= share {
+            return;
+        }
+        sort(&mut self.events);
+        let mut bytes = 0;
+        let is_over = |event: &StoredEvent| {
+            bytes += event.json.len();
+            bytes > share
+        };
+        // One is always sent.
+        if let Some(place) = self.events.iter().position(is_over).map(|place| place.max(1))
+            && let Some(first) = self.events.get(place).map(|event| event.id)
+        {
+            self.events.truncate(place);
+            self.cut = Some(Cut::Before(first));
+        }
+    }
+}
+
+/// Newest first, ties by the lower id (W-1).
+fn sort(events: &mut [StoredEvent]) {
+    events.sort_by(|left, right| right.created_at.cmp(&left.created_at).then(left.id.cmp(&right.id)));
 }
 
 pub(crate) async fn ids(pool: &PgPool, query: &Query, most: usize) -> Result<Option<Vec<(Timestamp, EventId)>>> {
