@@ -103,7 +103,9 @@ CREATE INDEX event_topics_by_time ON cn_relay.event_topics (topic, created_at DE
 CREATE INDEX event_topics_by_kind ON cn_relay.event_topics (topic, kind, created_at DESC, id);
 CREATE INDEX event_topics_by_author ON cn_relay.event_topics (topic, pubkey, created_at DESC, id);
 CREATE INDEX event_tags_by_time ON cn_relay.event_tags (tag, created_at DESC, id);
--- What sweeps and requests look for.
+-- What snapshots, sweeps, purges and requests look for.
+CREATE INDEX events_by_arrival ON cn_relay.events (no) WHERE effective;
+CREATE INDEX events_by_age ON cn_relay.events (retention, ingested_at, no);
 CREATE INDEX events_expiring ON cn_relay.events (expires_at) WHERE effective AND expires_at IS NOT NULL;
 CREATE INDEX events_hidden ON cn_relay.events (pubkey, created_at) WHERE NOT effective;
 CREATE INDEX events_hidden_versions ON cn_relay.events (key, created_at) WHERE NOT effective AND key IS NOT NULL;

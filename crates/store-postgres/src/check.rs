@@ -9,6 +9,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Row as _};
 use crate::{
     codes::{event_id, retention_code, signed},
     error::Result,
+    open::FREELY,
     reading::topic_names,
     records,
     work::TopicNo,
@@ -22,9 +23,7 @@ const COMPARISONS: &str = include_str!("check.sql");
 
 pub(crate) async fn check(pool: &PgPool) -> Result<CheckReport> {
     let mut connection = pool.acquire().await?;
-    let mut txn = connection
-        .begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 0")
-        .await?;
+    let mut txn = connection.begin_with(FREELY).await?;
     let mut report = CheckReport::default();
     rows(&mut txn, &mut report).await?;
     for comparison in COMPARISONS.split(";\n").filter(|statement| statement.contains("SELECT")) {

@@ -64,6 +64,26 @@ const WRITING: [(&str, &str); 5] = [
     ("jit", "off"),
 ];
 
+/// What reading sessions are told. A statement for a filter is planned once, for any values: planning costs more than
+/// answering. So that no guess at values can lead it astray, it may go by indexes alone, in their order; `FREELY` takes
+/// that back.
+const READING: [(&str, &str); 9] = [
+    ("default_transaction_read_only", "on"),
+    ("idle_in_transaction_session_timeout", "60s"),
+    ("plan_cache_mode", "force_generic_plan"),
+    ("enable_seqscan", "off"),
+    ("enable_bitmapscan", "off"),
+    ("enable_hashjoin", "off"),
+    ("enable_mergejoin", "off"),
+    ("enable_sort", "off"),
+    ("jit", "off"),
+];
+
+/// One moment for statements that read very much: any plan, any time.
+pub(crate) const FREELY: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 0; \
+     SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on; \
+     SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on; SET LOCAL enable_sort = on";
+
 pub(crate) async fn connect(url: &str, options: &PostgresOptions) -> Result<Sessions> {
     let connect = parse(url)?;
     let name = name_of(&connect);
@@ -83,14 +103,8 @@ pub(crate) async fn connect(url: &str, options: &PostgresOptions) -> Result<Sess
         writing.push(("synchronous_commit", "on"));
     }
     let query_timeout = options.query_timeout.as_millis().to_string();
-    let reading = [
-        ("default_transaction_read_only", "on"),
-        ("statement_timeout", query_timeout.as_str()),
-        ("idle_in_transaction_session_timeout", "60s"),
-        // A plan made for other values may read a whole table for a few rows.
-        ("plan_cache_mode", "force_custom_plan"),
-        ("jit", "off"),
-    ];
+    let mut reading = READING.to_vec();
+    reading.push(("statement_timeout", &query_timeout));
     let pool = || PgPoolOptions::new().acquire_timeout(options.acquire_timeout);
     Ok(Sessions {
         readers: pool().max_connections(options.readers.max(1)).connect_lazy_with(connect.clone().options(reading)),

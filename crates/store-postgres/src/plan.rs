@@ -104,12 +104,7 @@ impl Plan {
 
     /// The statement with its values.
     pub(crate) fn query(self) -> SqlQuery<'static, Postgres, PgArguments> {
-        self.query_after("")
-    }
-
-    /// The same, after a word such as `EXPLAIN`.
-    pub(crate) fn query_after(self, word: &str) -> SqlQuery<'static, Postgres, PgArguments> {
-        let query = sqlx::query(own(format!("{word}{}", self.sql)));
+        let query = sqlx::query(own(self.sql));
         self.binds.into_iter().fold(query, |query, bind| match bind {
             Bind::Number(number) => query.bind(number),
             Bind::Numbers(numbers) => query.bind(numbers),
@@ -117,6 +112,25 @@ impl Plan {
             Bind::Digests(digests) => query.bind(digests),
             Bind::Texts(texts) => query.bind(texts),
         })
+    }
+
+    /// The statement and its values as text, to have it explained as it is planned: for any values.
+    #[cfg(test)]
+    pub(crate) fn into_text(self) -> (String, String) {
+        let list = |items: Vec<String>| format!("'{{{}}}'", items.join(","));
+        let bytes = |bytes: &[u8]| {
+            let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("\"\\\\x{digits}\"")
+        };
+        let values = self.binds.iter().map(|bind| match bind {
+            Bind::Number(number) => number.map_or("NULL".to_owned(), |number| number.to_string()),
+            Bind::Numbers(numbers) => list(numbers.iter().map(ToString::to_string).collect()),
+            Bind::Ids(ids) => list(ids.iter().map(|id| bytes(id)).collect()),
+            Bind::Digests(digests) => list(digests.iter().map(|digest| bytes(digest)).collect()),
+            Bind::Texts(texts) => list(texts.iter().map(|text| format!("\"{text}\"")).collect()),
+        });
+        let values: Vec<String> = values.collect();
+        (self.sql, values.join(", "))
     }
 
     fn bind(&mut self, bind: Bind) -> usize {
@@ -129,21 +143,16 @@ impl Plan {
         let filter = question.filter;
         if let Some(ids) = filter.ids() {
             let ids = self.bind(Bind::Ids(codes::ids(ids)));
-            let from = format!(
-                "cn_relay.event_dedupe d JOIN cn_relay.events i \
-                 ON i.class = d.class AND i.ingested_at = d.ingested_at AND i.no = d.no \
-                 WHERE d.event_id = ANY(${ids}) AND i.effective"
-            );
-            return self.look_up(&from, question);
+            let places = format!("SELECT * FROM cn_relay.event_dedupe WHERE event_id = ANY(${ids})");
+            return self.look_up(&places, question);
         }
         if let Some(keys) = keys_of(filter) {
             let keys = self.bind(Bind::Ids(keys));
-            let from = format!(
-                "cn_relay.replaceable_current c JOIN cn_relay.event_dedupe d ON d.event_id = c.event_id \
-                 JOIN cn_relay.events i ON i.class = d.class AND i.ingested_at = d.ingested_at AND i.no = d.no \
-                 WHERE c.key = ANY(${keys}) AND i.effective"
+            let places = format!(
+                "SELECT d.* FROM cn_relay.replaceable_current c JOIN cn_relay.event_dedupe d ON d.event_id = c.event_id \
+                 WHERE c.key = ANY(${keys})"
             );
-            return self.look_up(&from, question);
+            return self.look_up(&places, question);
         }
         let topics = filter.tag_values(Letter::T).map(TopicValues::read);
         // Of several tags other than `t`, the one with the fewest values is the narrowest.
@@ -226,10 +235,14 @@ impl Plan {
         )
     }
 
-    /// Looks at rows that are known one by one.
-    fn look_up(&mut self, from: &str, question: &Question<'_>) -> String {
+    /// Looks at rows that are known one by one. `OFFSET 0` keeps the server from going any other way.
+    fn look_up(&mut self, places: &str, question: &Question<'_>) -> String {
         let conditions = self.conditions(Index::Events, question, Met::default());
-        format!("SELECT i.created_at, i.id, i.class, i.ingested_at, i.no, i.pubkey FROM {from}{conditions}")
+        format!(
+            "SELECT w.* FROM ({places} OFFSET 0) p CROSS JOIN LATERAL (SELECT i.created_at, i.id, i.class, \
+             i.ingested_at, i.no, i.pubkey FROM cn_relay.events i WHERE i.class = p.class \
+             AND i.ingested_at = p.ingested_at AND i.no = p.no AND i.effective{conditions} OFFSET 0) w"
+        )
     }
 
     /// What is left to ask of a row of an index, and of its event.

@@ -18,6 +18,7 @@ use crate::{
     batch::read_node,
     codes::{signed, unsigned},
     error::{Result, damaged},
+    open::FREELY,
     records,
     repeats::Repeats,
     subscriptions::Subscriptions,
@@ -72,9 +73,7 @@ pub(crate) async fn preview(
 ) -> Result<Purged> {
     let mut connection = pool.acquire().await?;
     // It reads as much as a purge does, and may take its time: nobody waits for it.
-    let mut txn = connection
-        .begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 0")
-        .await?;
+    let mut txn = connection.begin_with(FREELY).await?;
     let subscriptions = Subscriptions::load(&mut txn).await?;
     retention.validate(subscriptions.retentions()).map_err(StoreError::from)?;
     let node = read_node(&mut txn).await?;

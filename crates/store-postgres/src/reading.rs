@@ -67,6 +67,10 @@ fn named(names: &HashMap<TopicNo, TopicId>, topics: &[TopicNo]) -> Result<Vec<To
     topics.iter().map(name).collect()
 }
 
+/// Rows in the order of arrival.
+pub(crate) const SNAPSHOT: &str = "SELECT no, id, created_at, json, topics, ingested_at FROM cn_relay.events \
+     WHERE effective AND no > $1 ORDER BY no LIMIT $2";
+
 pub(crate) async fn snapshot(pool: &PgPool, cursor: SnapshotCursor, limit: usize) -> Result<SnapshotPage> {
     let mut connection = pool.acquire().await?;
     let mut txn = connection.begin_with(AT_ONE_MOMENT).await?;
@@ -74,15 +78,11 @@ pub(crate) async fn snapshot(pool: &PgPool, cursor: SnapshotCursor, limit: usize
         Some(seq) => seq,
         None => read_node(&mut txn).await?.head,
     };
-    // Rows come in the order of arrival; the time they came in at only helps to find them.
-    let rows = sqlx::query(
-        "SELECT no, id, created_at, json, topics, ingested_at FROM cn_relay.events \
-         WHERE effective AND no > $1 ORDER BY no LIMIT $2",
-    )
-    .bind(signed(cursor.after))
-    .bind(signed((limit as u64).saturating_add(1)))
-    .fetch_all(&mut *txn)
-    .await?;
+    let rows = sqlx::query(SNAPSHOT)
+        .bind(signed(cursor.after))
+        .bind(signed((limit as u64).saturating_add(1)))
+        .fetch_all(&mut *txn)
+        .await?;
     let names = topic_names(&mut txn).await?;
     txn.commit().await?;
     let page = &rows[..rows.len().min(limit)];

@@ -338,22 +338,28 @@ pub(crate) fn oldest(
     sqlx::query(OLDEST).bind(gives_way.collect::<Vec<_>>()).bind(topic).bind(after.0).bind(after.1).bind(most)
 }
 
+// Rows are found first, by an index and no more than asked for; what is remembered of them is looked up then.
 const DUE: &str = select_rows!(
-    "FROM cn_relay.events e JOIN cn_relay.event_dedupe d ON d.event_id = e.id \
-     WHERE e.effective AND e.expires_at IS NOT NULL AND e.expires_at <= $1 ORDER BY e.expires_at LIMIT $2"
+    "FROM (SELECT * FROM cn_relay.events WHERE effective AND expires_at IS NOT NULL AND expires_at <= $1 \
+         ORDER BY expires_at LIMIT $2) e \
+     JOIN cn_relay.event_dedupe d ON d.event_id = e.id ORDER BY e.no"
 );
 const OVER: &str = select_rows!(
-    "FROM cn_relay.events e JOIN cn_relay.event_dedupe d ON d.event_id = e.id \
-     WHERE e.retention = $1 AND e.ingested_at <= $2 AND (e.ingested_at, e.no) > ($3, $4) AND NOT EXISTS ( \
-         SELECT 1 FROM unnest(e.topics) AS t (topic) \
-         LEFT JOIN unnest($5::integer[], $6::bigint[]) AS o (topic, cutoff) ON o.topic = t.topic \
-         WHERE e.ingested_at > coalesce(o.cutoff, $7)) \
-     ORDER BY e.ingested_at, e.no LIMIT $8"
+    "FROM (SELECT * FROM cn_relay.events o WHERE o.retention = $1 AND o.ingested_at <= $2 \
+         AND (o.ingested_at, o.no) > ($3, $4) AND NOT EXISTS ( \
+             SELECT 1 FROM unnest(o.topics) AS t (topic) \
+             LEFT JOIN unnest($5::integer[], $6::bigint[]) AS c (topic, cutoff) ON c.topic = t.topic \
+             WHERE o.ingested_at > coalesce(c.cutoff, $7)) \
+         ORDER BY o.ingested_at, o.no LIMIT $8) e \
+     JOIN cn_relay.event_dedupe d ON d.event_id = e.id ORDER BY e.ingested_at, e.no"
 );
 const OLDEST: &str = select_rows!(
-    "FROM cn_relay.events e JOIN cn_relay.event_dedupe d ON d.event_id = e.id \
-     WHERE e.retention = ANY($1) AND ($2::integer IS NULL OR e.topics @> ARRAY[$2::integer]) \
-     AND (e.ingested_at, e.no) > ($3, $4) ORDER BY e.ingested_at, e.no LIMIT $5"
+    "FROM (SELECT o.* FROM unnest($1::smallint[]) AS c (class) CROSS JOIN LATERAL ( \
+             SELECT * FROM cn_relay.events WHERE retention = c.class \
+             AND ($2::integer IS NULL OR topics @> ARRAY[$2::integer]) AND (ingested_at, no) > ($3, $4) \
+             ORDER BY ingested_at, no LIMIT $5) o \
+         ORDER BY o.ingested_at, o.no LIMIT $5) e \
+     JOIN cn_relay.event_dedupe d ON d.event_id = e.id ORDER BY e.ingested_at, e.no"
 );
 const FORGET_IDS: &str = "DELETE FROM cn_relay.event_dedupe WHERE event_id IN ( \
      SELECT event_id FROM cn_relay.event_dedupe WHERE no IS NULL AND last_seen_at <= $1 \

@@ -10,7 +10,9 @@ use sqlx::Row as _;
 use super::support::{Database, block_on, run};
 use crate::{
     PostgresOptions, PostgresStore,
+    batch::own,
     plan::{Part, Plan},
+    reading::SNAPSHOT,
 };
 
 /// Enough that reading a whole table would be silly.
@@ -76,9 +78,15 @@ fn no_filter_reads_a_whole_table_or_more_than_its_limit() {
             ("a window", limited().with_until(events[100].created_at), "_created_at_id_idx"),
         ] {
             for viewer in [Viewer::stranger(), Viewer::Client([ALICE].into())] {
-                let plan = Plan::of(&filter, &viewer, NOW, Some(51), Part::Event);
-                let plan = plan.query_after("EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) ");
-                let rows = plan.fetch_all(store.readers()).await.unwrap();
+                let (sql, values) = Plan::of(&filter, &viewer, NOW, Some(51), Part::Event).into_text();
+                let mut session = store.readers().acquire().await.unwrap();
+                sqlx::raw_sql(own(format!("DEALLOCATE ALL; PREPARE plan AS {sql}")))
+                    .execute(&mut *session)
+                    .await
+                    .unwrap();
+                let explain = format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) EXECUTE plan ({values})");
+                let rows = sqlx::raw_sql(own(explain)).fetch_all(&mut *session).await.unwrap();
+                session.close().await.unwrap();
                 let lines: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
                 let plan = lines.join("\n");
                 // Tables of a few rows, and months with none, are read as they are: that is no search.
@@ -91,6 +99,21 @@ fn no_filter_reads_a_whole_table_or_more_than_its_limit() {
                 assert!(most <= 400, "{shape} looks at {most} rows\n{plan}");
             }
         }
+    });
+}
+
+#[test]
+fn a_page_of_a_snapshot_reads_a_page() {
+    // O-8
+    block_on(async {
+        let database = Database::new().await;
+        let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
+        let batch = (0..3_000).map(|number| admitted(&note(&format!("note {number}")).build())).collect();
+        store.ingest(batch, NOW).await.unwrap();
+        let explain = format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) {SNAPSHOT}");
+        let rows = sqlx::query(own(explain)).bind(1_000i64).bind(50i64).fetch_all(store.readers()).await.unwrap();
+        let lines: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        assert!(most_rows(&lines) <= 60, "{}", lines.join("\n"));
     });
 }
 
