@@ -40,7 +40,9 @@ impl Writer {
     /// Drops every month in which nothing is kept any more.
     pub(crate) async fn drop_months(&self, retention: &Retention, now: Millis, purged: &mut Purged) -> Result<()> {
         let partitions = partitions::all(&mut *self.pool.acquire().await?).await?;
-        for partition in partitions {
+        // What comes in now must have a place to go to.
+        let this_month = months::begin_of(self.stamp(now));
+        for partition in partitions.into_iter().filter(|partition| partition.ends_at <= this_month) {
             if let Err(error) = self.drop_if_over(&partition, retention, now, purged).await {
                 if !error.is_lock_timeout() {
                     return Err(error);
@@ -63,11 +65,9 @@ impl Writer {
         }
         let mut batch = Batch::begin(self, now).await?;
         batch.read_all_topics().await?;
-        // What comes in now must have a place to go to.
-        let is_past = partition.ends_at <= months::begin_of(batch.clock().latest);
         let held = batch.held_by(partition).await?;
         let rows = held.iter().filter(|held| held.topic == NODE).map(|held| held.usage.events).sum::<u64>();
-        if !is_past || rows > MOST_DROPPED || !batch.is_over(partition, rows, retention, now).await? {
+        if rows > MOST_DROPPED || !batch.is_over(partition, rows, retention, now).await? {
             return batch.abandon().await;
         }
         batch.take_time().await?;

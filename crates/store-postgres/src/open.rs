@@ -98,10 +98,6 @@ pub(crate) async fn connect(url: &str, options: &PostgresOptions) -> Result<Sess
     }
     first.close().await?;
 
-    let mut writing: Vec<(&str, &str)> = WRITING.to_vec();
-    if !options.may_lose {
-        writing.push(("synchronous_commit", "on"));
-    }
     let query_timeout = options.query_timeout.as_millis().to_string();
     let mut reading = READING.to_vec();
     reading.push(("statement_timeout", &query_timeout));
@@ -109,7 +105,8 @@ pub(crate) async fn connect(url: &str, options: &PostgresOptions) -> Result<Sess
     Ok(Sessions {
         readers: pool().max_connections(options.readers.max(1)).connect_lazy_with(connect.clone().options(reading)),
         listener: pool().max_connections(1).connect_lazy_with(connect.clone()),
-        writer: pool().max_connections(1).connect_lazy_with(connect.options(writing)),
+        // One writes. What upkeep only looks up goes by the other.
+        writer: writing(pool(), options.may_lose).max_connections(2).connect_lazy_with(connect.options(WRITING)),
     })
 }
 
@@ -131,19 +128,25 @@ fn name_of(options: &PgConnectOptions) -> String {
     format!("postgres {}/{}", options.get_host(), options.get_database().unwrap_or_default())
 }
 
-/// A commit that is answered must be on the disk: `fsync` is on, and nothing turns `synchronous_commit` off again.
+/// A commit that is answered must be on the disk.
 async fn require_durability(connection: &mut PgConnection, name: &str) -> Result<()> {
     for setting in ["fsync", "full_page_writes", "synchronous_commit"] {
         let value: String =
             sqlx::query_scalar("SELECT current_setting($1)").bind(setting).fetch_one(&mut *connection).await?;
-        let is_durable = match setting {
-            "synchronous_commit" => ["on", "local", "remote_write", "remote_apply"].contains(&value.as_str()),
-            _ => value == "on",
-        };
-        if !is_durable {
+        if value == "off" {
             let found = format!("{setting} = {value}, so that it may lose what it acknowledged");
             return Err(Failure::Port(StoreError::Foreign { path: name.into(), found }));
         }
     }
     Ok(())
+}
+
+/// Settings may differ by session: each that acknowledges is asked.
+fn writing(pool: PgPoolOptions, may_lose: bool) -> PgPoolOptions {
+    pool.after_connect(move |connection, _| {
+        Box::pin(async move {
+            let durable = if may_lose { Ok(()) } else { require_durability(connection, "a session").await };
+            durable.map_err(|failure| sqlx::Error::Configuration(failure.into()))
+        })
+    })
 }

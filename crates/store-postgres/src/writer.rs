@@ -25,8 +25,9 @@ use crate::{
 
 /// Everything that changes the store goes through here.
 pub(crate) struct Writer {
-    /// One session: within a process writers wait here, between processes at the lock.
     pub(crate) pool: PgPool,
+    /// Within a process writers wait here, for as long as it takes; between processes at the lock.
+    pub(crate) turn: tokio::sync::Mutex<()>,
     pub(crate) rules: Arc<StoreRules>,
     pub(crate) repeats: Repeats,
     pub(crate) head: watch::Sender<Seq>,
@@ -44,6 +45,7 @@ impl Writer {
     pub(crate) fn new(pool: PgPool, rules: StoreRules, commit_delay: Option<fn() -> Duration>) -> Self {
         Self {
             pool,
+            turn: tokio::sync::Mutex::default(),
             rules: Arc::new(rules),
             repeats: Repeats::default(),
             head: watch::Sender::new(Seq::default()),

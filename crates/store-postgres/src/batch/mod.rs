@@ -16,6 +16,7 @@ use std::sync::Arc;
 use kukuri_domain::{Millis, clock::Clock};
 use kukuri_store::{Seq, StageChange};
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Transaction};
+use tokio::sync::MutexGuard;
 
 use crate::{
     error::Result,
@@ -47,6 +48,7 @@ pub(crate) struct Batch<'w> {
     pub(crate) work: Work,
     stored: Node,
     new_month: Option<Millis>,
+    _turn: MutexGuard<'w, ()>,
 }
 
 impl<'w> Batch<'w> {
@@ -59,6 +61,7 @@ impl<'w> Batch<'w> {
 
     /// Begins one for which time does not go on.
     pub(crate) async fn resume(writer: &'w Writer) -> Result<Self> {
+        let turn = writer.turn.lock().await;
         let mut txn = writer.pool.begin_with(BEGIN).await?;
         let node = read_node(&mut txn).await?;
         let known = writer.known_subscriptions(node.subscriptions_version);
@@ -71,7 +74,7 @@ impl<'w> Batch<'w> {
             }
         };
         let work = Work::new(Arc::clone(&writer.rules), subscriptions, node);
-        Ok(Self { writer, txn, work, stored: node, new_month: None })
+        Ok(Self { writer, txn, work, stored: node, new_month: None, _turn: turn })
     }
 
     pub(crate) fn connection(&mut self) -> &mut PgConnection {
