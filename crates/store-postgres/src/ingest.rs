@@ -51,6 +51,11 @@ pub(crate) struct Faults {
 
 impl Writer {
     pub(crate) async fn ingest(&self, batch: &[Admitted], now: Millis) -> Result<Ingested> {
+        if batch.iter().all(|admitted| admitted.event().kind.class() == KindClass::Ephemeral) {
+            // Nothing to ask the server about (E-5).
+            let outcomes = vec![Outcome::Ephemeral; batch.len()];
+            return Ok(Ingested { outcomes, head: *self.head.borrow(), ..Ingested::default() });
+        }
         let mut failed = HashSet::new();
         loop {
             match self.attempt(batch, &failed, now).await {

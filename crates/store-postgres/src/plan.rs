@@ -41,6 +41,8 @@ pub(crate) enum Part {
 pub(crate) struct Plan {
     sql: String,
     binds: Vec<Bind>,
+    /// Rows that are looked at one by one are read once, with their JSON.
+    has_json: bool,
 }
 
 /// What a row of an index shows by itself.
@@ -81,18 +83,22 @@ struct Met {
 impl Plan {
     /// The statement that answers a filter, for whoever asks at this time. `limit` is the most rows it gives.
     pub(crate) fn of(filter: &Filter, viewer: &Viewer, now: Millis, limit: Option<u64>, part: Part) -> Self {
-        let mut plan = Self { sql: String::new(), binds: Vec::new() };
+        let mut plan = Self { sql: String::new(), binds: Vec::new(), has_json: false };
         // $1 is the limit in every statement.
         plan.bind(Bind::Number(limit.map(signed)));
         let walks = plan.walks(&Question { filter, viewer, now });
+        let json = if plan.has_json { ", f.json" } else { "" };
         let found = format!(
-            "SELECT DISTINCT ON (f.created_at, f.id) f.created_at, f.id, f.class, f.ingested_at, f.no, f.pubkey \
+            "SELECT DISTINCT ON (f.created_at, f.id) f.created_at, f.id, f.class, f.ingested_at, f.no, f.pubkey{json} \
              FROM ({walks}) f ORDER BY f.created_at DESC, f.id LIMIT $1"
         );
         plan.sql = match part {
             Part::Id => format!("SELECT created_at, id FROM ({found}) found"),
             Part::Author => format!("SELECT no, pubkey FROM ({found}) found"),
             Part::Count => format!("SELECT count(*) FROM ({found}) found"),
+            Part::Event if plan.has_json => {
+                format!("SELECT n.head, a.created_at, a.id, a.json FROM cn_relay.node n LEFT JOIN ({found}) a ON true")
+            }
             Part::Event => format!(
                 "WITH found AS MATERIALIZED ({found}) SELECT n.head, a.created_at, a.id, a.json FROM cn_relay.node n \
                  LEFT JOIN (SELECT f.created_at, f.id, e.json FROM found f JOIN cn_relay.events e \
@@ -238,9 +244,10 @@ impl Plan {
     /// Looks at rows that are known one by one. `OFFSET 0` keeps the server from going any other way.
     fn look_up(&mut self, places: &str, question: &Question<'_>) -> String {
         let conditions = self.conditions(Index::Events, question, Met::default());
+        self.has_json = true;
         format!(
             "SELECT w.* FROM ({places} OFFSET 0) p CROSS JOIN LATERAL (SELECT i.created_at, i.id, i.class, \
-             i.ingested_at, i.no, i.pubkey FROM cn_relay.events i WHERE i.class = p.class \
+             i.ingested_at, i.no, i.pubkey, i.json FROM cn_relay.events i WHERE i.class = p.class \
              AND i.ingested_at = p.ingested_at AND i.no = p.no AND i.effective{conditions} OFFSET 0) w"
         )
     }
