@@ -45,8 +45,6 @@ pub(crate) struct Faults {
     pub(crate) failing: Vec<EventId>,
     /// Inside a decision.
     pub(crate) panicking: Vec<EventId>,
-    /// When they are written.
-    pub(crate) unwritable: Vec<EventId>,
 }
 
 impl Writer {
@@ -139,10 +137,6 @@ impl Writer {
             }
         }
         let (deletions, repeats) = (taking.deletions, taking.repeats);
-        #[cfg(test)]
-        if let Some(failure) = crate::writer::locked(&self.faults).strike_written(events, failed) {
-            return Err(Attempt::Whole(failure));
-        }
         let stamp = batch.clock().latest;
         let Committed { stages, head } = batch.commit().await?;
         Ok((Ingested { outcomes, head, deletions, stages }, repeats, stamp))
@@ -294,10 +288,5 @@ impl Faults {
             return Err(crate::error::damaged("a test wants this event to fail"));
         }
         Ok(())
-    }
-
-    fn strike_written(&self, events: &[Admitted], failed: &HashSet<usize>) -> Option<Failure> {
-        let mut left = events.iter().enumerate().filter(|(index, _)| !failed.contains(index));
-        left.any(|(_, admitted)| self.unwritable.contains(&admitted.event().id)).then_some(Failure::Panic)
     }
 }

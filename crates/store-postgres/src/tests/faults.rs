@@ -6,7 +6,7 @@ use kukuri_store::{
     conformance::build::{NOW, admitted, note},
 };
 
-use super::support::{Database, block_on};
+use super::support::{Database, block_on, run};
 use crate::{PostgresOptions, PostgresStore, ingest::Faults, writer::locked};
 
 #[test]
@@ -15,8 +15,11 @@ fn an_event_that_can_not_be_stored_is_refused_alone_and_counted() {
         let database = Database::new().await;
         let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
         let events: Vec<_> = (0..7).map(|n| note(&format!("note {n}")).at(n).build()).collect();
-        *locked(&store.writer().faults) =
-            Faults { failing: vec![events[1].id], panicking: vec![events[4].id], unwritable: vec![events[6].id] };
+        *locked(&store.writer().faults) = Faults { failing: vec![events[1].id], panicking: vec![events[4].id] };
+        // This one the server itself does not take.
+        let id = events[6].id;
+        let refuse = format!("ALTER TABLE cn_relay.event_dedupe ADD CONSTRAINT no CHECK (event_id <> '\\x{id}')");
+        run(&database.url(), &refuse).await.unwrap();
         let batch = events.iter().map(admitted).collect();
         let outcomes = store.ingest(batch, NOW).await.unwrap().outcomes;
         let refused = Outcome::Refused(Refusal::Failed);
@@ -28,6 +31,7 @@ fn an_event_that_can_not_be_stored_is_refused_alone_and_counted() {
 
         // It left no trace, and comes in once what was wrong is right again (E-9).
         *locked(&store.writer().faults) = Faults::default();
+        run(&database.url(), "ALTER TABLE cn_relay.event_dedupe DROP CONSTRAINT no").await.unwrap();
         let again = [&events[1], &events[4], &events[6]].map(admitted).to_vec();
         assert!(store.ingest(again, NOW).await.unwrap().outcomes.iter().all(|outcome| *outcome == Outcome::Stored));
     });
