@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, File},
+    hash::{Hash, Hasher},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -19,8 +20,15 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
+    /// In this directory, or in one of its own under the system's temporary files, if Postgres can't live in this.
     pub(crate) fn at(directory: impl Into<PathBuf>) -> Self {
-        Self { directory: directory.into() }
+        let directory = directory.into();
+        if is_habitable(&directory) {
+            return Self { directory };
+        }
+        let mut hash = std::hash::DefaultHasher::new();
+        directory.hash(&mut hash);
+        Self { directory: std::env::temp_dir().join(format!("kukuri-postgres-{:016x}", hash.finish())) }
     }
 
     /// What a client connects to.
@@ -69,6 +77,18 @@ impl Cluster {
         status.args(["status", "-s", "-D"]).arg(self.directory.join("data")).stdout(Stdio::null());
         Ok(status.status().map_err(|error| error.to_string())?.success())
     }
+}
+
+/// Whether the path of a socket there is short enough, and the user that runs Postgres may enter.
+fn is_habitable(directory: &Path) -> bool {
+    // The system's limit is 108 bytes, for the path of the socket itself.
+    const LONGEST: usize = 80;
+    if directory.as_os_str().len() > LONGEST || fs::create_dir_all(directory).is_err() {
+        return false;
+    }
+    let mut look = Command::new("runuser");
+    look.args(["-u", USER, "--", "test", "-x"]).arg(directory).current_dir("/").stderr(Stdio::null());
+    !is_root() || look.status().is_ok_and(|status| status.success())
 }
 
 /// Whether the programs are installed.
