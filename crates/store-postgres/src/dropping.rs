@@ -25,8 +25,9 @@ use crate::{
 
 /// A month with more rows is first made smaller row by row: while one is dropped, nobody can write.
 const MOST_DROPPED: u64 = 500_000;
-/// How long the tables of a month may be waited for. Whoever reads them for longer keeps them until the next purge.
-const PATIENCE: &str = "SET LOCAL lock_timeout = '2s'";
+/// How long the tables of a month may be waited for. Whoever reads them for longer keeps them until the next purge. They
+/// are read whole, by any plan.
+const PATIENCE: &str = "SET LOCAL lock_timeout = '2s'; SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on";
 
 /// What a partition holds, by its own counters.
 struct Held {
