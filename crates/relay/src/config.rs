@@ -129,6 +129,7 @@ pub enum TopicIntake {
 
 impl Default for TopicIntake {
     fn default() -> Self {
+        // Of a constant: were it zero, this would not compile.
         const PER_HOUR: NonZeroU32 = NonZeroU32::new(20).unwrap();
         Self::Open { most: 1_000, idle: Duration::from_secs(7 * 24 * 3_600), per_hour: PER_HOUR }
     }

@@ -6,7 +6,7 @@
 //! - `open`: who may write, whether the files are ours. `format`: their version, and migrations.
 //! - `tables`, `key`, `record`, `pack`: what is on disk.
 //! - `writer`: the one writer. `batch`: one write transaction (`rows`, `counting`). `ingest`: events into it. `upkeep`: expiry and purges, by `ages`. `preview`: purges thought through.
-//!   `repeats`: copies of known events, counted. `room`: space to write in, and what is kept back for requests. `subscriptions`: topics that are taken in.
+//!   `room`: space to write in, and what is kept back for requests. `subscriptions`: topics that are taken in.
 //! - `index`: which index rows an event has. `scan`: walking them. `plan`: the way to an answer. `query`: answering filters. `reading`: the rest.
 //! - `check`: whether all of it agrees.
 //!
@@ -38,7 +38,6 @@ mod preview;
 mod query;
 mod reading;
 mod record;
-mod repeats;
 mod room;
 mod scan;
 mod store;

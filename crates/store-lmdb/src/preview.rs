@@ -14,6 +14,8 @@ use kukuri_domain::{
 };
 use kukuri_store::{IdRecord, Purged, StoreError, StoreRules, report};
 
+use kukuri_store::repeats::Repeats;
+
 use crate::{
     ages::{self, Oldest},
     error::{Result, damaged},
@@ -21,7 +23,6 @@ use crate::{
     key::{EventNo, TopicNo},
     reading,
     record::{Counters, KeyRecord, KnownId, OutboxRecord, Row, TombstoneRecord, VanishRecord},
-    repeats::Repeats,
     subscriptions::Subscriptions,
     tables::{Table, Tables},
     upkeep::MEMORIES,

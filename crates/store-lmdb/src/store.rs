@@ -22,6 +22,8 @@ use kukuri_store::{
 };
 use tokio::sync::watch;
 
+use kukuri_store::repeats::Repeats;
+
 use crate::{
     archive, check,
     error::{Failure, engine},
@@ -31,7 +33,6 @@ use crate::{
     preview::Preview,
     query::{self, Cut, FilterScan, Part},
     reading,
-    repeats::Repeats,
     subscriptions::Subscriptions,
     tables::{LmdbEnv, Tables, used_bytes},
     upkeep::PurgeWork,

@@ -13,12 +13,13 @@ use kukuri_domain::{
 };
 use kukuri_store::{Seq, StoreError, StoreRules, outbox::check_consumer};
 
+use kukuri_store::repeats::{Repeat, Repeats};
+
 use crate::{
     batch::{Batch, Surroundings},
     error::Result,
     format,
     pack::Pack,
-    repeats::{Repeat, Repeats},
     room::Room,
     subscriptions::{self, Subscriptions},
     tables::{LmdbEnv, Table, Tables},

@@ -6,7 +6,7 @@
 //! - `open`: sessions, and what the server must promise. `schema`: migrations. `follow`: hearing of other processes.
 //! - `writer`: what writing holds between transactions. `batch`: one write transaction (`facts`, `writing`). `work`: what it
 //!   knows and has changed, in memory (`rows`, `counting`). `ingest`: events into it. `upkeep`: expiry and purges.
-//!   `preview`: purges thought through. `partitions`, `months`: tables by month; `dropping`: months that are over. `repeats`: copies of known events, counted.
+//!   `preview`: purges thought through. `partitions`, `months`: tables by month; `dropping`: months that are over.
 //! - `plan`: the way to an answer, as SQL. `query`: answering filters. `reading`: the rest. `subscriptions`: topics that are taken in.
 //! - `records`, `codes`, `copy`: values as columns. `check`: whether all of it agrees.
 //!
@@ -32,7 +32,6 @@ mod preview;
 mod query;
 mod reading;
 mod records;
-mod repeats;
 mod schema;
 mod store;
 mod subscriptions;

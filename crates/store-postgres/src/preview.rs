@@ -14,13 +14,14 @@ use kukuri_domain::{
 use kukuri_store::{Purged, StoreError, StoreRules, report};
 use sqlx::{Connection, PgConnection, PgPool, Row as _, postgres::PgRow};
 
+use kukuri_store::repeats::Repeats;
+
 use crate::{
     batch::read_node,
     codes::{signed, unsigned},
     error::{Result, damaged},
     open::FREELY,
     records,
-    repeats::Repeats,
     subscriptions::Subscriptions,
     upkeep::{Cutoffs, oldest},
     work::{Counters, KnownId, Row, TopicNo},

@@ -15,11 +15,12 @@ use kukuri_store::{Seq, StoreError, StoreRules, outbox::check_consumer};
 use sqlx::PgPool;
 use tokio::sync::watch;
 
+use kukuri_store::repeats::{Repeat, Repeats};
+
 use crate::{
     batch::Batch,
     codes::signed,
     error::Result,
-    repeats::{Repeat, Repeats},
     subscriptions::{self, Subscriptions},
 };
 

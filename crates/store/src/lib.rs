@@ -4,6 +4,7 @@
 //!
 //! - [`port`]: the [`Store`] trait. It speaks in whole decisions; the rules are `kukuri_domain`'s.
 //! - [`event`], [`ingest`], [`query`], [`outbox`], [`maintenance`], [`report`]: the values that cross it, by what they are for.
+//! - [`repeats`]: copies of known events, as stores count them.
 //! - [`archive`]: everything a store holds, to move it into another. [`error`]: what can go wrong.
 //! - [`model`]: a store in memory, so simple that it is obviously right. Others are compared with it.
 //! - `conformance` (a feature, for tests): the suite that every store passes.
@@ -19,6 +20,7 @@ pub mod model;
 pub mod outbox;
 pub mod port;
 pub mod query;
+pub mod repeats;
 pub mod report;
 
 pub use archive::{Archive, DumpCursor, DumpPage, Piece};

@@ -1,4 +1,5 @@
-//! Copies of known events: counted in memory, written in batches (P-1). A crash may lose counts, never ids.
+//! Copies of known events: counted in memory, written in batches (P-1). A crash may lose counts, never ids. For stores
+//! that write them later than they answer.
 
 use std::{
     collections::HashMap,
@@ -7,7 +8,8 @@ use std::{
 };
 
 use kukuri_domain::{EventId, Millis};
-use kukuri_store::IdRecord;
+
+use crate::report::IdRecord;
 
 /// Counts are written at least this often, and when so many wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
@@ -17,14 +19,16 @@ const MOST_WAITING: usize = 2 * MANY_WAITING;
 
 /// Copies of an event that came since its record was last written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Repeat {
-    last_seen_at: Millis,
-    count: u64,
+pub struct Repeat {
+    /// When the last one came.
+    pub last_seen_at: Millis,
+    /// How many there are.
+    pub count: u64,
 }
 
 impl Repeat {
     /// Adds these copies to the record.
-    pub(crate) fn add_to(self, record: &mut IdRecord) {
+    pub fn add_to(self, record: &mut IdRecord) {
         record.last_seen_at = record.last_seen_at.max(self.last_seen_at);
         record.seen_count += self.count;
     }
@@ -32,7 +36,7 @@ impl Repeat {
 
 /// What was counted and not written yet. Has a lock of its own: a copy is answered while a commit is under way.
 #[derive(Default)]
-pub(crate) struct Repeats(Mutex<Waiting>);
+pub struct Repeats(Mutex<Waiting>);
 
 #[derive(Default)]
 struct Waiting {
@@ -41,7 +45,8 @@ struct Waiting {
 }
 
 impl Repeats {
-    pub(crate) fn note(&self, ids: impl IntoIterator<Item = EventId>, stamp: Millis) {
+    /// Counts copies of these events.
+    pub fn note(&self, ids: impl IntoIterator<Item = EventId>, stamp: Millis) {
         let mut waiting = self.waiting();
         for id in ids {
             waiting.since.get_or_insert(stamp);
@@ -54,24 +59,26 @@ impl Repeats {
         }
     }
 
-    pub(crate) fn get(&self, id: &EventId) -> Option<Repeat> {
+    /// What was counted of one.
+    pub fn get(&self, id: &EventId) -> Option<Repeat> {
         self.waiting().counts.get(id).copied()
     }
 
-    pub(crate) fn are_due(&self, now: Millis) -> bool {
+    /// Whether it is time to write them.
+    pub fn are_due(&self, now: Millis) -> bool {
         let waiting = self.waiting();
         waiting.counts.len() > MANY_WAITING || waiting.since.is_some_and(|since| now >= since.after(LONGEST_WAIT))
     }
 
     /// Takes everything out, to be written.
-    pub(crate) fn take(&self) -> HashMap<EventId, Repeat> {
+    pub fn take(&self) -> HashMap<EventId, Repeat> {
         let mut waiting = self.waiting();
         waiting.since = None;
         std::mem::take(&mut waiting.counts)
     }
 
     /// Writing failed: they stay counted.
-    pub(crate) fn put_back(&self, counts: HashMap<EventId, Repeat>, stamp: Millis) {
+    pub fn put_back(&self, counts: HashMap<EventId, Repeat>, stamp: Millis) {
         let mut waiting = self.waiting();
         waiting.since.get_or_insert(stamp);
         for (id, lost) in counts {
