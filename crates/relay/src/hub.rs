@@ -126,6 +126,11 @@ impl Hub {
         delivered
     }
 
+    /// Whether nobody listens.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// How many subscriptions there are.
     pub(crate) fn len(&self) -> usize {
         self.index().subscriptions.len()

@@ -7,7 +7,7 @@
 //! - [`http`]: the one port; `information`: NIP-11; `page`: for people; `metrics`: for machines.
 //! - `session`: one client. `message`: what is said. `auth`: who says it (NIP-42). `sync`: reconciliation (NIP-77).
 //! - `intake`: the cheap checks of an event. `pipeline`: the one writer. `recent`: ephemeral events that passed.
-//! - `hub`: live subscriptions. `queue`: what waits for a client.
+//! - `hub`: live subscriptions; `live`: what they are told of. `queue`: what waits for a client.
 //! - [`upkeep`]: what runs by itself. `disk`: its free space. `clock`: the time.
 
 mod auth;
@@ -19,6 +19,7 @@ pub mod http;
 mod hub;
 mod information;
 mod intake;
+mod live;
 mod message;
 mod metrics;
 mod page;

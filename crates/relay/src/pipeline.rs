@@ -2,15 +2,16 @@
 //!
 //! Everything that commits goes through this one task: events, expiry, purges. What a commit made effective is queued
 //! for subscribers before the next commit begins, so that nothing is delivered that a later commit has taken away.
+//! What other processes commit is handed on between two commits, for the same reason.
 //! Long work comes in steps, so that events do not wait for all of it.
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
-use kukuri_domain::{Admitted, EventId, Refusal, TopicId, capacity::Stage, retention::Retention};
-use kukuri_store::{Op, OutboxRow, Outcome, PurgeCursor, PurgeStep, Seq, StageChange, Store, StoreError, Swept};
+use kukuri_domain::{Admitted, Refusal, TopicId, capacity::Stage, retention::Retention};
+use kukuri_store::{Outcome, PurgeCursor, PurgeStep, StageChange, Store, StoreError, Swept};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-use crate::{clock, hub::Hub, metrics::Metrics, queue::Queue, recent::Recent};
+use crate::{clock, hub::Hub, live::Live, metrics::Metrics, queue::Queue, recent::Recent};
 
 /// The most events in one transaction, and the bytes of their JSON: more are cheaper each, and take longer together.
 /// What one transaction makes live at once is far from what the queue of a client can hold.
@@ -19,9 +20,6 @@ const BATCH_BYTES: usize = 2 << 20;
 /// Events that may wait for the writer, and the bytes of their JSON, before senders have to.
 const MOST_WAITING: usize = 16_384;
 const MOST_BYTES: usize = 64 << 20;
-const OUTBOX_PAGE: usize = 4_096;
-/// So many events are made live before clients get a turn to take them.
-const LIVE_AT_ONCE: usize = 64;
 
 /// An event that waits: who wants to know what became of it, and the room it takes until then.
 struct Waiting {
@@ -63,8 +61,8 @@ impl Pipeline {
         purge_wanted: Arc<Notify>,
     ) -> (Self, tokio::task::JoinHandle<()>) {
         let (work, receiver) = mpsc::channel(MOST_WAITING);
-        let published = *store.watch_outbox().borrow();
-        let writer = Writer { store, hub, ephemeral, metrics, purge_wanted, published };
+        let live = Live::new(Arc::clone(&store), Arc::clone(&hub), Arc::clone(&metrics));
+        let writer = Writer { store, hub, ephemeral, metrics, purge_wanted, live };
         (Self { work, room: Arc::new(Semaphore::new(MOST_BYTES)) }, tokio::spawn(writer.run(receiver)))
     }
 
@@ -113,35 +111,47 @@ struct Writer {
     ephemeral: Arc<Recent>,
     metrics: Arc<Metrics>,
     purge_wanted: Arc<Notify>,
-    /// Everything up to here was handed to subscribers.
-    published: Seq,
+    live: Live,
 }
 
 impl Writer {
     async fn run(mut self, mut receiver: mpsc::Receiver<Work>) {
         let mut taken = Vec::with_capacity(LARGEST_BATCH);
-        while receiver.recv_many(&mut taken, LARGEST_BATCH).await > 0 {
-            let (mut events, mut bytes, mut chores) = (Vec::with_capacity(taken.len()), 0, Vec::new());
-            for work in taken.drain(..) {
-                match work {
-                    Work::Event(waiting) => {
-                        bytes += waiting.admitted.json().len();
-                        events.push(waiting);
-                        if bytes >= BATCH_BYTES {
-                            self.take_in(std::mem::take(&mut events)).await;
-                            bytes = 0;
-                        }
+        loop {
+            tokio::select! {
+                count = receiver.recv_many(&mut taken, LARGEST_BATCH) => {
+                    if count == 0 {
+                        break;
                     }
-                    Work::Chore(chore) => chores.push(chore),
+                    self.work_off(&mut taken).await;
                 }
-            }
-            self.take_in(events).await;
-            for chore in chores {
-                self.do_chore(chore).await;
+                () = self.live.called() => self.live.hand_on(&HashMap::new()).await,
             }
         }
         if let Err(error) = self.store.flush().await {
             tracing::warn!(%error, "repeats could not be written");
+        }
+    }
+
+    /// Does what was taken, events first.
+    async fn work_off(&mut self, taken: &mut Vec<Work>) {
+        let (mut events, mut bytes, mut chores) = (Vec::with_capacity(taken.len()), 0, Vec::new());
+        for work in taken.drain(..) {
+            match work {
+                Work::Event(waiting) => {
+                    bytes += waiting.admitted.json().len();
+                    events.push(waiting);
+                    if bytes >= BATCH_BYTES {
+                        self.take_in(std::mem::take(&mut events)).await;
+                        bytes = 0;
+                    }
+                }
+                Work::Chore(chore) => chores.push(chore),
+            }
+        }
+        self.take_in(events).await;
+        for chore in chores {
+            self.do_chore(chore).await;
         }
     }
 
@@ -168,7 +178,8 @@ impl Writer {
             Err(error) => {
                 tracing::error!(%error, "a batch could not be stored");
                 let refusal = if matches!(error, StoreError::Full(_)) { Refusal::DiskFull } else { Refusal::Failed };
-                vec![Outcome::Refused(refusal); batch.len()]
+                batch.iter().for_each(|_| self.metrics.refused_event(refusal.prefix()));
+                return vec![Outcome::Refused(refusal); batch.len()];
             }
         };
         self.metrics.batch_events.record(batch.len() as f64);
@@ -181,12 +192,12 @@ impl Writer {
                 }
                 // The same event twice is delivered once (E-5).
                 Outcome::Ephemeral if !self.ephemeral.insert(admitted.event().id) => *outcome = Outcome::Duplicate,
-                Outcome::Ephemeral => self.deliver(self.hub.publish(admitted, None)),
+                Outcome::Ephemeral => self.metrics.deliveries.increment(self.hub.publish(admitted, None) as u64),
                 Outcome::Duplicate | Outcome::Refused(_) => {}
             }
             self.metrics.answered(outcome);
         }
-        self.publish(&fresh).await;
+        self.live.hand_on(&fresh).await;
         outcomes
     }
 
@@ -207,7 +218,7 @@ impl Writer {
                 let _ = answer.send(step);
             }
         }
-        self.publish(&HashMap::new()).await;
+        self.live.hand_on(&HashMap::new()).await;
     }
 
     /// Capacity stages that were entered or left (P-6). The last one asks for a purge.
@@ -223,62 +234,5 @@ impl Writer {
         if stages.iter().any(|change| change.to == Stage::Purging) {
             self.purge_wanted.notify_one();
         }
-    }
-
-    fn deliver(&self, count: usize) {
-        self.metrics.deliveries.increment(count as u64);
-    }
-
-    /// Hands what was committed since the last time to live subscriptions.
-    async fn publish(&mut self, fresh: &HashMap<EventId, Admitted>) {
-        let effective = match self.became_effective().await {
-            Ok(effective) => effective,
-            Err(error) => {
-                tracing::error!(%error, "committed events could not be read back; subscribers miss them");
-                self.published = *self.store.watch_outbox().borrow();
-                return;
-            }
-        };
-        for (place, (seq, id, topics)) in effective.into_iter().enumerate() {
-            match fresh.get(&id) {
-                Some(admitted) => self.deliver(self.hub.publish(admitted, Some(seq))),
-                None => self.publish_foreign(&id, seq, &topics).await,
-            }
-            if place % LIVE_AT_ONCE == LIVE_AT_ONCE - 1 {
-                tokio::task::yield_now().await;
-            }
-        }
-    }
-
-    /// The events that the rows since the last time leave effective, in the order of their last rows, with their
-    /// topics. All rows are looked at first: a later page may name an event once more, or take it away again.
-    async fn became_effective(&mut self) -> Result<Vec<(Seq, EventId, Vec<TopicId>)>, StoreError> {
-        let mut effective: HashMap<EventId, (Seq, Vec<TopicId>)> = HashMap::new();
-        loop {
-            let page = self.store.outbox(self.published, OUTBOX_PAGE).await?;
-            let Some(last) = page.last() else { break };
-            self.published = last.seq;
-            for OutboxRow { seq, op, event_id, topic, .. } in page {
-                match op {
-                    Op::Upsert => {
-                        let (last, topics) = effective.entry(event_id).or_default();
-                        *last = seq;
-                        topics.push(topic);
-                    }
-                    Op::Delete(_) => drop(effective.remove(&event_id)),
-                }
-            }
-        }
-        let mut ordered: Vec<_> = effective.into_iter().map(|(id, (seq, topics))| (seq, id, topics)).collect();
-        ordered.sort_unstable_by_key(|(seq, ..)| *seq);
-        Ok(ordered)
-    }
-
-    /// An event that another process took in.
-    async fn publish_foreign(&self, id: &EventId, seq: Seq, topics: &[TopicId]) {
-        let found = self.store.get(&[*id], clock::now()).await;
-        let Ok(Some(stored)) = found.map(|mut found| found.pop().flatten()) else { return };
-        let Ok(event) = stored.event() else { return };
-        self.deliver(self.hub.publish_event(&event, topics, &stored.json, Some(seq)));
     }
 }

@@ -46,9 +46,13 @@ impl Session {
         let number = self.relay.hub.subscribe(id.clone(), filters.clone(), self.viewer(), queue);
         let query = self.query(filters);
         let started = Instant::now();
-        let answer = match self.relay.store.query(&query).await {
-            Ok(answer) => answer,
-            Err(error) => {
+        let answer = match self.while_there(self.relay.store.query(&query)).await {
+            Ok(Ok(answer)) => answer,
+            Err(end) => {
+                self.relay.hub.unsubscribe(number);
+                return Err(end);
+            }
+            Ok(Err(error)) => {
                 tracing::error!(%error, "a query failed");
                 self.relay.hub.unsubscribe(number);
                 return self.refuse(&id, "error: the query failed").await;
@@ -86,7 +90,7 @@ impl Session {
         };
         let query = self.query(filters);
         let started = Instant::now();
-        match self.relay.store.count(&query, sketch).await {
+        match self.while_there(self.relay.store.count(&query, sketch)).await? {
             Ok(count) => {
                 self.took(started, "COUNT");
                 self.send(say::count(id, &count)).await
@@ -100,7 +104,7 @@ impl Session {
 
     pub(super) async fn reconcile(&mut self, id: SubscriptionId, filter: Filter, message: &[u8]) -> Result<(), End> {
         self.reconciliations.remove(&id);
-        match self.open_reconciliation(filter).await {
+        match self.while_there(self.open_reconciliation(filter)).await? {
             Ok(reconciliation) => {
                 self.reconciliations.insert(id.clone(), reconciliation);
                 self.answer_reconciliation(&id, message).await

@@ -5,9 +5,9 @@
 
 use std::{io, time::Duration};
 
-use futures_util::SinkExt;
+use futures_util::{FutureExt, SinkExt};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncReadExt, AsyncWriteExt, Interest},
     net::TcpStream,
     time::timeout,
 };
@@ -27,6 +27,8 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a client may take to hear why it is closed: a slow one may yet catch up, a stopping relay does not wait.
 const SLOW_CLOSE: Duration = Duration::from_secs(10);
 const CLOSE: Duration = Duration::from_secs(1);
+/// How often a client that waits for an answer is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// The most of a reason that fits into a close frame.
 const LONGEST_REASON: usize = 123;
 
@@ -44,6 +46,25 @@ impl Session {
 
     pub(super) async fn flush(&mut self) -> Result<(), End> {
         in_time(write_out(self.socket.get_mut(), &mut self.frames), &self.queue).await
+    }
+
+    /// Waits for something to be read for this client, for as long as it is there. Nobody else needs it.
+    pub(super) async fn while_there<T>(&self, reading: impl Future<Output = T>) -> Result<T, End> {
+        tokio::pin!(reading);
+        loop {
+            tokio::select! {
+                read = &mut reading => return Ok(read),
+                () = tokio::time::sleep(LOOK_EVERY) => {
+                    // What it has said meanwhile stays unread.
+                    let ready = self.socket.get_ref().ready(Interest::READABLE);
+                    if let Some(Ok(ready)) = ready.now_or_never()
+                        && ready.is_read_closed()
+                    {
+                        return Err(End::Gone);
+                    }
+                }
+            }
+        }
     }
 
     pub(super) async fn ping(&mut self) -> Result<(), End> {
