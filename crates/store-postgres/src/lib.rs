@@ -4,8 +4,9 @@
 //!
 //! - `store`: the port of `kukuri_store`, put together from the rest.
 //! - `open`: sessions, and what the server must promise. `schema`: migrations. `follow`: hearing of other processes.
+//! - `archive`: everything, read piece by piece and loaded into another store.
 //! - `writer`: what writing holds between transactions. `batch`: one write transaction (`facts`, `writing`). `work`: what it
-//!   knows and has changed, in memory (`rows`, `counting`). `ingest`: events into it. `upkeep`: expiry and purges.
+//!   knows and has changed, in memory (`rows`, `loading`, `counting`). `ingest`: events into it. `upkeep`: expiry and purges.
 //!   `preview`: purges thought through. `partitions`, `months`: tables by month; `dropping`: months that are over.
 //! - `plan`: the way to an answer, as SQL. `query`: answering filters. `reading`: the rest. `subscriptions`: topics that are taken in.
 //! - `records`, `codes`, `copy`: values as columns. `check`: whether all of it agrees.
@@ -16,6 +17,7 @@
 //! and written with one statement per table. Every such transaction first takes a lock of which the database has one:
 //! so outbox sequences become visible in their order (O-5), with any number of processes.
 
+mod archive;
 mod batch;
 mod check;
 mod codes;

@@ -128,7 +128,7 @@ fn parse(url: &str) -> Result<PgConnectOptions> {
 }
 
 /// The store's name in messages: without a password.
-fn name_of(options: &PgConnectOptions) -> String {
+pub(crate) fn name_of(options: &PgConnectOptions) -> String {
     format!("postgres {}/{}", options.get_host(), options.get_database().unwrap_or_default())
 }
 

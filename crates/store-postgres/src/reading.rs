@@ -11,7 +11,7 @@ use kukuri_store::{
     AddressExplanation, ConsumerOffset, Explanation, OutboxRow, RowRecord, Seq, SnapshotCursor, SnapshotEvent,
     SnapshotPage, Stats, StoreError, TopicStats,
 };
-use sqlx::{Connection, PgConnection, PgPool, Row as _};
+use sqlx::{Connection, PgConnection, PgPool, Row as _, postgres::PgRow};
 
 use crate::{
     batch::read_node,
@@ -59,10 +59,14 @@ pub(crate) async fn outbox(pool: &PgPool, after: Seq, limit: usize) -> Result<Ve
 /// The names of topics, by number.
 pub(crate) async fn topic_names(connection: &mut PgConnection) -> Result<HashMap<TopicNo, TopicId>> {
     let rows = sqlx::query("SELECT no, topic_id FROM cn_relay.topics").fetch_all(connection).await?;
+    names_of(&rows)
+}
+
+pub(crate) fn names_of(rows: &[PgRow]) -> Result<HashMap<TopicNo, TopicId>> {
     rows.iter().map(|row| Ok((row.try_get("no")?, TopicId::trusted(row.try_get("topic_id")?)))).collect()
 }
 
-fn named(names: &HashMap<TopicNo, TopicId>, topics: &[TopicNo]) -> Result<Vec<TopicId>> {
+pub(crate) fn named(names: &HashMap<TopicNo, TopicId>, topics: &[TopicNo]) -> Result<Vec<TopicId>> {
     let name = |no| names.get(no).cloned().ok_or_else(|| damaged(format!("topic number {no} has no name")));
     topics.iter().map(name).collect()
 }
@@ -102,14 +106,7 @@ pub(crate) async fn snapshot(pool: &PgPool, cursor: SnapshotCursor, limit: usize
 
 pub(crate) async fn offsets(pool: &PgPool) -> Result<Vec<ConsumerOffset>> {
     let rows = sqlx::query("SELECT * FROM cn_relay.consumer_offsets ORDER BY consumer").fetch_all(pool).await?;
-    let read = |row: &sqlx::postgres::PgRow| {
-        Ok(ConsumerOffset {
-            consumer: row.try_get("consumer")?,
-            last_seq: Seq(unsigned(row.try_get("last_seq")?)),
-            updated_at: millis(row.try_get("updated_at")?),
-        })
-    };
-    rows.iter().map(read).collect()
+    rows.iter().map(records::offset).collect()
 }
 
 pub(crate) async fn stats(pool: &PgPool) -> Result<Stats> {

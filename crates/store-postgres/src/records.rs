@@ -9,7 +9,7 @@ use kukuri_domain::{
     deletion::{DeletionTarget, DeletionTargetKind, Tombstone},
     vanish::VanishMark,
 };
-use kukuri_store::{IdRecord, OutboxRow, Seq, Standing, StoredEvent};
+use kukuri_store::{ConsumerOffset, IdRecord, OutboxRow, Seq, Standing, StoredEvent};
 use sqlx::{Row as _, postgres::PgRow};
 
 use crate::{
@@ -223,6 +223,15 @@ pub(crate) fn node(row: &PgRow) -> Result<Node> {
         ids: unsigned(row.try_get("ids")?),
         failed: unsigned(row.try_get("failed")?),
         subscriptions_version: unsigned(row.try_get("subscriptions_version")?),
+        loading: row.try_get("loading")?,
+    })
+}
+
+pub(crate) fn offset(row: &PgRow) -> Result<ConsumerOffset> {
+    Ok(ConsumerOffset {
+        consumer: row.try_get("consumer")?,
+        last_seq: Seq(unsigned(row.try_get("last_seq")?)),
+        updated_at: millis(row.try_get("updated_at")?),
     })
 }
 

@@ -10,7 +10,10 @@ use sqlx::{Connection, PgConnection};
 use crate::error::Result;
 
 /// All migrations there are: the first is number 1.
-const MIGRATIONS: &[(&str, &str)] = &[("schema", include_str!("../migrations/0001_schema.sql"))];
+const MIGRATIONS: &[(&str, &str)] = &[
+    ("schema", include_str!("../migrations/0001_schema.sql")),
+    ("loading", include_str!("../migrations/0002_loading.sql")),
+];
 
 /// Processes that start together wait for each other here, and not for writers.
 const BEGIN: &str = "BEGIN; SELECT pg_advisory_xact_lock(7742364214)";

@@ -9,13 +9,15 @@ use kukuri_domain::{
     subscription::{NodeSubscription, SubscriptionChange},
 };
 use kukuri_store::{
-    AddressExplanation, Answer, CheckReport, ConsumerOffset, Count, Explanation, Ingested, OutboxRow, Purged, Query,
-    Result, Seq, SnapshotCursor, SnapshotPage, Stats, Store, StoredEvent, Swept,
+    AddressExplanation, Answer, Archive, CheckReport, ConsumerOffset, Count, DumpCursor, DumpPage, Explanation,
+    Ingested, OutboxRow, Piece, Purged, Query, Result, Seq, SnapshotCursor, SnapshotPage, Stats, Store, StoredEvent,
+    Swept,
 };
 use sqlx::PgPool;
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
+    archive::Dumping,
     check,
     codes::signed,
     follow,
@@ -30,6 +32,7 @@ pub struct PostgresStore {
     readers: PgPool,
     writer: Arc<Writer>,
     follower: JoinHandle<()>,
+    dumping: Dumping,
 }
 
 impl PostgresStore {
@@ -39,7 +42,7 @@ impl PostgresStore {
         let writer = Arc::new(Writer::new(writer, options.rules, options.commit_delay));
         writer.review_stages().await?;
         let follower = tokio::spawn(follow::follow(readers.clone(), listener, Arc::clone(&writer)));
-        Ok(Self { readers, writer, follower })
+        Ok(Self { readers, writer, follower, dumping: Dumping::default() })
     }
 
     /// Makes the tables of a database, or brings them up to date, and nothing else.
@@ -180,5 +183,17 @@ impl Store for PostgresStore {
 
     async fn check(&self) -> Result<CheckReport> {
         Ok(check::check(&self.readers).await?)
+    }
+}
+
+#[async_trait]
+impl Archive for PostgresStore {
+    /// From the first page to the last nobody can write: see `archive`.
+    async fn dump(&self, cursor: DumpCursor, limit: usize) -> Result<DumpPage> {
+        Ok(self.dumping.page(&self.readers, &self.writer, cursor, limit).await?)
+    }
+
+    async fn load(&self, pieces: Vec<Piece>) -> Result<()> {
+        Ok(self.writer.load(pieces).await?)
     }
 }

@@ -56,7 +56,7 @@ impl Subscriptions {
     }
 }
 
-fn read(row: &PgRow) -> Result<NodeSubscription> {
+pub(crate) fn read(row: &PgRow) -> Result<NodeSubscription> {
     let topic = TopicId::trusted(row.try_get("topic_id")?);
     let policy: &str = row.try_get("ingest_policy")?;
     Ok(NodeSubscription {
@@ -74,27 +74,29 @@ fn read(row: &PgRow) -> Result<NodeSubscription> {
     })
 }
 
-/// Writes one, and that they have changed.
-pub(crate) async fn write(subscription: &NodeSubscription, connection: &mut PgConnection) -> Result<()> {
-    let policy = serde_json::to_string(&subscription.policy)
-        .map_err(|error| damaged(format!("a policy can't be written: {error}")))?;
+/// Writes some.
+pub(crate) async fn write(some: &[NodeSubscription], connection: &mut PgConnection) -> Result<()> {
+    let policies = some.iter().map(|subscription| serde_json::to_string(&subscription.policy));
+    let policies: Result<Vec<String>, _> = policies.collect();
+    let keeper = |subscription: &NodeSubscription| match subscription.keeper {
+        Keeper::Operator => "operator",
+        Keeper::Use => "use",
+    };
     sqlx::query(
         "INSERT INTO cn_relay.node_subscriptions \
          (topic_id, enabled, keeper, ref_count, ingest_policy, created_at, updated_at) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7) \
+         SELECT * FROM unnest($1::text[], $2::boolean[], $3::text[], $4::bigint[], $5::text[], $6::bigint[], \
+         $7::bigint[]) \
          ON CONFLICT (topic_id) DO UPDATE SET enabled = excluded.enabled, keeper = excluded.keeper, \
          ref_count = excluded.ref_count, ingest_policy = excluded.ingest_policy, updated_at = excluded.updated_at",
     )
-    .bind(subscription.topic.as_str())
-    .bind(subscription.enabled)
-    .bind(match subscription.keeper {
-        Keeper::Operator => "operator",
-        Keeper::Use => "use",
-    })
-    .bind(signed(subscription.ref_count))
-    .bind(policy)
-    .bind(signed(subscription.created_at.0))
-    .bind(signed(subscription.updated_at.0))
+    .bind(some.iter().map(|one| one.topic.as_str().to_owned()).collect::<Vec<_>>())
+    .bind(some.iter().map(|one| one.enabled).collect::<Vec<_>>())
+    .bind(some.iter().map(keeper).collect::<Vec<_>>())
+    .bind(some.iter().map(|one| signed(one.ref_count)).collect::<Vec<_>>())
+    .bind(policies.map_err(|error| damaged(format!("a policy can't be written: {error}")))?)
+    .bind(some.iter().map(|one| signed(one.created_at.0)).collect::<Vec<_>>())
+    .bind(some.iter().map(|one| signed(one.updated_at.0)).collect::<Vec<_>>())
     .execute(connection)
     .await?;
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -20,7 +20,8 @@ use kukuri_store::repeats::{Repeat, Repeats};
 use crate::{
     batch::Batch,
     codes::signed,
-    error::Result,
+    error::{Failure, Result},
+    open::name_of,
     subscriptions::{self, Subscriptions},
 };
 
@@ -37,6 +38,8 @@ pub(crate) struct Writer {
     months: Mutex<HashSet<Millis>>,
     /// The clock as it was last seen: what copies of events are stamped with.
     clock: Mutex<Clock>,
+    /// Whether it is this writer that loads another store's pieces.
+    pub(crate) is_loading: AtomicBool,
     commit_delay: Option<fn() -> Duration>,
     #[cfg(test)]
     pub(crate) faults: Mutex<crate::ingest::Faults>,
@@ -54,6 +57,7 @@ impl Writer {
             subscriptions: Mutex::default(),
             months: Mutex::default(),
             clock: Mutex::default(),
+            is_loading: AtomicBool::default(),
             commit_delay,
             #[cfg(test)]
             faults: Mutex::default(),
@@ -102,6 +106,11 @@ impl Writer {
             *head = newest.max(*head);
             is_new
         });
+    }
+
+    /// Why nothing can be done with half a copy.
+    pub(crate) fn unfinished(&self) -> Failure {
+        StoreError::Unfinished { path: name_of(&self.pool.connect_options()).into() }.into()
     }
 
     /// The time to stamp a copy of an event with.
@@ -190,17 +199,13 @@ impl Writer {
     ) -> Result<NodeSubscription> {
         let mut batch = Batch::resume(self).await?;
         let changed = change.apply(topic, batch.work.subscriptions.get(topic).cloned(), now);
-        subscriptions::write(&changed, batch.connection()).await?;
+        subscriptions::write(std::slice::from_ref(&changed), batch.connection()).await?;
         batch.work.node.subscriptions_version += 1;
         let version = batch.work.node.subscriptions_version;
         batch.work.subscriptions = Arc::new(Subscriptions::load(batch.connection()).await?);
         batch.settle(&HashSet::from([topic.clone()])).await?;
         batch.work.touch_all();
         batch.work.update_stages()?;
-        sqlx::query("SELECT pg_notify('cn_relay_subscriptions', $1)")
-            .bind(version.to_string())
-            .execute(batch.connection())
-            .await?;
         let subscriptions = Arc::clone(&batch.work.subscriptions);
         batch.commit().await?;
         self.keep_subscriptions(version, subscriptions);

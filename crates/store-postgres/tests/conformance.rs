@@ -6,7 +6,7 @@ mod support;
 use std::{path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
-use kukuri_store::{Store, StoreRules, conformance::Harness};
+use kukuri_store::{Archive, Store, StoreRules, conformance::Harness};
 use kukuri_store_postgres::{PostgresOptions, PostgresStore};
 
 use support::Database;
@@ -22,8 +22,11 @@ impl Harness for PostgresHarness {
     }
 
     async fn open(&self, place: &Self::Place, rules: StoreRules) -> Arc<dyn Store> {
-        let options = PostgresOptions { rules, readers: 2, may_lose: true, ..PostgresOptions::default() };
-        Arc::new(PostgresStore::connect(&place.hasty_url(), options).await.unwrap())
+        open(place, rules).await
+    }
+
+    async fn open_archive(&self, place: &Self::Place, rules: StoreRules) -> Option<Arc<dyn Archive>> {
+        Some(open(place, rules).await)
     }
 
     fn regressions(&self) -> PathBuf {
@@ -34,6 +37,11 @@ impl Harness for PostgresHarness {
         // Every step is a round trip or twenty; more are tried when asked for.
         60
     }
+}
+
+async fn open(place: &Database, rules: StoreRules) -> Arc<PostgresStore> {
+    let options = PostgresOptions { rules, readers: 2, may_lose: true, ..PostgresOptions::default() };
+    Arc::new(PostgresStore::connect(&place.hasty_url(), options).await.unwrap())
 }
 
 kukuri_store::conformance_suite!(PostgresHarness);

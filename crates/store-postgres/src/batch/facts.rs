@@ -80,7 +80,8 @@ impl Batch<'_> {
         Ok(())
     }
 
-    async fn read_keys(&mut self, mut addresses: HashMap<[u8; 32], Address>) -> Result<()> {
+    /// The floors and effective versions of these keys.
+    pub(crate) async fn read_keys(&mut self, mut addresses: HashMap<[u8; 32], Address>) -> Result<()> {
         addresses.retain(|_, address| !self.work.keys.contains_key(&address.digest()));
         if addresses.is_empty() {
             return Ok(());

@@ -26,12 +26,21 @@ use crate::{
     writer::Writer,
 };
 
+/// The one lock of all who write, over all processes.
+macro_rules! writers_lock {
+    () => {
+        "7742364213"
+    };
+}
+pub(crate) use writers_lock;
+
 /// What every transaction that changes events begins with. Whoever waits here waits for others, which may take longer
 /// than a statement of one's own.
-const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
-     SET LOCAL statement_timeout = '60s'; \
-     SELECT pg_advisory_xact_lock(7742364213); \
-     SET LOCAL statement_timeout = DEFAULT";
+const BEGIN: &str = concat!(
+    "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '60s'; SELECT pg_advisory_xact_lock(",
+    writers_lock!(),
+    "); SET LOCAL statement_timeout = DEFAULT"
+);
 
 /// What a batch leaves behind.
 pub(crate) struct Committed {
@@ -59,8 +68,18 @@ impl<'w> Batch<'w> {
         Ok(batch)
     }
 
-    /// Begins one for which time does not go on.
+    /// Begins one for which time does not go on. Not on half a copy, which is of no use yet.
     pub(crate) async fn resume(writer: &'w Writer) -> Result<Self> {
+        let batch = Self::resume_any(writer).await?;
+        if batch.work.node.loading {
+            batch.abandon().await?;
+            return Err(writer.unfinished());
+        }
+        Ok(batch)
+    }
+
+    /// Begins one whether or not another store is being loaded.
+    pub(crate) async fn resume_any(writer: &'w Writer) -> Result<Self> {
         let turn = writer.turn.lock().await;
         let mut txn = writer.pool.begin_with(BEGIN).await?;
         let node = read_node(&mut txn).await?;
@@ -104,6 +123,12 @@ impl<'w> Batch<'w> {
         if node.head != self.stored.head {
             sqlx::query("SELECT pg_notify('cn_relay_outbox', $1)")
                 .bind(node.head.to_string())
+                .execute(&mut *self.txn)
+                .await?;
+        }
+        if node.subscriptions_version != self.stored.subscriptions_version {
+            sqlx::query("SELECT pg_notify('cn_relay_subscriptions', $1)")
+                .bind(node.subscriptions_version.to_string())
                 .execute(&mut *self.txn)
                 .await?;
         }

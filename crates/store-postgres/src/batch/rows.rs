@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use kukuri_domain::{Admitted, EventId};
+use kukuri_domain::{Event, EventId, TopicId};
 use sqlx::PgConnection;
 
 use super::Batch;
@@ -23,7 +23,8 @@ impl Batch<'_> {
         for row in rows {
             match &row.filed {
                 Filed::New(_) if row.is_gone => {}
-                Filed::New(admitted) => changes.add(row, admitted),
+                Filed::New(admitted) => changes.add(row, admitted.event(), admitted.topics(), admitted.json()),
+                Filed::Loaded(loaded) => changes.add(row, &loaded.event, &loaded.row.topics, &loaded.row.json),
                 Filed::Stored { effective } => {
                     if *effective && !row.is_effective() {
                         changes.unlisted.push(row);
@@ -137,14 +138,13 @@ impl Default for RowChanges<'_> {
 }
 
 impl RowChanges<'_> {
-    fn add(&mut self, row: &Row, admitted: &Admitted) {
-        let event = admitted.event();
+    fn add(&mut self, row: &Row, event: &Event, topics: &[TopicId], json: &[u8]) {
         let (at, no) = (signed(row.place.ingested_at.0), signed(row.place.no));
         let (created_at, expires_at) = (signed(event.created_at.0), records::expires_at(event));
         let (kind, class) = (i32::from(event.kind.0), row.place.class.as_str());
         let (id, pubkey) = (event.id.as_bytes(), event.pubkey.as_bytes());
         let address = event.address();
-        let tags = records::tag_digests(event, admitted.topics());
+        let tags = records::tag_digests(event, topics);
         let parties = records::parties(event);
         self.events
             .row()
@@ -163,7 +163,7 @@ impl RowChanges<'_> {
             .numbers(&row.topics)
             .byte_strings(&tags)
             .or_null(parties.as_deref(), Copy::byte_strings)
-            .bytes(admitted.json());
+            .bytes(json);
         if !row.is_effective() {
             return;
         }

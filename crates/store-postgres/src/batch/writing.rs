@@ -67,27 +67,31 @@ impl Batch<'_> {
 
     async fn write_keys(&mut self) -> Result<()> {
         let changed: Vec<&Cell<Key>> = self.work.keys.values().filter(|cell| cell.is_changed()).collect();
-        let raised: Vec<&Key> = changed.iter().filter_map(|cell| cell.now.as_ref()).collect();
-        if raised.is_empty() {
-            return Ok(());
+        let raised = changed.iter().filter(|cell| {
+            let floor = |key: &Key| (key.floor, key.raised_at);
+            cell.was.as_ref().map(floor) != cell.now.as_ref().map(floor)
+        });
+        let raised: Vec<&Key> = raised.filter_map(|cell| cell.now.as_ref()).collect();
+        if !raised.is_empty() {
+            sqlx::query(
+                "INSERT INTO cn_relay.floors (key, created_at, id, raised_at) \
+                 SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bytea[], $4::bigint[]) \
+                 ON CONFLICT (key) DO UPDATE SET created_at = excluded.created_at, id = excluded.id, \
+                 raised_at = excluded.raised_at",
+            )
+            .bind(raised.iter().map(|key| key.address.digest().0).collect::<Vec<_>>())
+            .bind(raised.iter().map(|key| signed(key.floor.created_at.0)).collect::<Vec<_>>())
+            .bind(codes::ids(raised.iter().map(|key| &key.floor.id)))
+            .bind(raised.iter().map(|key| signed(key.raised_at.0)).collect::<Vec<_>>())
+            .execute(&mut *self.txn)
+            .await?;
         }
-        sqlx::query(
-            "INSERT INTO cn_relay.floors (key, created_at, id, raised_at) \
-             SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bytea[], $4::bigint[]) \
-             ON CONFLICT (key) DO UPDATE SET created_at = excluded.created_at, id = excluded.id, \
-             raised_at = excluded.raised_at",
-        )
-        .bind(raised.iter().map(|key| key.address.digest().0).collect::<Vec<_>>())
-        .bind(raised.iter().map(|key| signed(key.floor.created_at.0)).collect::<Vec<_>>())
-        .bind(codes::ids(raised.iter().map(|key| &key.floor.id)))
-        .bind(raised.iter().map(|key| signed(key.raised_at.0)).collect::<Vec<_>>())
-        .execute(&mut *self.txn)
-        .await?;
+        let changed: Vec<&Key> = changed.iter().filter_map(|cell| cell.now.as_ref()).collect();
         for class in [KindClass::Replaceable, KindClass::Addressable] {
             let of_class = |key: &&&Key| key.address.kind().class() == class;
             let current: Vec<(&Key, EventId)> =
-                raised.iter().filter(of_class).filter_map(|key| Some((*key, key.current?))).collect();
-            let left = raised.iter().filter(of_class).filter(|key| key.current.is_none());
+                changed.iter().filter(of_class).filter_map(|key| Some((*key, key.current?))).collect();
+            let left = changed.iter().filter(of_class).filter(|key| key.current.is_none());
             let left: Vec<[u8; 32]> = left.map(|key| key.address.digest().0).collect();
             let is_addressable = class == KindClass::Addressable;
             if !left.is_empty() {
@@ -245,7 +249,7 @@ impl Batch<'_> {
         sqlx::query(
             "UPDATE cn_relay.node SET head = $1, outbox_dropped = $2, last_event = $3, last_topic = $4, \
              clock_latest = $5, clock_last = $6, clock_held = $7, effective = $8, events = $9, bytes = $10, \
-             stage = $11, ids = $12, failed = $13, subscriptions_version = $14",
+             stage = $11, ids = $12, failed = $13, subscriptions_version = $14, loading = $15",
         )
         .bind(signed(node.head.0))
         .bind(signed(node.outbox_dropped.0))
@@ -261,6 +265,7 @@ impl Batch<'_> {
         .bind(signed(node.ids))
         .bind(signed(node.failed))
         .bind(signed(node.subscriptions_version))
+        .bind(node.loading)
         .execute(&mut *self.txn)
         .await?;
         Ok(())

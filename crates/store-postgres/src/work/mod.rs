@@ -5,10 +5,11 @@
 //! those before it changed.
 //!
 //! - This file: facts and how they differ from what is stored; topics by number; the outbox.
-//! - `rows`: storing events and taking them away.
+//! - `rows`: storing events and taking them away. `loading`: what another store knew.
 //! - `counting`: counters and stages.
 
 mod counting;
+mod loading;
 mod rows;
 
 use std::{
@@ -34,7 +35,7 @@ use crate::{
 };
 
 pub(crate) use counting::NODE;
-pub(crate) use rows::{Filed, Row};
+pub(crate) use rows::{Filed, Loaded, Row};
 
 /// A topic's number in other tables.
 pub(crate) type TopicNo = i32;
@@ -122,6 +123,8 @@ pub(crate) struct Node {
     pub(crate) ids: u64,
     pub(crate) failed: u64,
     pub(crate) subscriptions_version: u64,
+    /// Half a copy of another store is here.
+    pub(crate) loading: bool,
 }
 
 /// A part of what a partition holds: class, where its month begins, topic (0 is the node), retention class.

@@ -1,9 +1,11 @@
 //! Storing events and taking them away.
 
+use std::sync::Arc;
+
 use kukuri_domain::{
     Address, Admitted, Event, EventId, Rank, Reason, State, retention::RetentionClass, vanish::VanishMark,
 };
-use kukuri_store::{IdRecord, Op, Standing};
+use kukuri_store::{IdRecord, Op, RowRecord, Standing};
 
 use super::{Cell, Key, KnownId, Place, TopicNo, Work};
 use crate::{
@@ -32,11 +34,20 @@ pub(crate) struct Row {
 pub(crate) enum Filed {
     /// Nothing: it came with this transaction.
     New(Admitted),
+    /// Nothing: it comes from another store.
+    Loaded(Arc<Loaded>),
     /// The row, with index rows if it was effective.
     Stored {
         /// Whether it was.
         effective: bool,
     },
+}
+
+/// A row of another store, as it was there.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) event: Event,
+    pub(crate) row: RowRecord,
 }
 
 impl Row {

@@ -1,0 +1,183 @@
+//! Reading everything, page by page, while nobody writes.
+
+use std::collections::BTreeSet;
+
+use kukuri_domain::{AddressDigest, Rank};
+use kukuri_store::{DumpCursor, DumpPage, Piece, RowRecord, StoreError};
+use sqlx::{Connection, PgConnection, PgPool, Row as _, postgres::PgRow};
+use tokio::sync::Mutex;
+
+use crate::{
+    batch::{read_node, writers_lock},
+    codes::{event_id, millis, signed, timestamp},
+    error::Result,
+    reading::{named, names_of},
+    records, subscriptions,
+    work::{Node, TopicNo},
+    writer::Writer,
+};
+
+/// A section of a dump, in the order of [`Piece`]: how many rows ($1) are read after a place ($2, and for events $3). Each
+/// says as `after` where the next page goes on.
+const SECTIONS: [&str; 9] = [
+    "SELECT *, convert_to(topic_id, 'UTF8') AS after FROM cn_relay.node_subscriptions \
+     WHERE topic_id > convert_from($2, 'UTF8') ORDER BY topic_id LIMIT $1",
+    "SELECT *, convert_to(topic_id, 'UTF8') AS after FROM cn_relay.topics \
+     WHERE topic_id > convert_from($2, 'UTF8') ORDER BY topic_id LIMIT $1",
+    "SELECT *, key AS after FROM cn_relay.floors WHERE key > $2 ORDER BY key LIMIT $1",
+    "SELECT *, target || boolsend(is_address) || requester AS after FROM cn_relay.deletion_tombstones \
+     WHERE (target, is_address, requester) > (substr($2, 1, 32), substr($2, 33, 1) = '\\x01', substr($2, 34)) \
+     ORDER BY target, is_address, requester LIMIT $1",
+    "SELECT *, pubkey AS after FROM cn_relay.vanish_marks WHERE pubkey > $2 ORDER BY pubkey LIMIT $1",
+    // Times of arrival never run backwards: within a class that is the order of an index, and of the months.
+    "SELECT e.*, int8send(e.ingested_at) || int8send(e.no) AS after, \
+     d.source, d.first_seen_at, d.last_seen_at, d.seen_count, d.reason, d.cause, d.since FROM ( \
+         (SELECT class, ingested_at, no, id, topics, json FROM cn_relay.events WHERE class = 'default' \
+             AND ingested_at >= $2 AND (ingested_at, no) > ($2, $3) ORDER BY ingested_at, no LIMIT $1) \
+         UNION ALL \
+         (SELECT class, ingested_at, no, id, topics, json FROM cn_relay.events WHERE class = 'long' \
+             AND ingested_at >= $2 AND (ingested_at, no) > ($2, $3) ORDER BY ingested_at, no LIMIT $1) \
+         UNION ALL \
+         (SELECT class, ingested_at, no, id, topics, json FROM cn_relay.events WHERE class = 'requests' \
+             AND ingested_at >= $2 AND (ingested_at, no) > ($2, $3) ORDER BY ingested_at, no LIMIT $1) \
+         ORDER BY ingested_at, no LIMIT $1 \
+     ) e LEFT JOIN cn_relay.event_dedupe d ON d.event_id = e.id ORDER BY e.ingested_at, e.no",
+    "SELECT *, event_id AS after FROM cn_relay.event_dedupe WHERE event_id > $2 AND no IS NULL \
+     ORDER BY event_id LIMIT $1",
+    "SELECT *, int8send(seq) AS after FROM cn_relay.events_outbox WHERE seq > $2 ORDER BY seq LIMIT $1",
+    "SELECT *, convert_to(consumer, 'UTF8') AS after FROM cn_relay.consumer_offsets \
+     WHERE consumer > convert_from($2, 'UTF8') ORDER BY consumer LIMIT $1",
+];
+const EVENTS: usize = 5;
+const OUTBOX: usize = 7;
+
+/// Whoever writes is waited for, and from then on waits. A page may take its time.
+const HOLD: &str =
+    concat!("SET statement_timeout = '60s'; SELECT pg_advisory_lock(", writers_lock!(), "); SET statement_timeout = 0");
+
+/// A dump under way, if there is one: its session.
+#[derive(Default)]
+pub(crate) struct Dumping(Mutex<Option<PgConnection>>);
+
+impl Dumping {
+    pub(crate) async fn page(
+        &self,
+        readers: &PgPool,
+        writer: &Writer,
+        cursor: DumpCursor,
+        limit: usize,
+    ) -> Result<DumpPage> {
+        let mut held = self.0.lock().await;
+        // Taken out, so that a page that fails ends the dump.
+        let session = held.take();
+        let mut session = if cursor == DumpCursor::default() {
+            drop(session);
+            begin(readers, writer).await?
+        } else {
+            let lost = || StoreError::Engine("this dump was interrupted; it has to begin again".into());
+            session.ok_or_else(lost)?
+        };
+        let page = read_page(cursor, limit.max(1), &mut session).await?;
+        if page.next.is_some() {
+            *held = Some(session);
+        } else {
+            session.close().await?;
+        }
+        Ok(page)
+    }
+}
+
+async fn begin(readers: &PgPool, writer: &Writer) -> Result<PgConnection> {
+    let mut session = readers.acquire().await?.detach();
+    sqlx::raw_sql(HOLD).execute(&mut session).await?;
+    if read_node(&mut session).await?.loading {
+        return Err(writer.unfinished());
+    }
+    Ok(session)
+}
+
+async fn read_page(cursor: DumpCursor, limit: usize, session: &mut PgConnection) -> Result<DumpPage> {
+    let section = usize::from(cursor.section);
+    let Some(sql) = SECTIONS.get(section) else {
+        let standing = standing(&read_node(session).await?);
+        return Ok(DumpPage { pieces: vec![standing], next: None });
+    };
+    let query = sqlx::query(*sql).bind(signed(limit as u64));
+    let query = match section {
+        EVENTS => query.bind(number(&cursor.after, 0)).bind(number(&cursor.after, 8)),
+        OUTBOX => query.bind(number(&cursor.after, 0)),
+        _ => query.bind(cursor.after),
+    };
+    let rows = query.fetch_all(&mut *session).await?;
+    let pieces = match section {
+        EVENTS => read_events(&rows, session).await?,
+        _ => rows.iter().map(|row| piece(section, row)).collect::<Result<_>>()?,
+    };
+    let next = match rows.last() {
+        Some(last) if rows.len() == limit => DumpCursor { section: cursor.section, after: last.try_get("after")? },
+        _ => DumpCursor { section: cursor.section + 1, after: Vec::new() },
+    };
+    Ok(DumpPage { pieces, next: Some(next) })
+}
+
+/// A number of a cursor. Before the first row there is none.
+fn number(after: &[u8], place: usize) -> i64 {
+    let bytes = after.get(place..).and_then(|rest| rest.first_chunk());
+    bytes.map_or(-1, |bytes| i64::from_be_bytes(*bytes))
+}
+
+fn piece(section: usize, row: &PgRow) -> Result<Piece> {
+    Ok(match section {
+        0 => Piece::Subscription(subscriptions::read(row)?),
+        1 => {
+            let (_, topic) = records::topic(row)?;
+            Piece::Topic { topic: topic.id, stage: topic.counters.stage, last_event_at: topic.last_event_at }
+        }
+        2 => Piece::Floor {
+            key: AddressDigest(row.try_get("key")?),
+            floor: Rank { created_at: timestamp(row.try_get("created_at")?), id: event_id(row.try_get("id")?) },
+            raised_at: millis(row.try_get("raised_at")?),
+        },
+        3 => {
+            let noted = records::tombstone(row)?;
+            Piece::Tombstone(noted.what, noted.at)
+        }
+        4 => {
+            let noted = records::vanish_mark(row)?;
+            Piece::Vanish(noted.what, noted.at)
+        }
+        6 => Piece::Id(event_id(row.try_get("event_id")?), records::known_id(row)?.record),
+        OUTBOX => Piece::Outbox(records::outbox_row(row)?),
+        _ => Piece::Offset(records::offset(row)?),
+    })
+}
+
+async fn read_events(rows: &[PgRow], session: &mut PgConnection) -> Result<Vec<Piece>> {
+    let topics = rows.iter().map(|row| row.try_get::<Vec<TopicNo>, _>("topics"));
+    let topics: Vec<Vec<TopicNo>> = topics.collect::<sqlx::Result<_>>()?;
+    let numbers: BTreeSet<TopicNo> = topics.iter().flatten().copied().collect();
+    let names = sqlx::query("SELECT no, topic_id FROM cn_relay.topics WHERE no = ANY($1)")
+        .bind(numbers.into_iter().collect::<Vec<_>>())
+        .fetch_all(session)
+        .await?;
+    let names = names_of(&names)?;
+    let read = |(row, topics): (&PgRow, &Vec<TopicNo>)| {
+        let row_record = RowRecord {
+            json: row.try_get::<Vec<u8>, _>("json")?.into(),
+            topics: named(&names, topics)?,
+            ingested_at: millis(row.try_get("ingested_at")?),
+        };
+        Ok(Piece::Event(event_id(row.try_get("id")?), records::known_id(row)?.record, row_record))
+    };
+    rows.iter().zip(&topics).map(read).collect()
+}
+
+fn standing(node: &Node) -> Piece {
+    Piece::Standing {
+        head: node.head,
+        dropped: node.outbox_dropped,
+        clock: node.clock,
+        failed: node.failed,
+        stage: node.counters.stage,
+    }
+}
