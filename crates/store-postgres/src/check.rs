@@ -7,6 +7,7 @@ use kukuri_store::CheckReport;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Row as _};
 
 use crate::{
+    asking::Asking,
     codes::{event_id, retention_code, signed},
     error::Result,
     open::FREELY,
@@ -22,8 +23,8 @@ const PROBLEMS: usize = 100;
 const COMPARISONS: &str = include_str!("check.sql");
 
 pub(crate) async fn check(pool: &PgPool) -> Result<CheckReport> {
-    let mut connection = pool.acquire().await?;
-    let mut txn = connection.begin_with(FREELY).await?;
+    let mut asking = Asking::of(pool).await?;
+    let mut txn = asking.begin_with(FREELY).await?;
     let mut report = CheckReport::default();
     rows(&mut txn, &mut report).await?;
     for comparison in COMPARISONS.split(";\n").filter(|statement| statement.contains("SELECT")) {
@@ -35,6 +36,7 @@ pub(crate) async fn check(pool: &PgPool) -> Result<CheckReport> {
         }
     }
     txn.commit().await?;
+    asking.done();
     Ok(report)
 }
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use sqlx::{PgPool, postgres::PgListener};
 use tokio::time::{sleep, timeout};
 
-use crate::{batch::read_node, error::Result, writer::Writer};
+use crate::{asking::Asking, batch::read_node, error::Result, writer::Writer};
 
 /// How long a lost notification can go unnoticed.
 const LONGEST_SILENCE: Duration = Duration::from_secs(1);
@@ -35,8 +35,9 @@ async fn listen(pool: &PgPool, listening: &PgPool, writer: &Writer) -> Result<()
 }
 
 async fn look(pool: &PgPool, writer: &Writer) -> Result<()> {
-    let mut connection = pool.acquire().await?;
-    let node = read_node(&mut connection).await?;
+    let mut asking = Asking::of(pool).await?;
+    let node = read_node(&mut asking).await?;
+    asking.done();
     writer.saw_head(node.head);
     writer.subscription_version.send_if_modified(|version| {
         let is_new = *version < node.subscriptions_version;

@@ -71,7 +71,8 @@ const WRITING: [(&str, &str); 8] = [
 /// What reading sessions are told. A statement for a filter is planned once, for any values: planning costs more than
 /// answering. So that no guess at values can lead it astray, it may go by indexes alone, in their order; `FREELY` takes
 /// that back.
-const READING: [(&str, &str); 9] = [
+const READING: [(&str, &str); 10] = [
+    ("client_connection_check_interval", "500ms"),
     ("default_transaction_read_only", "on"),
     ("idle_in_transaction_session_timeout", "60s"),
     ("plan_cache_mode", "force_generic_plan"),
@@ -82,6 +83,9 @@ const READING: [(&str, &str); 9] = [
     ("enable_sort", "off"),
     ("jit", "off"),
 ];
+
+/// One moment for several statements.
+pub(crate) const AT_ONE_MOMENT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// One moment for statements that read very much: any plan, any time.
 pub(crate) const FREELY: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 0; \

@@ -17,6 +17,7 @@ use sqlx::{Connection, PgConnection, PgPool, Row as _, postgres::PgRow};
 use kukuri_store::repeats::Repeats;
 
 use crate::{
+    asking::Asking,
     batch::read_node,
     codes::{signed, unsigned},
     error::{Result, damaged},
@@ -72,9 +73,9 @@ pub(crate) async fn preview(
     rules: &StoreRules,
     repeats: &Repeats,
 ) -> Result<Purged> {
-    let mut connection = pool.acquire().await?;
+    let mut asking = Asking::of(pool).await?;
     // It reads as much as a purge does, and may take its time: nobody waits for it.
-    let mut txn = connection.begin_with(FREELY).await?;
+    let mut txn = asking.begin_with(FREELY).await?;
     let subscriptions = Subscriptions::load(&mut txn).await?;
     retention.validate(subscriptions.retentions()).map_err(StoreError::from)?;
     let node = read_node(&mut txn).await?;
@@ -114,6 +115,7 @@ pub(crate) async fn preview(
     preview.outbox(&mut txn).await?;
     preview.memories(&mut txn).await?;
     txn.commit().await?;
+    asking.done();
     Ok(preview.purged)
 }
 

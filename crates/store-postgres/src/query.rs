@@ -8,8 +8,10 @@ use kukuri_store::{Answer, Count, Query, Rest, Seq, StoredEvent};
 use sqlx::{Connection, PgConnection, PgPool, Row as _};
 
 use crate::{
+    asking::Asking,
     codes::{event_id, timestamp, unsigned},
     error::Result,
+    open::AT_ONE_MOMENT,
     plan::{Part, Plan},
     records,
 };
@@ -40,7 +42,7 @@ fn filters(query: &Query) -> impl Iterator<Item = (&Filter, Option<u64>)> {
 }
 
 pub(crate) async fn query(pool: &PgPool, query: &Query) -> Result<Answer> {
-    let mut connection = pool.acquire().await?;
+    let mut asking = Asking::of(pool).await?;
     let asked: Vec<_> = filters(query).filter(|(_, limit)| *limit != Some(0)).collect();
     let is_cut = filters(query).any(|(_, limit)| limit == Some(0));
     let mut cuts = if is_cut { vec![Cut::Somewhere] } else { Vec::new() };
@@ -48,14 +50,14 @@ pub(crate) async fn query(pool: &PgPool, query: &Query) -> Result<Answer> {
     match asked.as_slice() {
         [(filter, limit)] => {
             // One statement is one moment.
-            let found = answer(&mut connection, query, (filter, *limit)).await?;
+            let found = answer(&mut asking, query, (filter, *limit)).await?;
             events = found.events;
             cuts.extend(found.cut);
             seq = Some(found.head);
         }
         [] => {}
         several => {
-            let mut txn = connection.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+            let mut txn = asking.begin_with(AT_ONE_MOMENT).await?;
             for (filter, limit) in several {
                 let found = answer(&mut txn, query, (filter, *limit)).await?;
                 events.extend(found.events);
@@ -67,8 +69,9 @@ pub(crate) async fn query(pool: &PgPool, query: &Query) -> Result<Answer> {
     }
     let seq = match seq {
         Some(seq) => seq,
-        None => crate::batch::read_node(&mut connection).await?.head,
+        None => crate::batch::read_node(&mut asking).await?.head,
     };
+    asking.done();
     let rest = rest(&cuts, &events);
     sort(&mut events);
     events.dedup_by_key(|event| event.id);
@@ -146,8 +149,8 @@ fn sort(events: &mut [StoredEvent]) {
 }
 
 pub(crate) async fn ids(pool: &PgPool, query: &Query, most: usize) -> Result<Option<Vec<(Timestamp, EventId)>>> {
-    let mut connection = pool.acquire().await?;
-    let mut txn = connection.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+    let mut asking = Asking::of(pool).await?;
+    let mut txn = asking.begin_with(AT_ONE_MOMENT).await?;
     let mut all = Vec::new();
     for (filter, limit) in filters(query) {
         let one_too_many = (most as u64).saturating_add(1);
@@ -164,24 +167,27 @@ pub(crate) async fn ids(pool: &PgPool, query: &Query, most: usize) -> Result<Opt
         all.dedup();
         if found > most || all.len() > most {
             txn.rollback().await?;
+            asking.done();
             return Ok(None);
         }
     }
     txn.commit().await?;
+    asking.done();
     Ok(Some(all))
 }
 
 pub(crate) async fn count(pool: &PgPool, query: &Query, mut sketch: Option<Sketch>) -> Result<Count> {
-    let mut connection = pool.acquire().await?;
+    let mut asking = Asking::of(pool).await?;
     let asked: Vec<_> = filters(query).map(|(filter, _)| filter).collect();
     if let ([filter], None) = (asked.as_slice(), &sketch) {
         let plan = Plan::of(filter, &query.viewer, query.now, None, Part::Count);
-        let row = plan.query().fetch_one(&mut *connection).await?;
+        let row = plan.query().fetch_one(&mut *asking).await?;
+        asking.done();
         return Ok(Count { events: unsigned(row.try_get(0)?), sketch });
     }
     let is_single = asked.len() == 1;
     let (mut count, mut numbers) = (0, HashSet::new());
-    let mut txn = connection.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+    let mut txn = asking.begin_with(AT_ONE_MOMENT).await?;
     for filter in asked {
         let plan = Plan::of(filter, &query.viewer, query.now, None, Part::Author);
         let mut rows = plan.query().fetch(&mut *txn);
@@ -196,11 +202,13 @@ pub(crate) async fn count(pool: &PgPool, query: &Query, mut sketch: Option<Sketc
         }
     }
     txn.commit().await?;
+    asking.done();
     Ok(Count { events: count, sketch })
 }
 
 /// The effective events of these ids, in their order.
 pub(crate) async fn get(pool: &PgPool, ids: &[EventId], now: i64) -> Result<Vec<Option<StoredEvent>>> {
+    let mut asking = Asking::of(pool).await?;
     let rows = sqlx::query(
         "SELECT e.id, e.created_at, e.json FROM cn_relay.event_dedupe d JOIN cn_relay.events e \
          ON e.class = d.class AND e.ingested_at = d.ingested_at AND e.no = d.no \
@@ -208,8 +216,9 @@ pub(crate) async fn get(pool: &PgPool, ids: &[EventId], now: i64) -> Result<Vec<
     )
     .bind(crate::codes::ids(ids))
     .bind(now)
-    .fetch_all(pool)
+    .fetch_all(&mut *asking)
     .await?;
+    asking.done();
     let mut found = std::collections::HashMap::with_capacity(rows.len());
     for row in &rows {
         let event = records::stored_event(row)?;

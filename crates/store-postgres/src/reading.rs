@@ -14,22 +14,23 @@ use kukuri_store::{
 use sqlx::{Connection, PgConnection, PgPool, Row as _, postgres::PgRow};
 
 use crate::{
+    asking::Asking,
     batch::read_node,
     codes::{self, event_id, millis, signed, unsigned},
     error::{Result, damaged},
+    open::AT_ONE_MOMENT,
     records,
     work::{Key, TopicNo},
 };
 
-/// One moment for several statements.
-const AT_ONE_MOMENT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-
 /// What ids are known as.
 pub(crate) async fn recall(pool: &PgPool, ids: &[EventId]) -> Result<Vec<Option<State>>> {
+    let mut asking = Asking::of(pool).await?;
     let rows = sqlx::query("SELECT event_id, reason FROM cn_relay.event_dedupe WHERE event_id = ANY($1)")
         .bind(codes::ids(ids))
-        .fetch_all(pool)
+        .fetch_all(&mut *asking)
         .await?;
+    asking.done();
     let mut states = HashMap::with_capacity(rows.len());
     for row in &rows {
         let reason: Option<i16> = row.try_get("reason")?;
@@ -40,11 +41,12 @@ pub(crate) async fn recall(pool: &PgPool, ids: &[EventId]) -> Result<Vec<Option<
 }
 
 pub(crate) async fn outbox(pool: &PgPool, after: Seq, limit: usize) -> Result<Vec<OutboxRow>> {
-    let mut connection = pool.acquire().await?;
-    let mut txn = connection.begin_with(AT_ONE_MOMENT).await?;
+    let mut asking = Asking::of(pool).await?;
+    let mut txn = asking.begin_with(AT_ONE_MOMENT).await?;
     let node = read_node(&mut txn).await?;
     if after < node.outbox_dropped {
         txn.rollback().await?;
+        asking.done();
         return Err(StoreError::Truncated { after, first: node.outbox_dropped.next() }.into());
     }
     let rows = sqlx::query("SELECT * FROM cn_relay.events_outbox WHERE seq > $1 ORDER BY seq LIMIT $2")
@@ -53,6 +55,7 @@ pub(crate) async fn outbox(pool: &PgPool, after: Seq, limit: usize) -> Result<Ve
         .fetch_all(&mut *txn)
         .await?;
     txn.commit().await?;
+    asking.done();
     rows.iter().map(records::outbox_row).collect()
 }
 
@@ -76,8 +79,8 @@ pub(crate) const SNAPSHOT: &str = "SELECT no, id, created_at, json, topics, inge
      WHERE effective AND no > $1 ORDER BY no LIMIT $2";
 
 pub(crate) async fn snapshot(pool: &PgPool, cursor: SnapshotCursor, limit: usize) -> Result<SnapshotPage> {
-    let mut connection = pool.acquire().await?;
-    let mut txn = connection.begin_with(AT_ONE_MOMENT).await?;
+    let mut asking = Asking::of(pool).await?;
+    let mut txn = asking.begin_with(AT_ONE_MOMENT).await?;
     let seq = match cursor.seq {
         Some(seq) => seq,
         None => read_node(&mut txn).await?.head,
@@ -89,6 +92,7 @@ pub(crate) async fn snapshot(pool: &PgPool, cursor: SnapshotCursor, limit: usize
         .await?;
     let names = topic_names(&mut txn).await?;
     txn.commit().await?;
+    asking.done();
     let page = &rows[..rows.len().min(limit)];
     let mut events = Vec::with_capacity(page.len());
     let mut last = cursor.after;
@@ -105,17 +109,20 @@ pub(crate) async fn snapshot(pool: &PgPool, cursor: SnapshotCursor, limit: usize
 }
 
 pub(crate) async fn offsets(pool: &PgPool) -> Result<Vec<ConsumerOffset>> {
-    let rows = sqlx::query("SELECT * FROM cn_relay.consumer_offsets ORDER BY consumer").fetch_all(pool).await?;
+    let mut asking = Asking::of(pool).await?;
+    let rows = sqlx::query("SELECT * FROM cn_relay.consumer_offsets ORDER BY consumer").fetch_all(&mut *asking).await?;
+    asking.done();
     rows.iter().map(records::offset).collect()
 }
 
 pub(crate) async fn stats(pool: &PgPool) -> Result<Stats> {
-    let mut connection = pool.acquire().await?;
-    let mut txn = connection.begin_with(AT_ONE_MOMENT).await?;
+    let mut asking = Asking::of(pool).await?;
+    let mut txn = asking.begin_with(AT_ONE_MOMENT).await?;
     let node = read_node(&mut txn).await?;
     let rows = sqlx::query("SELECT * FROM cn_relay.topics ORDER BY topic_id").fetch_all(&mut *txn).await?;
     let disk: i64 = sqlx::query_scalar("SELECT pg_database_size(current_database())").fetch_one(&mut *txn).await?;
     txn.commit().await?;
+    asking.done();
     let mut topics = Vec::with_capacity(rows.len());
     for row in &rows {
         let (_, topic) = records::topic(row)?;
@@ -142,8 +149,8 @@ pub(crate) async fn stats(pool: &PgPool) -> Result<Stats> {
 }
 
 pub(crate) async fn explain(pool: &PgPool, id: &EventId) -> Result<Explanation> {
-    let mut connection = pool.acquire().await?;
-    let mut txn = connection.begin_with(AT_ONE_MOMENT).await?;
+    let mut asking = Asking::of(pool).await?;
+    let mut txn = asking.begin_with(AT_ONE_MOMENT).await?;
     let row = sqlx::query(
         "SELECT d.*, e.json, e.topics FROM cn_relay.event_dedupe d LEFT JOIN cn_relay.events e \
          ON e.class = d.class AND e.ingested_at = d.ingested_at AND e.no = d.no WHERE d.event_id = $1",
@@ -174,12 +181,13 @@ pub(crate) async fn explain(pool: &PgPool, id: &EventId) -> Result<Explanation> 
         }
     }
     txn.commit().await?;
+    asking.done();
     Ok(explanation)
 }
 
 pub(crate) async fn explain_address(pool: &PgPool, address: &Address) -> Result<AddressExplanation> {
-    let mut connection = pool.acquire().await?;
-    let mut txn = connection.begin_with(AT_ONE_MOMENT).await?;
+    let mut asking = Asking::of(pool).await?;
+    let mut txn = asking.begin_with(AT_ONE_MOMENT).await?;
     let names = |stone: &Tombstone| stone.target.target == DeletionTargetKind::Address(address.clone());
     let explanation = AddressExplanation {
         key: key(&mut txn, address).await?.map(|key| key.state()),
@@ -187,6 +195,7 @@ pub(crate) async fn explain_address(pool: &PgPool, address: &Address) -> Result<
         vanish_mark: mark(&mut txn, address.pubkey().as_bytes()).await?,
     };
     txn.commit().await?;
+    asking.done();
     Ok(explanation)
 }
 

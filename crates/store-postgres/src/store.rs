@@ -18,6 +18,7 @@ use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
     archive::Dumping,
+    asking::Asking,
     check,
     codes::signed,
     follow,
@@ -147,8 +148,9 @@ impl Store for PostgresStore {
     }
 
     async fn subscriptions(&self) -> Result<Vec<NodeSubscription>> {
-        let mut connection = self.readers.acquire().await.map_err(crate::error::Failure::from)?;
-        let all = Subscriptions::load(&mut connection).await?;
+        let mut asking = Asking::of(&self.readers).await?;
+        let all = Subscriptions::load(&mut asking).await?;
+        asking.done();
         Ok(all.all().cloned().collect())
     }
 
