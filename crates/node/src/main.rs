@@ -5,7 +5,9 @@
 //! - [`serve`]: starting, reloading and stopping the relay. [`key`]: the node's own. [`wiring`]: settings to parts.
 //! - [`command`]: what it can do beside that, one file each. [`control`]: commands to a node that runs.
 //! - [`config`]: what can be set. [`options`]: the command line. [`output`]: what commands answer.
+//! - [`calendar`]: days and dates.
 
+mod calendar;
 mod command;
 mod config;
 mod control;

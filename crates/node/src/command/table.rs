@@ -1,5 +1,7 @@
 //! Text in columns, for people.
 
+use crate::calendar::{date_of, time_of};
+
 /// Rows under their headings, each column as wide as its widest cell. Numbers go to the right.
 pub(super) fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
     let mut widths: Vec<usize> = headings.iter().map(|heading| heading.chars().count()).collect();
@@ -44,24 +46,9 @@ pub(super) fn bytes(number: u64) -> String {
 
 /// A moment, in UTC, to the second.
 pub(super) fn moment(seconds: u64) -> String {
-    let days = seconds / 86_400;
-    let (hours, minutes, rest) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
-    let (year, month, day) = date(days);
-    format!("{year:04}-{month:02}-{day:02} {hours:02}:{minutes:02}:{rest:02} UTC")
-}
-
-/// The date that is so many days after 1970-01-01, by the Gregorian calendar.
-fn date(days: u64) -> (u64, u64, u64) {
-    const ERA: u64 = 146_097;
-    // Years begin in March here, so that the day that comes and goes is a year's last.
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / ERA, shifted % ERA);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+    let (year, month, day) = date_of(seconds / 86_400);
+    let (hour, minute, second) = time_of(seconds);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
 #[cfg(test)]
