@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // One line that says what is wrong; nobody wants to read a stack trace.
-            eprintln!("kukuri-node: {error:#}");
+            eprintln!("kukuri-node: {}", output::one_line(&error));
             ExitCode::FAILURE
         }
     }

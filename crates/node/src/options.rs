@@ -87,7 +87,7 @@ pub(crate) struct Place {
     /// Where the node keeps its data [default: data].
     #[arg(long, global = true, display_order = 102, value_name = "DIR")]
     data: Option<String>,
-    /// Where events are stored: lmdb:DIR [default: store in the data directory].
+    /// Where events are stored: lmdb:DIR, or postgres://USER@HOST/DB [default: store in the data directory].
     #[arg(long, global = true, display_order = 103, value_name = "URL")]
     store: Option<String>,
 }

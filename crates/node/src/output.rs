@@ -10,3 +10,17 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
         result => result,
     }
 }
+
+/// What went wrong, in one line. A cause that is told already is not told again.
+pub(crate) fn one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        if line.is_empty() {
+            line = cause;
+        } else if !line.ends_with(&cause) {
+            line = format!("{line}: {cause}");
+        }
+    }
+    line
+}

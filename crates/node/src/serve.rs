@@ -10,10 +10,9 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use kukuri_domain::{PublicKey, topic::TopicsMode};
 use kukuri_relay::{Relay, http, server, upkeep};
-use kukuri_store::{Store, StoreError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     net::TcpListener,
@@ -24,7 +23,8 @@ use crate::{
     config::{self, Flags, Loaded, Settings},
     control,
     key::NodeKey,
-    output, wiring,
+    output,
+    wiring::{self, stores},
 };
 
 /// Clients that do not take their leave are left behind after this.
@@ -45,13 +45,11 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     let settings = &loaded.settings;
     let data = settings.data.clone();
     let _alone = take_directory(&data)?;
-    let store = match wiring::open_store(settings) {
-        Err(StoreError::Locked { path }) => {
-            anyhow::bail!(
-                "another node runs on {}; stop it first, or choose another directory with --data",
-                path.display()
-            )
-        }
+    let store = match stores::for_serving(settings).await {
+        Err(error) if stores::is_locked(&error) => bail!(
+            "another node runs on {}; stop it first, or choose another directory with --data",
+            settings.store_place()
+        ),
         opened => opened?,
     };
     // Whoever starts a node says that its clock is right; a rest of days is no jump.
@@ -77,7 +75,7 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
         () = signals.until_stop(reloading, &relay) => {}
         ended = &mut writer => {
             ended?;
-            anyhow::bail!("the writer ended; see the log for why");
+            bail!("the writer ended; see the log for why");
         }
     }
 
@@ -108,10 +106,9 @@ fn take_directory(data: &Path) -> anyhow::Result<File> {
         File::options().create(true).truncate(false).write(true).open(data.join("node.lock")).with_context(at)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => anyhow::bail!(
-            "another node runs on {}; stop it first, or choose another directory with --data",
-            data.display()
-        ),
+        Err(TryLockError::WouldBlock) => {
+            bail!("another node runs on {}; stop it first, or choose another directory with --data", data.display())
+        }
         Err(TryLockError::Error(error)) => Err(error).with_context(at),
     }
 }
@@ -141,7 +138,7 @@ impl Signals {
                 _ = self.interrupt.recv() => return,
                 _ = self.hangup.recv() => {
                     if let Err(error) = reloading.reload(relay).await {
-                        tracing::error!("the configuration stays as it was: {error:#}");
+                        tracing::error!("the configuration stays as it was: {}", output::one_line(&error));
                     }
                 }
             }
@@ -212,8 +209,10 @@ fn announce(settings: &Settings, public_url: &str, listening: SocketAddr) -> any
         "kukuri-node listens on ws://{listening}\n  \
          known as  {public_url}\n  \
          data      {}\n  \
+         store     {}\n  \
          topics    {mode}\n  \
          try       curl -H 'accept: application/nostr+json' http://{listening}\n",
         data.display(),
+        settings.store_place(),
     ))?)
 }

@@ -9,15 +9,21 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Args;
 use kukuri_store::{Store, StoreError};
-use kukuri_store_lmdb::LmdbStore;
+use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
 use serde_json::json;
 
 use super::{check::check, table::bytes};
-use crate::{config::Settings, key::NodeKey, output, wiring};
+use crate::{
+    config::Settings,
+    key::NodeKey,
+    output,
+    wiring::{self, stores},
+};
 
 const STORE: &str = "store";
 const DATA_FILE: &str = "data.mdb";
 const MANIFEST: &str = "backup.json";
+const DUMP: &str = "use pg_dump and pg_restore (schema cn_relay), or move everything with kukuri-node copy";
 
 /// What `backup` takes.
 #[derive(Args)]
@@ -36,10 +42,11 @@ pub(crate) struct Restore {
 /// Copies everything as it is at one moment, while the node runs.
 pub(crate) async fn backup(settings: &Settings, options: Backup) -> anyhow::Result<()> {
     let dir = &options.dir;
+    let place = stores::embedded(settings, DUMP)?;
     if dir.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
         bail!("{}: there is something here already; name a new directory", dir.display());
     }
-    let store = wiring::open_for_reading(settings)?;
+    let store = stores::lmdb_for_reading(&place, stores::lmdb_options(settings))?;
     let at = || dir.display().to_string();
     fs::create_dir_all(dir.join(STORE)).with_context(at)?;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).with_context(at)?;
@@ -51,7 +58,7 @@ pub(crate) async fn backup(settings: &Settings, options: Backup) -> anyhow::Resu
     if key.exists() {
         copy_key(&key, &NodeKey::file(dir))?;
     }
-    let copied = wiring::open_at_for_reading(&dir.join(STORE))?.stats().await?;
+    let copied = stores::lmdb_for_reading(&dir.join(STORE), LmdbOptions::default())?.stats().await?;
     let manifest = json!({
         "made_by": concat!("kukuri-node ", env!("CARGO_PKG_VERSION")),
         "made_at": wiring::now(),
@@ -67,15 +74,15 @@ pub(crate) async fn backup(settings: &Settings, options: Backup) -> anyhow::Resu
 /// Puts a backup in the place of a data directory that has no store yet.
 pub(crate) async fn restore(settings: &Settings, options: Restore) -> anyhow::Result<()> {
     let from = &options.dir;
+    let place = stores::embedded(settings, DUMP)?;
     if !from.join(MANIFEST).exists() {
         bail!("{}: not a backup, or one that broke off: {MANIFEST} is missing", from.display());
     }
-    let place = settings.store_path();
     if place.join(DATA_FILE).exists() {
         bail!("{}: there is a store here already; move it away first", place.display());
     }
     // Whether it can be read at all is seen before anything is written.
-    wiring::open_at_for_reading(&from.join(STORE))?;
+    stores::lmdb_for_reading(&from.join(STORE), LmdbOptions::default())?;
     fs::create_dir_all(&settings.data).with_context(|| settings.data.display().to_string())?;
     // The key first: a node that has its store makes no new one.
     let (key, ours) = (NodeKey::file(from), NodeKey::file(&settings.data));
@@ -83,15 +90,15 @@ pub(crate) async fn restore(settings: &Settings, options: Restore) -> anyhow::Re
         copy_key(&key, &ours)?;
     }
     LmdbStore::install(&place, from.join(STORE).join(DATA_FILE))?;
-    check(&*wiring::reading(settings)?).await?;
+    check(&*stores::for_reading(settings).await?).await?;
     Ok(output::print(&format!("restored to {}\n", place.display()))?)
 }
 
 /// Writes the store's file anew, without the pages that are free.
 pub(crate) fn compact(settings: &Settings) -> anyhow::Result<()> {
-    let place = settings.store_path();
-    wiring::refuse_missing(&place)?;
-    let (before, after) = match LmdbStore::compact(&place, &wiring::lmdb_options(settings)) {
+    let place = stores::embedded(settings, "the server does it: VACUUM (FULL)")?;
+    stores::refuse_missing(&place)?;
+    let (before, after) = match LmdbStore::compact(&place, &stores::lmdb_options(settings)) {
         Err(StoreError::Locked { .. }) => {
             bail!("compact can't work beside a running node: stop the node that uses {} first", place.display());
         }

@@ -1,15 +1,12 @@
 //! `check`: whether the parts of a store agree with each other.
 
-use std::sync::Arc;
-
 use kukuri_store::Store;
 
-use crate::{config::Settings, output, wiring};
+use crate::{config::Settings, output, wiring::stores};
 
 /// Runs the command.
 pub(crate) async fn run(settings: &Settings) -> anyhow::Result<()> {
-    let store: Arc<dyn Store> = wiring::reading(settings)?;
-    check(&*store).await
+    check(&*stores::for_reading(settings).await?).await
 }
 
 /// Reads everything and says what does not fit.

@@ -10,7 +10,11 @@ use kukuri_domain::{
 use kukuri_store::{Explanation, IdRecord, Standing, Store};
 
 use super::table::moment;
-use crate::{config::Settings, output, wiring};
+use crate::{
+    config::Settings,
+    output,
+    wiring::{self, stores},
+};
 
 /// What `explain` takes.
 #[derive(Args)]
@@ -22,7 +26,7 @@ pub(crate) struct Explain {
 
 /// Runs the command.
 pub(crate) async fn run(settings: &Settings, options: Explain) -> anyhow::Result<()> {
-    let store = wiring::reading(settings)?;
+    let store = stores::for_reading(settings).await?;
     let text = if let Ok(id) = options.what.parse::<EventId>() {
         of_event(&*store, &id).await?
     } else if let Ok(address) = options.what.parse::<Address>() {

@@ -15,7 +15,10 @@ use kukuri_store::{Seq, SnapshotCursor, SnapshotEvent};
 use tokio::signal::unix::SignalKind;
 
 use super::{progress::Progress, topic::topic_id};
-use crate::{config::Settings, wiring};
+use crate::{
+    config::Settings,
+    wiring::{self, stores},
+};
 
 const PAGE: usize = 1_000;
 
@@ -75,7 +78,7 @@ impl std::fmt::Display for Place {
 /// Runs the command.
 pub(crate) async fn run(settings: &Settings, options: Export) -> anyhow::Result<()> {
     let wanted = Wanted::new(settings, &options)?;
-    let store = wiring::reading(settings)?;
+    let store = stores::for_reading(settings).await?;
     let mut out = open(&options)?;
     let mut stop = tokio::signal::unix::signal(SignalKind::interrupt())?;
     let total = store.stats().await?.effective;

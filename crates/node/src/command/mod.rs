@@ -1,7 +1,8 @@
 //! What the program can do beside running the node: one file per command.
 //!
 //! What only reads opens the store beside a running node. What changes something asks the node that runs, or does it
-//! itself if none does (`control`). What needs the files for itself says so if a node runs.
+//! itself if none does (`control`). What needs the files for itself says so if a node runs. Which kind of store it is, only
+//! `wiring::stores` knows.
 
 pub(crate) mod backup;
 pub(crate) mod check;

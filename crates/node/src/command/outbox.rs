@@ -7,7 +7,7 @@ use kukuri_store::{Op, OutboxRow, Seq};
 use serde_json::json;
 
 use super::table::{moment, table};
-use crate::{config::Settings, output, wiring};
+use crate::{config::Settings, output, wiring::stores};
 
 const PAGE: usize = 1_000;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -43,7 +43,7 @@ pub(crate) async fn run(settings: &Settings, command: Outbox) -> anyhow::Result<
 }
 
 async fn tail(settings: &Settings, lines: u64, after: Option<u64>, follow: bool, json: bool) -> anyhow::Result<()> {
-    let store = wiring::reading(settings)?;
+    let store = stores::for_reading(settings).await?;
     let stats = store.stats().await?;
     let first = stats.outbox_first.0.saturating_sub(1);
     let mut last = Seq(after.unwrap_or_else(|| stats.head.0.saturating_sub(lines).max(first)));
@@ -96,7 +96,7 @@ fn as_json(row: &OutboxRow) -> String {
 }
 
 async fn offsets(settings: &Settings) -> anyhow::Result<()> {
-    let store = wiring::reading(settings)?;
+    let store = stores::for_reading(settings).await?;
     let (offsets, stats) = (store.offsets().await?, store.stats().await?);
     if offsets.is_empty() {
         return Ok(output::print(&format!("no consumer has begun; the outbox ends at {}\n", stats.head))?);

@@ -6,7 +6,8 @@ use super::table::table;
 use crate::{
     config::Settings,
     control::{PurgeReport, Reply, Request, link::Link},
-    output, wiring,
+    output,
+    wiring::{self, stores},
 };
 
 /// What can be done about retention.
@@ -27,7 +28,7 @@ pub(crate) enum Retention {
 pub(crate) async fn run(settings: &Settings, command: Retention) -> anyhow::Result<()> {
     let Retention::Run { dry_run, confirm_clock } = command;
     let report = if dry_run {
-        let store = wiring::reading(settings)?;
+        let store = stores::for_reading(settings).await?;
         let purged = store.preview_purge(&settings.retention(), wiring::now()).await?;
         PurgeReport::from(&purged)
     } else {

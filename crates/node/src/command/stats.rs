@@ -6,7 +6,7 @@ use kukuri_store::{Stats as StoreStats, report::total};
 use serde_json::json;
 
 use super::table::{bytes, moment, table};
-use crate::{config::Settings, output, wiring};
+use crate::{config::Settings, output, wiring::stores};
 
 /// What `stats` takes.
 #[derive(Args)]
@@ -18,7 +18,7 @@ pub(crate) struct Stats {
 
 /// Runs the command.
 pub(crate) async fn run(settings: &Settings, options: Stats) -> anyhow::Result<()> {
-    let stats = wiring::reading(settings)?.stats().await?;
+    let stats = stores::for_reading(settings).await?.stats().await?;
     let text = if options.json { format!("{}\n", as_value(&stats)) } else { as_text(&stats) };
     Ok(output::print(&text)?)
 }

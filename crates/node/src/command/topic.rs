@@ -15,7 +15,8 @@ use super::table::{bytes, table};
 use crate::{
     config::{self, Keeping, Settings, Size, Span, Switch},
     control::{Request, link::Link},
-    output, wiring,
+    output,
+    wiring::stores,
 };
 
 /// What can be done with topics.
@@ -115,7 +116,7 @@ async fn change(
 
 async fn set(settings: &Settings, topic: &str, flags: &PolicyFlags) -> anyhow::Result<()> {
     let id = topic_id(settings, topic)?;
-    let known = wiring::reading(settings)?.subscriptions().await?.into_iter().find(|one| one.topic == id);
+    let known = stores::for_reading(settings).await?.subscriptions().await?.into_iter().find(|one| one.topic == id);
     let Some(known) = known else { bail!("{id} is not known here; enable it first") };
     let mut policy = known.policy;
     flags.apply(&mut policy)?;
@@ -162,7 +163,7 @@ fn set_or_default<T, E: std::fmt::Display>(
 }
 
 async fn list(settings: &Settings, as_json: bool) -> anyhow::Result<()> {
-    let store = wiring::reading(settings)?;
+    let store = stores::for_reading(settings).await?;
     let (subscriptions, stats) = (store.subscriptions().await?, store.stats().await?);
     if as_json {
         let lines = subscriptions.iter().map(|one| format!("{}\n", as_value(one, &stats)));

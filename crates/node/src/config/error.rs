@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt, io, path::Path};
 use figment::{Figment, error::Kind, value::Value};
 
 use super::{
+    place::without_password,
     section::{keys, sections},
     sources::Source,
 };
@@ -61,13 +62,7 @@ pub(crate) fn of_value(
 /// A value in one line, without the password of a URL: errors end up in logs.
 fn shown(value: &Value) -> String {
     match value {
-        Value::String(_, text) => {
-            let secret = text.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?.1)));
-            secret.map_or_else(
-                || format!("{text:?}"),
-                |(scheme, rest)| format!("\"{scheme}://…@{}\"", rest.escape_debug()),
-            )
-        }
+        Value::String(_, text) => format!("{:?}", without_password(text)),
         Value::Bool(_, answer) => answer.to_string(),
         Value::Num(_, number) => match (number.to_i128(), number.to_f64()) {
             (Some(number), _) => number.to_string(),

@@ -4,7 +4,8 @@
 //!
 //! - [`settings`]: every key, with its default and its text for operators. `domain`: the same as the rules want it.
 //! - [`section`]: the macro that makes a section of keys from such a list.
-//! - [`value`], [`span`], [`size`], [`percent`], [`names`], [`net`], [`moment`], [`kinds`]: what a value can be.
+//! - [`value`], [`span`], [`size`], [`percent`], [`names`], [`place`], [`net`], [`moment`], [`kinds`]: what a value
+//!   can be.
 //! - `sources`: file, environment and flags. `check`: what must hold between keys. `error`: one line that says what is
 //!   wrong.
 //! - `print`: the effective configuration and an example file. The reference in `docs/configuration.md` is written by
@@ -18,6 +19,7 @@ pub(crate) mod moment;
 pub(crate) mod names;
 pub(crate) mod net;
 pub(crate) mod percent;
+pub(crate) mod place;
 pub(crate) mod print;
 mod section;
 pub(crate) mod settings;
@@ -29,18 +31,14 @@ mod value;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::BTreeMap,
-    ffi::OsString,
-    io,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, ffi::OsString, io, path::Path};
 
 use figment::Figment;
 
 pub(crate) use error::ConfigError;
 pub(crate) use names::{AuthMode, Switch};
-use section::Section;
+pub(crate) use place::StorePlace;
+use section::{Section, Shown};
 pub(crate) use settings::Settings;
 pub(crate) use size::Size;
 pub(crate) use sources::{Flags, Source};
@@ -87,7 +85,10 @@ impl Loaded {
     /// The keys whose values differ, in the order of the documentation.
     pub(crate) fn changed_keys(&self, other: &Self) -> Vec<&'static str> {
         let (ours, theirs) = (self.settings.values(), other.settings.values());
-        ours.into_iter().zip(theirs).filter(|(our, their)| our != their).map(|((key, _), _)| key).collect()
+        // What is shown of the store leaves its password out.
+        let is_hidden = |key: &str| key == "store" && self.settings.store != other.settings.store;
+        let differs = |(our, their): &(Shown, Shown)| our != their || is_hidden(our.0);
+        ours.into_iter().zip(theirs).filter(differs).map(|((key, _), _)| key).collect()
     }
 }
 
@@ -97,12 +98,9 @@ pub(crate) fn needs_restart(key: &str) -> bool {
 }
 
 impl Settings {
-    /// Where the embedded store is.
-    pub(crate) fn store_path(&self) -> PathBuf {
-        match &self.store {
-            Some(names::StorePlace::Lmdb(path)) => path.clone(),
-            None => self.data.join("store"),
-        }
+    /// Where events are stored.
+    pub(crate) fn store_place(&self) -> StorePlace {
+        self.store.clone().unwrap_or_else(|| StorePlace::Lmdb(self.data.join("store")))
     }
 }
 

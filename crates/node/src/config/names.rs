@@ -1,6 +1,4 @@
-//! Values with a name: modes, keys, topics, places.
-
-use std::path::PathBuf;
+//! Values with a name: modes, keys, topics.
 
 use kukuri_domain::{
     DeletionMode, PublicKey,
@@ -62,27 +60,6 @@ impl Spelled for ReservedTopic {
 
     fn spell(&self) -> toml::Value {
         self.as_ref().into()
-    }
-}
-
-/// Where events are stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum StorePlace {
-    /// In this directory, in the embedded store.
-    Lmdb(PathBuf),
-}
-
-impl Spelled for StorePlace {
-    const ALLOWED: &'static str = "lmdb: and a directory, such as lmdb:/var/lib/kukuri/store";
-
-    fn parse(text: &str) -> Option<Self> {
-        text.strip_prefix("lmdb:").filter(|path| !path.is_empty()).map(|path| Self::Lmdb(path.into()))
-    }
-
-    fn spell(&self) -> toml::Value {
-        match self {
-            Self::Lmdb(path) => format!("lmdb:{}", path.display()).into(),
-        }
     }
 }
 

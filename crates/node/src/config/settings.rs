@@ -9,9 +9,10 @@ use kukuri_domain::{DeletionMode, PublicKey, topic::TopicsMode};
 use super::{
     kinds::Kinds,
     moment::Moment,
-    names::{AuthMode, LogFilter, ReservedTopic, StorePlace, Switch},
+    names::{AuthMode, LogFilter, ReservedTopic, Switch},
     net::{Network, PublicUrl, WebUrl},
     percent::Percent,
+    place::StorePlace,
     section::section,
     size::Size,
     span::{Keeping, Span},
@@ -26,10 +27,12 @@ section! {
         /// The URL clients know the node by. Behind a reverse proxy it must be set, or authentication (NIP-42) and
         /// vanish requests (NIP-62) are not recognised. If it is not set: `ws://` and the listening address.
         public_url: Option<PublicUrl> = None, such as "wss://relay.example.com";
-        /// The directory for everything the node keeps; made if it is not there.
+        /// The directory for what the node keeps beside events, and for those unless `store` says otherwise; made if it is
+        /// not there. Each node has its own, also if several share a database.
         data: PathBuf = PathBuf::from("data"), needs restart;
-        /// Where events are stored: `lmdb:` and a directory on a local disk. If it is not set: `store` in the data
-        /// directory.
+        /// Where events are stored: `lmdb:` and a directory on a local disk, or the URL of a Postgres database, such as
+        /// `postgres://kukuri@db.example.com/kukuri`, which any number of nodes may share. A password may stand in it (it is
+        /// never shown), or in `PGPASSWORD` or `~/.pgpass`. If it is not set: `store` in the data directory.
         store: Option<StorePlace> = None, such as "lmdb:/var/lib/kukuri/store", needs restart;
         /// Whether the limits in `[rates]` hold: `on` or `off`. Turn them off for load tests only.
         rate_limits: Switch = Switch::On;
@@ -51,6 +54,7 @@ section! {
         retention: Retention,
         capacity: Capacity,
         disk: Disk,
+        postgres: Postgres,
     }
 }
 
@@ -243,8 +247,8 @@ section! {
 }
 
 section! {
-    /// What happens as the disk fills up, by the free space in the file system of the data: bytes, or text such as
-    /// `"2GiB"`. The three must descend.
+    /// What happens as the disk fills up, by the free space in the file system of the embedded store: bytes, or text such
+    /// as `"2GiB"`. The three must descend. With a store on Postgres they have no meaning: its disk is the server's.
     Disk in "disk." {
         /// With less free space than this, history from imports and other nodes is refused.
         live_only: Size = Size::gib(2);
@@ -252,6 +256,19 @@ section! {
         shedding: Size = Size::gib(1);
         /// With less free space than this, nothing but deletion and vanish requests is taken in.
         full: Size = Size::mib(256);
+    }
+}
+
+section! {
+    /// How a store on Postgres is used. With the embedded store these keys have no meaning.
+    Postgres in "postgres." {
+        /// The most sessions that read at a time. Beside them a node has two that write and one that listens.
+        readers: u32 = 8, at least 1, at most 1_000, needs restart;
+        /// Whether a node that starts makes the tables, or brings them up to date: `on` or `off`. `off`: it refuses to
+        /// start on older ones, until `kukuri-node migrate` has been run.
+        migrate: Switch = Switch::On, needs restart;
+        /// How long the server may take to answer a query of a client.
+        query_timeout: Span = Span::seconds(10), at least Span::seconds(1), at most Span::minutes(60), needs restart;
     }
 }
 

@@ -4,7 +4,6 @@ use std::{path::Path, sync::Arc};
 
 use anyhow::{Context, bail};
 use kukuri_relay::Relay;
-use kukuri_store::StoreError;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     net::{
@@ -15,29 +14,31 @@ use tokio::{
 };
 
 use super::{Reply, Request, answer, server};
-use crate::{config::Settings, wiring};
+use crate::{
+    config::Settings,
+    wiring::{self, stores},
+};
 
 /// The way to the node.
 pub(crate) enum Link {
     /// A node runs.
     Running(BufReader<OwnedReadHalf>, OwnedWriteHalf),
-    /// None does: this process has the store.
+    /// None does, or the store has room for several: this process has it.
     Here(Arc<Relay>, JoinHandle<()>),
 }
 
 impl Link {
     /// Finds the node of these settings.
     pub(crate) async fn open(settings: &Settings) -> anyhow::Result<Self> {
-        wiring::refuse_missing(&settings.store_path())?;
-        match wiring::open_store(settings) {
+        match stores::for_changing(settings).await {
             Ok(store) => {
                 let public_url = wiring::public_url(settings, settings.listen);
                 let config = wiring::relay_config(settings, &public_url, None)?;
                 let (relay, writer) = Relay::start(store, config).await?;
                 Ok(Self::Here(relay, writer))
             }
-            Err(StoreError::Locked { .. }) => Self::connect(&settings.data).await,
-            Err(error) => Err(error.into()),
+            Err(error) if stores::is_locked(&error) => Self::connect(&settings.data).await,
+            Err(error) => Err(error),
         }
     }
 

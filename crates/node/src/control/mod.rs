@@ -1,7 +1,9 @@
 //! Commands to a running node, over a socket in its data directory that only its owner can open.
 //!
 //! Only one process may write to an embedded store. A command that changes something asks the node that runs, by
-//! `link`; if none runs, it opens the store itself and gives itself the same answer.
+//! `link`; if none runs, it opens the store itself and gives itself the same answer. On Postgres it always does: any
+//! number of processes may write there, and hear of what the others changed. A node that runs in the data directory might
+//! be one on another store.
 //!
 //! One JSON object per line each way.
 
@@ -16,7 +18,7 @@ use kukuri_relay::Relay;
 use kukuri_store::{Outcome, Purged};
 use serde::{Deserialize, Serialize};
 
-use crate::wiring::now;
+use crate::{output, wiring::now};
 
 /// What a command asks of the node.
 #[derive(Debug, Serialize, Deserialize)]
@@ -87,7 +89,7 @@ pub(crate) async fn answer(relay: &Relay, request: Request) -> Reply {
         }
         Request::ConfirmClock => relay.store().confirm_clock(now()).await.map(|()| Reply::Done).map_err(Into::into),
     };
-    answered.unwrap_or_else(|error: anyhow::Error| Reply::Failed(format!("{error:#}")))
+    answered.unwrap_or_else(|error: anyhow::Error| Reply::Failed(output::one_line(&error)))
 }
 
 async fn change_topic(

@@ -6,7 +6,8 @@ use super::{Given, from_file};
 fn a_slip_in_the_file_is_told_in_one_line() {
     let key = "0".repeat(63);
     let at_the_top = "listen, public_url, data, store, rate_limits, deletion, log";
-    let sections = "[relay], [topics], [auth], [limits], [rates], [deny], [proxy], [retention], [capacity], [disk]";
+    let sections = "[relay], [topics], [auth], [limits], [rates], [deny], [proxy], [retention], [capacity], [disk], \
+        [postgres]";
     let in_limits = "event_bytes, tag_count, tags_bytes, tag_bytes, topics_per_event, content_bytes, \
         created_at_ahead, message_bytes, filters, filter_values, subscriptions, limit, answer_bytes, in_flight, idle, connections, \
         sync_sessions, sync_events";
@@ -60,8 +61,8 @@ fn a_slip_in_the_file_is_told_in_one_line() {
         ("listen = 7777", "listen = 7777: must be an IP address and a port, such as 127.0.0.1:7777 or [::]:7777"),
         ("data = ''", r#"data = "": must be a path"#),
         (
-            "store = 'postgres://me:secret@db/kukuri'",
-            r#"store = "postgres://…@db/kukuri": must be lmdb: and a directory, such as lmdb:/var/lib/kukuri/store"#,
+            "store = 'postgres://me:secret@db:port/kukuri'",
+            r#"store = "postgres://me:***@db:port/kukuri": must be lmdb: and a directory, such as lmdb:/var/lib/kukuri/store, or a URL such as postgres://user@host/database"#,
         ),
         (
             "public_url = 'https://relay.example.com'",

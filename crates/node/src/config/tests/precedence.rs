@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::{Given, from_file};
-use crate::config::{Flags, Settings, Source, needs_restart};
+use crate::config::{Flags, Settings, Source, StorePlace, needs_restart};
 
 const FILE: &str =
     "listen = '127.0.0.1:1'\ndata = 'from-file'\nstore = 'lmdb:from-file'\n[limits]\nfilters = 1\nlimit = 1";
@@ -26,7 +26,7 @@ fn a_flag_wins_over_a_variable_that_wins_over_the_file() {
     let settings = &loaded.settings;
     assert_eq!(settings.listen.port(), 3);
     assert_eq!(settings.data, PathBuf::from("from-variable"));
-    assert_eq!(settings.store_path(), PathBuf::from("from-file"));
+    assert_eq!(settings.store_place(), StorePlace::Lmdb("from-file".into()));
     assert_eq!((settings.limits.filters, settings.limits.limit), (1, 2), "a section is merged key by key");
     for (key, source) in [
         ("listen", "--listen"),
@@ -104,11 +104,14 @@ fn a_reload_can_tell_what_changed_and_what_needs_a_restart() {
     let after = from_file("listen = '127.0.0.1:1'\n[topics]\nnetwork = 'b:'").unwrap();
     assert_eq!(before.changed_keys(&after), ["listen", "topics.network", "limits.filters"]);
     assert!(before.changed_keys(&before).is_empty());
+    let with_password = |word: &str| from_file(&format!("store = 'postgres://kukuri:{word}@db/kukuri'")).unwrap();
+    assert_eq!(with_password("old").changed_keys(&with_password("new")), ["store"], "though it is not shown");
     let said_otherwise = from_file("[limits]\nfilters = 5\nidle = '60s'\n[topics]\nnetwork = 'a:'").unwrap();
     assert!(before.changed_keys(&said_otherwise).is_empty(), "a default that is spelled out is no change");
 
     let restart: Vec<_> = crate::config::section::keys().map(|key| key.full).filter(|key| needs_restart(key)).collect();
     let expected = "listen data store deletion log topics.network capacity.max_events capacity.max_bytes \
-        capacity.live_only capacity.shedding capacity.purging capacity.leave_below capacity.purge_to";
+        capacity.live_only capacity.shedding capacity.purging capacity.leave_below capacity.purge_to \
+        postgres.readers postgres.migrate postgres.query_timeout";
     assert_eq!(restart.join(" "), expected);
 }

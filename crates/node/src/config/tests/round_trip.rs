@@ -87,6 +87,10 @@ purge_to = 60
 live_only = "30GiB"
 shedding = "20GiB"
 full = 12345
+[postgres]
+readers = 1
+migrate = "off"
+query_timeout = "1s"
 "#;
 
 #[test]
@@ -125,6 +129,15 @@ fn each_value_is_printed_with_its_source() {
     ] {
         assert!(printed.lines().any(|printed| printed == line), "{line}\n{printed}");
     }
+}
+
+#[test]
+fn a_password_is_printed_by_nothing() {
+    let loaded = from_file("store = 'postgresql://kukuri:secret@db.example.com/kukuri'").unwrap();
+    let printed = print::effective(&loaded);
+    let line = "store = \"postgresql://kukuri:***@db.example.com/kukuri\"  # kukuri.toml";
+    assert!(printed.lines().any(|printed| printed == line), "{printed}");
+    assert!(!printed.contains("secret") && !format!("{loaded:?}").contains("secret"));
 }
 
 #[test]

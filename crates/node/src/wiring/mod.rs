@@ -1,10 +1,10 @@
-//! From what an operator sets to what the parts take: the relay's configuration, the store.
+//! From what an operator sets to what the parts take: the relay's configuration; [`stores`], opened.
+
+pub(crate) mod stores;
 
 use std::{
     net::SocketAddr,
     num::NonZeroU32,
-    path::Path,
-    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -14,10 +14,9 @@ use kukuri_relay::{
     RelayConfig,
     config::{Auth, Deny, Disk, Info, Proxy, Rate, Rates, RequestLimits, TopicIntake},
 };
-use kukuri_store::{Store, StoreError, StoreRules};
-use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
+use kukuri_store::Store;
 
-use crate::config::{AuthMode, Settings, Switch};
+use crate::config::{AuthMode, Settings, StorePlace, Switch};
 
 /// The time, where the node needs it itself.
 pub(crate) fn now() -> Millis {
@@ -45,7 +44,7 @@ pub(crate) fn relay_config(
         rates: (settings.rate_limits == Switch::On).then(|| rates(settings)),
         deny: deny(settings),
         proxy: proxy(settings),
-        disk: Some(disk(settings)),
+        disk: disk(settings),
     })
 }
 
@@ -138,58 +137,10 @@ fn proxy(settings: &Settings) -> Option<Proxy> {
     Some(Proxy { header, trusted: settings.proxy.trusted.iter().map(|network| network.net()).collect() })
 }
 
-fn disk(settings: &Settings) -> Disk {
+/// The disk that is watched: the embedded store's. A database's is its server's, and often on another machine; what the
+/// node itself writes then is a key.
+fn disk(settings: &Settings) -> Option<Disk> {
+    let StorePlace::Lmdb(path) = settings.store_place() else { return None };
     let disk = &settings.disk;
-    Disk {
-        path: settings.store_path(),
-        live_only: disk.live_only.get(),
-        shedding: disk.shedding.get(),
-        full: disk.full.get(),
-    }
-}
-
-/// The embedded store's options.
-pub(crate) fn lmdb_options(settings: &Settings) -> LmdbOptions {
-    let rules =
-        StoreRules { deletion: settings.deletion, capacity: settings.capacity(), thresholds: settings.thresholds() };
-    LmdbOptions { rules, ..LmdbOptions::default() }
-}
-
-/// Opens the store for writing.
-pub(crate) fn open_store(settings: &Settings) -> Result<Arc<LmdbStore>, StoreError> {
-    let path = settings.store_path();
-    LmdbStore::open(path, lmdb_options(settings)).map(Arc::new)
-}
-
-/// A slip in a path must not become a new store.
-pub(crate) fn refuse_missing(path: &Path) -> anyhow::Result<()> {
-    if !path.join("data.mdb").exists() {
-        anyhow::bail!(
-            "{}: there is no store here; run the node first, or name its directory with --data",
-            path.display()
-        );
-    }
-    Ok(())
-}
-
-/// Opens the store for reading, beside a running node or without one.
-pub(crate) fn open_for_reading(settings: &Settings) -> anyhow::Result<Arc<LmdbStore>> {
-    open_with(&settings.store_path(), lmdb_options(settings))
-}
-
-/// Opens the store in this directory for reading.
-pub(crate) fn open_at_for_reading(path: &Path) -> anyhow::Result<Arc<LmdbStore>> {
-    open_with(path, LmdbOptions::default())
-}
-
-fn open_with(path: &Path, options: LmdbOptions) -> anyhow::Result<Arc<LmdbStore>> {
-    refuse_missing(path)?;
-    let store = LmdbStore::open_for_reading(path, options)
-        .with_context(|| format!("can't read the store in {}", path.display()))?;
-    Ok(Arc::new(store))
-}
-
-/// The port of a store that was opened for reading.
-pub(crate) fn reading(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
-    Ok(open_for_reading(settings)?)
+    Some(Disk { path, live_only: disk.live_only.get(), shedding: disk.shedding.get(), full: disk.full.get() })
 }

@@ -1,0 +1,131 @@
+//! Opening stores: the one place that tells an embedded store from a database.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::{Context, anyhow, bail};
+use kukuri_store::{Store, StoreError, StoreRules};
+use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
+use kukuri_store_postgres::{PostgresOptions, PostgresStore};
+
+use crate::config::{Settings, StorePlace, Switch, place::PostgresUrl};
+
+/// Opens the store for a node that starts: made if there is none.
+pub(crate) async fn for_serving(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
+    match settings.store_place() {
+        StorePlace::Lmdb(path) => Ok(Arc::new(lmdb(&path, settings)?)),
+        StorePlace::Postgres(url) => Ok(Arc::new(postgres(&url, settings, settings.postgres.migrate).await?)),
+    }
+}
+
+/// Opens the store for a command that changes something. A slip in a place must not become a new store.
+pub(crate) async fn for_changing(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
+    match settings.store_place() {
+        StorePlace::Lmdb(path) => {
+            refuse_missing(&path)?;
+            Ok(Arc::new(lmdb(&path, settings)?))
+        }
+        StorePlace::Postgres(url) => Ok(Arc::new(postgres(&url, settings, Switch::Off).await?)),
+    }
+}
+
+/// Opens the store for a command that reads, beside a running node or without one.
+pub(crate) async fn for_reading(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
+    match settings.store_place() {
+        StorePlace::Lmdb(path) => Ok(Arc::new(lmdb_for_reading(&path, lmdb_options(settings))?)),
+        // Any number of processes may have it open.
+        StorePlace::Postgres(_) => for_changing(settings).await,
+    }
+}
+
+/// Whether a store could not be opened because another process has it.
+pub(crate) fn is_locked(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(StoreError::Locked { .. }))
+}
+
+/// Where the embedded store is, for what is done to its files. `instead`: what to use on Postgres.
+pub(crate) fn embedded(settings: &Settings, instead: &str) -> anyhow::Result<PathBuf> {
+    match settings.store_place() {
+        StorePlace::Lmdb(path) => Ok(path),
+        StorePlace::Postgres(url) => bail!("{url}: this is for the files of an embedded store; on Postgres {instead}"),
+    }
+}
+
+/// A slip in a path must not become a new store.
+pub(crate) fn refuse_missing(path: &Path) -> anyhow::Result<()> {
+    if !path.join("data.mdb").exists() {
+        bail!("{}: there is no store here; run the node first, or name its directory with --data", path.display());
+    }
+    Ok(())
+}
+
+/// Opens the embedded store in a directory for reading.
+pub(crate) fn lmdb_for_reading(path: &Path, options: LmdbOptions) -> anyhow::Result<LmdbStore> {
+    refuse_missing(path)?;
+    LmdbStore::open_for_reading(path, options)
+        .map_err(|error| about_lmdb(path, error))
+        .with_context(|| format!("can't read the store in {}", path.display()))
+}
+
+/// The embedded store's options.
+pub(crate) fn lmdb_options(settings: &Settings) -> LmdbOptions {
+    LmdbOptions { rules: rules(settings), ..LmdbOptions::default() }
+}
+
+fn lmdb(path: &Path, settings: &Settings) -> anyhow::Result<LmdbStore> {
+    LmdbStore::open(path, lmdb_options(settings)).map_err(|error| about_lmdb(path, error))
+}
+
+/// Opens the store of a database. What has no tables, or older ones, is refused unless it may be migrated.
+async fn postgres(url: &PostgresUrl, settings: &Settings, migrate: Switch) -> anyhow::Result<PostgresStore> {
+    let opened = PostgresStore::connect(url.with_password(), postgres_options(settings, migrate)).await;
+    opened.map_err(|error| about_postgres(url, error))
+}
+
+fn postgres_options(settings: &Settings, migrate: Switch) -> PostgresOptions {
+    PostgresOptions {
+        rules: rules(settings),
+        readers: settings.postgres.readers,
+        query_timeout: settings.postgres.query_timeout.duration(),
+        migrate: migrate == Switch::On,
+        ..PostgresOptions::default()
+    }
+}
+
+fn rules(settings: &Settings) -> StoreRules {
+    StoreRules { deletion: settings.deletion, capacity: settings.capacity(), thresholds: settings.thresholds() }
+}
+
+/// What an operator can do about a store that does not open.
+fn about_lmdb(path: &Path, error: StoreError) -> anyhow::Error {
+    match error {
+        StoreError::Unfinished { .. } => anyhow!(
+            "{}: a copy into this store broke off, and what is here is of no use; remove the directory and copy again",
+            path.display()
+        ),
+        error => error.into(),
+    }
+}
+
+fn about_postgres(url: &PostgresUrl, error: StoreError) -> anyhow::Error {
+    match (behind(&error), error) {
+        (Some((0, _)), _) => anyhow!("{url}: there is no store here yet; run the node first, or kukuri-node migrate"),
+        (Some((found, newest)), _) => anyhow!(
+            "{url}: its tables are of version {found}, this program's of {newest}; run kukuri-node migrate first"
+        ),
+        (None, StoreError::Unfinished { .. }) => anyhow!(
+            "{url}: a copy into this store broke off, and what is here is of no use; DROP SCHEMA cn_relay CASCADE in \
+             this database and copy again"
+        ),
+        (None, error) => anyhow::Error::new(error).context(url.to_string()),
+    }
+}
+
+/// The version of tables that are older than this program's, 0 if there are none, and the newest one.
+fn behind(error: &StoreError) -> Option<(u32, u32)> {
+    let StoreError::Foreign { found, .. } = error else { return None };
+    let (found, rest) = found.strip_prefix("schema version ")?.split_once(" of ")?;
+    Some((found.parse().ok()?, rest.split_once(':')?.0.parse().ok()?))
+}
