@@ -68,6 +68,9 @@ pub(crate) enum Command {
     Check,
     /// Writes the store's file anew, as small as it can be. The node must be stopped.
     Compact,
+    /// Makes the tables of a store on Postgres, or brings them up to date. A node that starts does so by itself unless
+    /// postgres.migrate is off.
+    Migrate,
     /// The node's own key.
     #[command(subcommand)]
     Key(Key),

@@ -53,6 +53,16 @@ pub(crate) fn embedded(settings: &Settings, instead: &str) -> anyhow::Result<Pat
     }
 }
 
+/// Makes the tables of a database or brings them up to date. Returns from which version to which, if they were not.
+pub(crate) async fn migrate(url: &PostgresUrl, settings: &Settings) -> anyhow::Result<Option<(u32, u32)>> {
+    let Err(error) = PostgresStore::connect(url.with_password(), postgres_options(settings, Switch::Off)).await else {
+        return Ok(None);
+    };
+    let Some(versions) = behind(&error) else { return Err(about_postgres(url, error)) };
+    PostgresStore::migrate(url.with_password()).await.map_err(|error| about_postgres(url, error))?;
+    Ok(Some(versions))
+}
+
 /// A slip in a path must not become a new store.
 pub(crate) fn refuse_missing(path: &Path) -> anyhow::Result<()> {
     if !path.join("data.mdb").exists() {
