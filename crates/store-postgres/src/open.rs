@@ -71,7 +71,7 @@ const WRITING: [(&str, &str); 8] = [
 /// What reading sessions are told. A statement for a filter is planned once, for any values: planning costs more than
 /// answering. So that no guess at values can lead it astray, it may go by indexes alone, in their order; `FREELY` takes
 /// that back.
-const READING: [(&str, &str); 10] = [
+const READING: [(&str, &str); 11] = [
     ("client_connection_check_interval", "500ms"),
     ("default_transaction_read_only", "on"),
     ("idle_in_transaction_session_timeout", "60s"),
@@ -81,6 +81,7 @@ const READING: [(&str, &str); 10] = [
     ("enable_hashjoin", "off"),
     ("enable_mergejoin", "off"),
     ("enable_sort", "off"),
+    ("max_parallel_workers_per_gather", "0"),
     ("jit", "off"),
 ];
 
@@ -90,7 +91,8 @@ pub(crate) const AT_ONE_MOMENT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ RE
 /// One moment for statements that read very much: any plan, any time.
 pub(crate) const FREELY: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 0; \
      SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on; \
-     SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on; SET LOCAL enable_sort = on";
+     SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on; SET LOCAL enable_sort = on; \
+     SET LOCAL max_parallel_workers_per_gather = 2";
 
 pub(crate) async fn connect(url: &str, options: &PostgresOptions) -> Result<Sessions> {
     let connect = parse(url)?;

@@ -15,6 +15,10 @@ use crate::{
 /// The most ranges that are made by combining two lists of a filter.
 const MOST_RANGES: usize = 1_024;
 
+/// The first row of an answer with events: the head of the outbox at that moment.
+const HEAD: &str = "SELECT head, NULL::bigint AS created_at, NULL::bytea AS id, NULL::bytea AS json \
+     FROM cn_relay.node UNION ALL";
+
 /// A value of a statement.
 enum Bind {
     Number(Option<i64>),
@@ -27,7 +31,7 @@ enum Bind {
 /// What is selected of the events that answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// The event, and the head of the outbox, at one moment. Without an answer there is one row with the head alone.
+    /// The head of the outbox alone, then the events at that moment, one by one in the order of answers.
     Event,
     /// When it was made, and its id.
     Id,
@@ -96,13 +100,10 @@ impl Plan {
             Part::Id => format!("SELECT created_at, id FROM ({found}) found"),
             Part::Author => format!("SELECT no, pubkey FROM ({found}) found"),
             Part::Count => format!("SELECT count(*) FROM ({found}) found"),
-            Part::Event if plan.has_json => {
-                format!("SELECT n.head, a.created_at, a.id, a.json FROM cn_relay.node n LEFT JOIN ({found}) a ON true")
-            }
+            Part::Event if plan.has_json => format!("{HEAD} (SELECT NULL, created_at, id, json FROM ({found}) found)"),
             Part::Event => format!(
-                "WITH found AS MATERIALIZED ({found}) SELECT n.head, a.created_at, a.id, a.json FROM cn_relay.node n \
-                 LEFT JOIN (SELECT f.created_at, f.id, e.json FROM found f JOIN cn_relay.events e \
-                 ON e.class = f.class AND e.ingested_at = f.ingested_at AND e.no = f.no) a ON true"
+                "{HEAD} (SELECT NULL, f.created_at, f.id, e.json FROM ({found}) f JOIN cn_relay.events e \
+                 ON e.class = f.class AND e.ingested_at = f.ingested_at AND e.no = f.no ORDER BY f.created_at DESC, f.id)"
             ),
         };
         plan

@@ -93,54 +93,24 @@ async fn answer(
     // One more than asked for shows whether there is more.
     let plan = Plan::of(filter, &query.viewer, query.now, limit.map(|limit| limit + 1), Part::Event);
     let mut found = Found { events: Vec::new(), head: Seq::default(), cut: None };
+    let (share, mut bytes) = (query.share(), 0);
     let mut rows = plan.query().fetch(connection);
     while let Some(row) = rows.try_next().await? {
-        found.head = Seq(unsigned(row.try_get("head")?));
-        let Some(id) = row.try_get::<Option<[u8; 32]>, _>("id")? else { continue };
-        let event = StoredEvent {
-            id: event_id(id),
-            created_at: timestamp(row.try_get("created_at")?),
-            json: row.try_get::<Vec<u8>, _>("json")?.into(),
-        };
-        found.events.push(event);
-    }
-    drop(rows);
-    if let Some(limit) = limit
-        && found.events.len() as u64 > limit
-    {
-        let last = found
-            .events
-            .iter()
-            .min_by(|left, right| left.created_at.cmp(&right.created_at).then(right.id.cmp(&left.id)));
-        if let Some(last) = last.map(|event| event.id) {
-            found.events.retain(|event| event.id != last);
-            found.cut = Some(Cut::Before(last));
+        if let Some(head) = row.try_get::<Option<i64>, _>("head")? {
+            found.head = Seq(unsigned(head));
+            continue;
         }
+        let id = event_id(row.try_get("id")?);
+        let json: Vec<u8> = row.try_get("json")?;
+        bytes += json.len();
+        // Rows come newest first, so what is over a bound is the rest. One is always sent.
+        if limit == Some(found.events.len() as u64) || (bytes > share && !found.events.is_empty()) {
+            found.cut = Some(Cut::Before(id));
+            break;
+        }
+        found.events.push(StoredEvent { id, created_at: timestamp(row.try_get("created_at")?), json: json.into() });
     }
-    found.keep_within(query.share());
     Ok(found)
-}
-
-impl Found {
-    /// Leaves out what is over this many bytes of JSON, the newest kept.
-    fn keep_within(&mut self, share: usize) {
-        if self.events.iter().map(|event| event.json.len()).sum::<usize>() <= share {
-            return;
-        }
-        sort(&mut self.events);
-        let mut bytes = 0;
-        let is_over = |event: &StoredEvent| {
-            bytes += event.json.len();
-            bytes > share
-        };
-        // One is always sent.
-        if let Some(place) = self.events.iter().position(is_over).map(|place| place.max(1))
-            && let Some(first) = self.events.get(place).map(|event| event.id)
-        {
-            self.events.truncate(place);
-            self.cut = Some(Cut::Before(first));
-        }
-    }
 }
 
 /// Newest first, ties by the lower id (W-1).
