@@ -68,6 +68,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Restore(options) => block_on(command::backup::restore(settings, options)),
         Command::Check => block_on(command::check::run(settings)),
         Command::Compact => command::backup::compact(settings),
+        Command::Copy(options) => block_on(command::copy::run(settings, options)),
         Command::Migrate => block_on(command::migrate::run(settings)),
         Command::Key(command) => command::key::run(settings, &command),
         Command::Serve(_) | Command::Config(_) | Command::Completions { .. } => Ok(()),

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::{
     command::{
         backup::{Backup, Restore},
+        copy::Copy,
         explain::Explain,
         export::Export,
         import::Import,
@@ -68,6 +69,8 @@ pub(crate) enum Command {
     Check,
     /// Writes the store's file anew, as small as it can be. The node must be stopped.
     Compact,
+    /// Copies everything a store holds into an empty one, of the same kind or the other.
+    Copy(Copy),
     /// Makes the tables of a store on Postgres, or brings them up to date. A node that starts does so by itself unless
     /// postgres.migrate is off.
     Migrate,

@@ -6,6 +6,7 @@
 
 pub(crate) mod backup;
 pub(crate) mod check;
+pub(crate) mod copy;
 pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod import;

@@ -1,12 +1,14 @@
 //! Opening stores: the one place that tells an embedded store from a database.
 
 use std::{
+    fs,
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use anyhow::{Context, anyhow, bail};
-use kukuri_store::{Store, StoreError, StoreRules};
+use kukuri_store::{Archive, Store, StoreError, StoreRules};
 use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
 use kukuri_store_postgres::{PostgresOptions, PostgresStore};
 
@@ -38,6 +40,46 @@ pub(crate) async fn for_reading(settings: &Settings) -> anyhow::Result<Arc<dyn S
         // Any number of processes may have it open.
         StorePlace::Postgres(_) => for_changing(settings).await,
     }
+}
+
+/// Opens a store to copy it. No node may run on an embedded one; on Postgres those that do wait, and what they take in
+/// after that is not in the copy.
+pub(crate) async fn to_copy_from(place: &StorePlace, settings: &Settings) -> anyhow::Result<Box<dyn Archive>> {
+    match place {
+        StorePlace::Lmdb(path) => {
+            refuse_missing(path)?;
+            match lmdb(path, settings) {
+                Err(error) if is_locked(&error) => bail!("a node runs on {place}; stop it first"),
+                opened => Ok(Box::new(opened?)),
+            }
+        }
+        StorePlace::Postgres(url) => Ok(Box::new(postgres(url, settings, Switch::Off).await?)),
+    }
+}
+
+/// Opens a store to copy into, made if there is none.
+pub(crate) async fn to_copy_into(place: &StorePlace, settings: &Settings) -> anyhow::Result<Box<dyn Archive>> {
+    match place {
+        StorePlace::Lmdb(path) => {
+            // Private messages and hidden events come here.
+            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+            made.with_context(|| path.display().to_string())?;
+            match lmdb(path, settings) {
+                Err(error) if is_locked(&error) => bail!("{place} is in use; only an empty store can be copied into"),
+                opened => Ok(Box::new(opened?)),
+            }
+        }
+        StorePlace::Postgres(url) => Ok(Box::new(postgres(url, settings, Switch::On).await?)),
+    }
+}
+
+/// What is to be done about a copy that broke off.
+pub(crate) fn half_a_copy(place: &StorePlace) -> String {
+    let remove = match place {
+        StorePlace::Lmdb(_) => "remove this directory",
+        StorePlace::Postgres(_) => "DROP SCHEMA cn_relay CASCADE in this database",
+    };
+    format!("{place}: a copy into this store broke off, and what is here is of no use; {remove}, then copy again")
 }
 
 /// Whether a store could not be opened because another process has it.
@@ -111,10 +153,7 @@ fn rules(settings: &Settings) -> StoreRules {
 /// What an operator can do about a store that does not open.
 fn about_lmdb(path: &Path, error: StoreError) -> anyhow::Error {
     match error {
-        StoreError::Unfinished { .. } => anyhow!(
-            "{}: a copy into this store broke off, and what is here is of no use; remove the directory and copy again",
-            path.display()
-        ),
+        StoreError::Unfinished { .. } => anyhow!(half_a_copy(&StorePlace::Lmdb(path.to_owned()))),
         error => error.into(),
     }
 }
@@ -125,10 +164,7 @@ fn about_postgres(url: &PostgresUrl, error: StoreError) -> anyhow::Error {
         (Some((found, newest)), _) => anyhow!(
             "{url}: its tables are of version {found}, this program's of {newest}; run kukuri-node migrate first"
         ),
-        (None, StoreError::Unfinished { .. }) => anyhow!(
-            "{url}: a copy into this store broke off, and what is here is of no use; DROP SCHEMA cn_relay CASCADE in \
-             this database and copy again"
-        ),
+        (None, StoreError::Unfinished { .. }) => anyhow!(half_a_copy(&StorePlace::Postgres(url.clone()))),
         (None, error) => anyhow::Error::new(error).context(url.to_string()),
     }
 }

@@ -1,0 +1,149 @@
+//! `copy`: everything a store holds, into an empty one of either kind. The node's key is no part of a store.
+
+use anyhow::{Context, anyhow, bail};
+use clap::Args;
+use kukuri_store::{Archive, ConsumerOffset, DumpCursor, DumpPage, Piece, Standing, Stats, StoreError, report::total};
+
+use super::{check::check, progress::Progress, table::table};
+use crate::{
+    config::{self, Settings, StorePlace, place::without_password},
+    output,
+    wiring::stores,
+};
+
+/// Pieces that are loaded in one transaction.
+const PAGE: usize = 2_000;
+
+/// What `copy` takes.
+#[derive(Args)]
+pub(crate) struct Copy {
+    /// The store to copy: lmdb:DIR or postgres://USER@HOST/DB [default: the node's]. Stop its nodes first.
+    #[arg(long, value_name = "STORE")]
+    from: Option<String>,
+    /// Where to: lmdb:DIR or postgres://USER@HOST/DB, with no store in it yet.
+    #[arg(long, value_name = "STORE")]
+    to: String,
+}
+
+/// What was copied.
+#[derive(Default)]
+struct Tally {
+    events: u64,
+    hidden: u64,
+    ids: u64,
+    outbox: u64,
+    offsets: u64,
+    subscriptions: u64,
+}
+
+impl Tally {
+    fn count(&mut self, pieces: &[Piece]) {
+        for piece in pieces {
+            match piece {
+                Piece::Event(_, known, _) => {
+                    self.events += 1;
+                    self.hidden += u64::from(known.standing != Standing::Effective);
+                }
+                Piece::Id(..) => self.ids += 1,
+                Piece::Outbox(_) => self.outbox += 1,
+                Piece::Offset(_) => self.offsets += 1,
+                Piece::Subscription(_) => self.subscriptions += 1,
+                _ => {}
+            }
+        }
+    }
+
+    /// The kinds of piece there are many of: see [`size`].
+    fn done(&self) -> u64 {
+        self.events + self.ids + self.outbox
+    }
+}
+
+/// Runs the command.
+pub(crate) async fn run(settings: &Settings, options: Copy) -> anyhow::Result<()> {
+    let from = options.from.as_deref().map(|text| place("--from", text)).transpose()?;
+    let from = from.unwrap_or_else(|| settings.store_place());
+    let to = place("--to", &options.to)?;
+    if from == to {
+        bail!("{from} can't be copied into itself");
+    }
+    let source = stores::to_copy_from(&from, settings).await?;
+    let target = stores::to_copy_into(&to, settings).await?;
+    let progress = Progress::new(Some(size(&source.stats().await?)), "events, ids and outbox rows");
+    // Whether it can be read at all is seen before anything is written.
+    let first = source.dump(DumpCursor::default(), PAGE).await?;
+    let tally = tokio::select! {
+        copied = copy(first, &*source, &*target, progress) => copied.map_err(|error| match error {
+            StoreError::NotEmpty => anyhow!("{to}: there is a store here already; only an empty one can be copied into"),
+            error => anyhow::Error::new(error).context(stores::half_a_copy(&to)),
+        })?,
+        _ = tokio::signal::ctrl_c() => bail!("stopped: {}", stores::half_a_copy(&to)),
+    };
+    output::print(&summary(&tally))?;
+    compare(&*source, &*target).await?;
+    check(&*target).await?;
+    Ok(output::print(&format!("copied from {from} to {to}\n"))?)
+}
+
+fn place(flag: &str, text: &str) -> anyhow::Result<StorePlace> {
+    config::read(text).map_err(|error| anyhow!("{flag} {}: {error}", without_password(text)))
+}
+
+/// How much there is of what there is much of.
+fn size(stats: &Stats) -> u64 {
+    stats.ids + (stats.head.0 + 1).saturating_sub(stats.outbox_first.0)
+}
+
+/// Copies page by page: one is loaded while the next is read.
+async fn copy(
+    first: DumpPage,
+    source: &dyn Archive,
+    target: &dyn Archive,
+    mut progress: Progress,
+) -> Result<Tally, StoreError> {
+    let mut tally = Tally::default();
+    let mut page = first;
+    loop {
+        tally.count(&page.pieces);
+        let Some(cursor) = page.next else {
+            target.load(page.pieces).await?;
+            progress.finish();
+            return Ok(tally);
+        };
+        let (loaded, next) = tokio::join!(target.load(page.pieces), source.dump(cursor, PAGE));
+        loaded?;
+        progress.reached(tally.done());
+        page = next?;
+    }
+}
+
+fn summary(tally: &Tally) -> String {
+    let rows = [
+        ("events", tally.events),
+        ("  hidden among them", tally.hidden),
+        ("ids of events that are gone", tally.ids),
+        ("outbox rows", tally.outbox),
+        ("consumers' offsets", tally.offsets),
+        ("topics taken in, now or before", tally.subscriptions),
+    ];
+    let rows: Vec<Vec<String>> = rows.iter().map(|(what, count)| vec![(*what).to_owned(), count.to_string()]).collect();
+    table(&["copied", "count"], &rows)
+}
+
+/// Both say the same of themselves, or something is wrong.
+async fn compare(source: &dyn Archive, target: &dyn Archive) -> anyhow::Result<()> {
+    let (ours, theirs) = (figures(source).await?, figures(target).await?);
+    if ours == theirs {
+        return Ok(());
+    }
+    let stored = |(stats, _): &(Stats, _)| (total(&stats.by_class).events, stats.head);
+    let ((events, head), (copied, copied_head)) = (stored(&ours), stored(&theirs));
+    let figures = format!("{events} events and outbox {head} against {copied} and {copied_head} in the copy");
+    Err(anyhow!(figures))
+        .context("the stores differ: a node has written to the source meanwhile, or this is a mistake here")
+}
+
+async fn figures(store: &dyn Archive) -> anyhow::Result<(Stats, Vec<ConsumerOffset>)> {
+    let stats = Stats { disk_bytes: None, ..store.stats().await? };
+    Ok((stats, store.offsets().await?))
+}
