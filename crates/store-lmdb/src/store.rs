@@ -286,17 +286,6 @@ impl Store for LmdbStore {
         self.read(|tables, txn| ids.iter().map(|id| reading::get(tables, txn, id, now)).collect())
     }
 
-    async fn expire(&self, now: Millis) -> Result<Swept> {
-        let mut all = Swept::default();
-        loop {
-            let (swept, more) = self.expire_some(now).await?;
-            all = Swept { expired: all.expired + swept.expired, ..swept };
-            if !more {
-                return Ok(all);
-            }
-        }
-    }
-
     async fn expire_some(&self, now: Millis) -> Result<(Swept, bool)> {
         self.write(move |writer| {
             let mut swept = Swept::default();
@@ -304,17 +293,6 @@ impl Store for LmdbStore {
             Ok((swept, more))
         })
         .await
-    }
-
-    async fn purge(&self, retention: &Retention, now: Millis) -> Result<Purged> {
-        let mut cursor = PurgeCursor::default();
-        loop {
-            let step = self.purge_some(retention, now, cursor).await?;
-            match step.next {
-                Some(next) => cursor = next,
-                None => return Ok(step.purged),
-            }
-        }
     }
 
     async fn purge_some(&self, retention: &Retention, now: Millis, cursor: PurgeCursor) -> Result<PurgeStep> {

@@ -3,22 +3,18 @@
 //! What a topic keeps for longer is moved out of the way first, in steps. Then one transaction says what goes (P-8),
 //! corrects the counters by what the partition's own say, and drops its tables.
 
-use kukuri_domain::{
-    Millis, Reason,
-    capacity::Usage,
-    retention::{Retention, RetentionClass},
-};
-use kukuri_store::Purged;
-use sqlx::Row as _;
+use kukuri_domain::{Millis, Reason, capacity::Usage, retention::RetentionClass};
+use sqlx::{Row as _, postgres::PgArguments, query::Query as SqlQuery};
 
 use crate::{
-    batch::{Batch, Committed, own},
+    batch::{Batch, own},
     codes::{Class, reason_code, signed, unsigned},
+    due::Cutoffs,
     error::Result,
     months,
     partitions::{self, Partition, TABLES},
     records::select_rows,
-    upkeep::{Cutoffs, STEP},
+    upkeep::{PurgeWork, STEP, Step},
     work::{NODE, TopicNo},
     writer::Writer,
 };
@@ -38,38 +34,44 @@ struct Held {
 }
 
 impl Writer {
-    /// Drops every month in which nothing is kept any more.
-    pub(crate) async fn drop_months(&self, retention: &Retention, now: Millis, purged: &mut Purged) -> Result<()> {
-        let partitions = partitions::all(&mut *self.pool.acquire().await?).await?;
-        // What comes in now must have a place to go to.
+    /// Months before the one in which what comes in now has its place, the last one first.
+    pub(crate) async fn past_months(&self, now: Millis) -> Result<Vec<Partition>> {
+        let mut partitions = partitions::all(&mut *self.pool.acquire().await?).await?;
         let this_month = months::begin_of(self.stamp(now));
-        for partition in partitions.into_iter().filter(|partition| partition.ends_at <= this_month) {
-            if let Err(error) = self.drop_if_over(&partition, retention, now, purged).await {
-                if !error.is_lock_timeout() {
-                    return Err(error);
-                }
-                tracing::info!(?partition, "a month is over and still being read; it goes with a later purge");
-            }
-        }
-        Ok(())
+        partitions.retain(|partition| partition.ends_at <= this_month);
+        partitions.reverse();
+        Ok(partitions)
     }
 
-    async fn drop_if_over(
-        &self,
-        partition: &Partition,
-        retention: &Retention,
-        now: Millis,
-        purged: &mut Purged,
-    ) -> Result<()> {
-        if partition.class == Class::Default {
-            self.move_kept(partition, retention, now).await?;
+    /// Drops the next month in which nothing is kept any more, or moves some of what is kept of it.
+    pub(crate) async fn drop_some(&self, left: &mut Vec<Partition>, work: &mut PurgeWork, now: Millis) -> Result<Step> {
+        while let Some(partition) = left.last() {
+            if partition.class == Class::Default && self.move_some(partition, work, now).await? {
+                return Ok(Step::More);
+            }
+            let dropped = self.drop_if_over(partition, work, now).await;
+            let partition = left.pop();
+            match dropped {
+                Ok(true) => return Ok(Step::More),
+                Ok(false) => {}
+                Err(error) if error.is_lock_timeout() => {
+                    tracing::info!(?partition, "a month is over and still being read; it goes with a later purge");
+                }
+                Err(error) => return Err(error),
+            }
         }
-        let mut batch = Batch::begin(self, now).await?;
+        Ok(Step::Nothing)
+    }
+
+    /// Returns whether it was dropped.
+    async fn drop_if_over(&self, partition: &Partition, work: &mut PurgeWork, now: Millis) -> Result<bool> {
+        let Some(mut batch) = self.begin_step(work, now).await? else { return Ok(false) };
         batch.read_all_topics().await?;
         let held = batch.held_by(partition).await?;
         let rows = held.iter().filter(|held| held.topic == NODE).map(|held| held.usage.events).sum::<u64>();
-        if rows > MOST_DROPPED || !batch.is_over(partition, rows, retention, now).await? {
-            return batch.abandon().await;
+        if rows > MOST_DROPPED || !batch.is_over(partition, rows, work).await? {
+            batch.abandon().await?;
+            return Ok(false);
         }
         batch.take_time().await?;
         sqlx::raw_sql(PATIENCE).execute(batch.connection()).await?;
@@ -80,54 +82,41 @@ impl Writer {
         }
         batch.say_what_goes(partition).await?;
         batch.uncount(&held)?;
-        batch.work.update_stages()?;
         batch.drop_tables(partition).await?;
-        let Committed { stages, .. } = batch.commit().await?;
-        purged.by_retention += rows;
-        purged.stages.extend(stages);
+        batch.finish_step(work).await?;
+        work.purged.by_retention += rows;
         if rows > 0 {
             tracing::info!(?partition, rows, "a month was dropped");
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// Moves what a topic keeps for longer than the month lasts to the same month of the long class, in steps.
-    async fn move_kept(&self, partition: &Partition, retention: &Retention, now: Millis) -> Result<()> {
-        loop {
-            let mut batch = Batch::begin(self, now).await?;
-            batch.read_all_topics().await?;
-            let cutoffs = batch.cutoffs(RetentionClass::Regular, retention, now);
-            let Some(kept) = cutoffs.as_ref().and_then(|cutoffs| cutoffs.kept_longer(partition.ends_at)) else {
-                return batch.abandon().await;
-            };
-            let (topics, cutoffs): (Vec<_>, Vec<_>) = kept.into_iter().unzip();
-            let moved = batch
-                .rows(
-                    sqlx::query(KEPT)
-                        .bind(partition.class.as_str())
-                        .bind(signed(partition.begins_at.0))
-                        .bind(signed(partition.ends_at.0))
-                        .bind(topics)
-                        .bind(cutoffs)
-                        .bind(STEP),
-                )
-                .await?;
-            if moved.is_empty() {
-                return batch.abandon().await;
-            }
-            partitions::open_one(Class::Long, partition.begins_at, batch.connection()).await?;
-            batch.move_rows(&moved, Class::Long).await?;
-            batch.commit().await?;
-            if (moved.len() as i64) < STEP {
-                return Ok(());
-            }
+    /// Moves some of what a topic keeps for longer than the month lasts to the same month of the long class. Returns
+    /// whether there was any.
+    async fn move_some(&self, partition: &Partition, work: &mut PurgeWork, now: Millis) -> Result<bool> {
+        let Some(mut batch) = self.begin_step(work, now).await? else { return Ok(false) };
+        batch.read_all_topics().await?;
+        let cutoffs = batch.cutoffs(work);
+        let Some(kept) = cutoffs.as_ref().and_then(|cutoffs| cutoffs.kept_longer(partition.ends_at)) else {
+            batch.abandon().await?;
+            return Ok(false);
+        };
+        let moved = batch.rows(kept_rows(partition, kept, STEP)).await?;
+        if moved.is_empty() {
+            batch.abandon().await?;
+            return Ok(false);
         }
+        partitions::open_one(Class::Long, partition.begins_at, batch.connection()).await?;
+        batch.move_rows(&moved, Class::Long).await?;
+        batch.commit().await?;
+        Ok(true)
     }
 }
 
 impl Batch<'_> {
-    fn cutoffs(&self, class: RetentionClass, retention: &Retention, now: Millis) -> Option<Cutoffs> {
-        Cutoffs::of(class, retention, now, &self.topic_names(), &self.work.subscriptions)
+    fn cutoffs(&self, work: &PurgeWork) -> Option<Cutoffs> {
+        let (class, topics) = (RetentionClass::Regular, self.topic_names());
+        Cutoffs::of(class, &work.retention, work.began_at, &topics, &self.work.subscriptions)
     }
 
     async fn held_by(&mut self, partition: &Partition) -> Result<Vec<Held>> {
@@ -148,24 +137,16 @@ impl Batch<'_> {
     }
 
     /// Whether nothing in a month is kept: it is empty, or of regular events that have stayed long enough.
-    async fn is_over(&mut self, partition: &Partition, rows: u64, retention: &Retention, now: Millis) -> Result<bool> {
+    async fn is_over(&mut self, partition: &Partition, rows: u64, work: &PurgeWork) -> Result<bool> {
         if rows == 0 {
             return Ok(true);
         }
-        let Some(cutoffs) = self.cutoffs(RetentionClass::Regular, retention, now) else { return Ok(false) };
+        let Some(cutoffs) = self.cutoffs(work) else { return Ok(false) };
         if partition.class != Class::Default || !cutoffs.is_over_by_default(partition.ends_at) {
             return Ok(false);
         }
         let kept = cutoffs.kept_longer(partition.ends_at).unwrap_or_default();
-        let (topics, cutoffs): (Vec<_>, Vec<_>) = kept.into_iter().unzip();
-        let kept = sqlx::query(KEPT)
-            .bind(partition.class.as_str())
-            .bind(signed(partition.begins_at.0))
-            .bind(signed(partition.ends_at.0))
-            .bind(topics)
-            .bind(cutoffs)
-            .bind(1i64);
-        Ok(kept.fetch_optional(&mut *self.txn).await?.is_none())
+        Ok(kept_rows(partition, kept, 1).fetch_optional(&mut *self.txn).await?.is_none())
     }
 
     /// Every visible row of a month is announced as purged; no id leads there any more.
@@ -219,7 +200,22 @@ impl Batch<'_> {
     }
 }
 
-/// Regular rows of a month that some topic keeps for longer.
+/// Regular rows of a month that one of these topics keeps for longer: after its cutoff.
+fn kept_rows(
+    partition: &Partition,
+    kept: Vec<(TopicNo, i64)>,
+    most: i64,
+) -> SqlQuery<'static, sqlx::Postgres, PgArguments> {
+    let (topics, cutoffs): (Vec<_>, Vec<_>) = kept.into_iter().unzip();
+    sqlx::query(KEPT)
+        .bind(partition.class.as_str())
+        .bind(signed(partition.begins_at.0))
+        .bind(signed(partition.ends_at.0))
+        .bind(topics)
+        .bind(cutoffs)
+        .bind(most)
+}
+
 const KEPT: &str = select_rows!(
     "FROM cn_relay.events e JOIN cn_relay.event_dedupe d ON d.event_id = e.id \
      WHERE e.class = $1 AND e.ingested_at >= $2 AND e.ingested_at < $3 AND e.topics && $4::integer[] AND EXISTS ( \

@@ -6,7 +6,7 @@
 //! - `open`: sessions, and what the server must promise. `asking`: one that reads, at work. `schema`: migrations.
 //!   `follow`: hearing of other processes. `archive`: everything, read piece by piece and loaded into another store.
 //! - `writer`: what writing holds between transactions. `batch`: one write transaction (`facts`, `writing`). `work`: what it
-//!   knows and has changed, in memory (`rows`, `loading`, `counting`). `ingest`: events into it. `upkeep`: expiry and purges.
+//!   knows and has changed, in memory (`rows`, `loading`, `counting`). `ingest`: events into it. `upkeep`: expiry and purges; `due`: what has to go.
 //!   `preview`: purges thought through. `partitions`, `months`: tables by month; `dropping`: months that are over.
 //! - `plan`: the way to an answer, as SQL. `query`: answering filters. `reading`: the rest. `subscriptions`: topics that are taken in.
 //! - `records`, `codes`, `copy`: values as columns. `check`: whether all of it agrees.
@@ -24,6 +24,7 @@ mod check;
 mod codes;
 mod copy;
 mod dropping;
+mod due;
 mod error;
 mod follow;
 mod ingest;

@@ -1,6 +1,6 @@
 //! What a purge would do, told from one read-only transaction.
 //!
-//! It goes the way of a purge (`upkeep`) with the same statements, and takes down what each row would leave behind
+//! It goes the way of a purge (`upkeep`) with the same statements (`due`), and takes down what each row would leave behind
 //! instead of taking the row away: less in the counters, an id without a row, outbox rows.
 
 use std::collections::{BTreeMap, HashSet};
@@ -20,11 +20,11 @@ use crate::{
     asking::Asking,
     batch::read_node,
     codes::{signed, unsigned},
+    due::{Cutoffs, oldest},
     error::{Result, damaged},
     open::FREELY,
     records,
     subscriptions::Subscriptions,
-    upkeep::{Cutoffs, oldest},
     work::{Counters, KnownId, Row, TopicNo},
 };
 

@@ -10,8 +10,8 @@ use kukuri_domain::{
 };
 use kukuri_store::{
     AddressExplanation, Answer, Archive, CheckReport, ConsumerOffset, Count, DumpCursor, DumpPage, Explanation,
-    Ingested, OutboxRow, Piece, Purged, Query, Result, Seq, SnapshotCursor, SnapshotPage, Stats, Store, StoredEvent,
-    Swept,
+    Ingested, OutboxRow, Piece, PurgeCursor, PurgeStep, Purged, Query, Result, Seq, SnapshotCursor, SnapshotPage,
+    Stats, Store, StoredEvent, Swept,
 };
 use sqlx::PgPool;
 use tokio::{sync::watch, task::JoinHandle};
@@ -25,6 +25,7 @@ use crate::{
     open::{self, PostgresOptions, Sessions},
     preview, query, reading,
     subscriptions::Subscriptions,
+    upkeep::PurgeWork,
     writer::Writer,
 };
 
@@ -110,12 +111,15 @@ impl Store for PostgresStore {
         Ok(query::get(&self.readers, ids, signed(now.seconds().0)).await?)
     }
 
-    async fn expire(&self, now: Millis) -> Result<Swept> {
-        Ok(self.writer.expire(now).await?)
+    async fn expire_some(&self, now: Millis) -> Result<(Swept, bool)> {
+        Ok(self.writer.expire_some(now).await?)
     }
 
-    async fn purge(&self, retention: &Retention, now: Millis) -> Result<Purged> {
-        Ok(self.writer.purge(retention, now).await?)
+    async fn purge_some(&self, retention: &Retention, now: Millis, cursor: PurgeCursor) -> Result<PurgeStep> {
+        let begun = cursor.0.and_then(|work| work.downcast::<PurgeWork>().ok());
+        let mut work = begun.unwrap_or_else(|| Box::new(PurgeWork::new(*retention, now)));
+        let more = self.writer.purge_some(&mut work, now).await?;
+        Ok(PurgeStep { purged: work.purged.clone(), next: more.then(|| PurgeCursor(Some(work))) })
     }
 
     async fn preview_purge(&self, retention: &Retention, now: Millis) -> Result<Purged> {

@@ -11,7 +11,7 @@ use kukuri_domain::{
     subscription::{IngestPolicy, SubscriptionChange},
 };
 use kukuri_store::{
-    Op, OutboxRow, Purged, Query, Seq, Stats, Store, StoreRules, StoredEvent,
+    Op, OutboxRow, Outcome, PurgeCursor, Purged, Query, Seq, Stats, Store, StoreRules, StoredEvent,
     conformance::build::{NOW, OTHER_TOPIC, admitted, deletion, note, other_topic, profile},
     model::ModelStore,
 };
@@ -103,6 +103,32 @@ fn a_month_that_is_over_is_dropped_and_what_a_topic_keeps_longer_is_moved_first(
         assert_eq!(numbers(&database.url(), moved).await, [0]);
         both.send(&[note("another").at(900).build()], NOW.after(DAY * 110)).await;
         assert_eq!(both.purge(&retention, 111).await.by_retention, 0);
+    });
+}
+
+#[test]
+fn a_purge_comes_in_steps_between_which_others_write() {
+    // P-5
+    block_on(async {
+        let database = Database::new().await;
+        let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
+        let events: Vec<_> = (0..2_500).map(|n| admitted(&note(&format!("note {n}")).build())).collect();
+        store.ingest(events, NOW).await.unwrap();
+        let keep = Keep::For(Duration::from_secs(20));
+        let retention = Retention { regular: keep, replaced: keep, ..Retention::default() };
+        let now = NOW.after(Duration::from_secs(30));
+        let (mut cursor, mut purged, mut steps) = (Some(PurgeCursor::default()), 0, 0);
+        while let Some(begun) = cursor {
+            let step = store.purge_some(&retention, now, begun).await.unwrap();
+            assert!(step.purged.by_retention <= purged + 1_000, "no step is a long one");
+            (purged, cursor, steps) = (step.purged.by_retention, step.next, steps + 1);
+            let between = note(&format!("between {steps}")).build();
+            let outcomes = store.ingest(vec![admitted(&between)], now).await.unwrap().outcomes;
+            assert_eq!(outcomes, [Outcome::Stored]);
+        }
+        assert_eq!(purged, 2_500);
+        assert_eq!(store.stats().await.unwrap().effective, steps);
+        assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
     });
 }
 

@@ -49,20 +49,35 @@ pub trait Store: Send + Sync + 'static {
     async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<StoredEvent>>>;
 
     /// Turns off what has expired.
-    async fn expire(&self, now: Millis) -> Result<Swept>;
+    async fn expire(&self, now: Millis) -> Result<Swept> {
+        let mut expired = 0;
+        loop {
+            let (swept, more) = self.expire_some(now).await?;
+            expired += swept.expired;
+            if !more {
+                return Ok(Swept { expired, ..swept });
+            }
+        }
+    }
 
     /// Some of the same, short enough for others to wait for it. Returns also whether more is due.
-    async fn expire_some(&self, now: Millis) -> Result<(Swept, bool)> {
-        Ok((self.expire(now).await?, false))
-    }
+    async fn expire_some(&self, now: Millis) -> Result<(Swept, bool)>;
 
     /// Throws away what has stayed long enough or has to make room (P-5, P-6). Interrupted, it goes on next time.
-    async fn purge(&self, retention: &Retention, now: Millis) -> Result<Purged>;
-
-    /// Some of the same, from the beginning with [`PurgeCursor::default`], short enough for others to wait for it.
-    async fn purge_some(&self, retention: &Retention, now: Millis, _cursor: PurgeCursor) -> Result<PurgeStep> {
-        Ok(PurgeStep { purged: self.purge(retention, now).await?, next: None })
+    async fn purge(&self, retention: &Retention, now: Millis) -> Result<Purged> {
+        let mut cursor = PurgeCursor::default();
+        loop {
+            let step = self.purge_some(retention, now, cursor).await?;
+            match step.next {
+                Some(next) => cursor = next,
+                None => return Ok(step.purged),
+            }
+        }
     }
+
+    /// Some of the same, from the beginning with [`PurgeCursor::default`], short enough for others to wait for it. What is
+    /// to be kept, and since when, is as it was said at the beginning.
+    async fn purge_some(&self, retention: &Retention, now: Millis, cursor: PurgeCursor) -> Result<PurgeStep>;
 
     /// What a purge would do now, and nothing of it done. Counted as a purge counts: room is made after retention.
     /// Works on a store that is open for reading only, beside a writer: exact if that one rests and has written what it

@@ -175,6 +175,7 @@ tests! { $
             long_answers_are_whole_and_in_order
             a_request_takes_as_much_as_it_names
             upkeep_goes_through_all_there_is
+            upkeep_that_was_left_goes_on_where_it_was
             room_is_made_in_all_places_that_are_full;
     }
 }

@@ -15,7 +15,13 @@ use super::{
     probe::{TIMELESS, is_true, names_its_answer, visible, without_stages},
     subject::{Harness, Subject},
 };
-use crate::{ingest::StoreRules, maintenance::Purged, model::ModelStore, port::Store, query::Query};
+use crate::{
+    ingest::StoreRules,
+    maintenance::{PurgeCursor, Purged},
+    model::ModelStore,
+    port::Store,
+    query::Query,
+};
 
 /// A store and the model, fed with the same.
 struct Both<'h, H: Harness> {
@@ -134,6 +140,37 @@ pub(super) async fn upkeep_goes_through_all_there_is<H: Harness>(harness: &H) {
     let retention = Retention { outbox: keep, ..retention };
     assert!(both.purge(&retention, 40).await.outbox > 0);
     assert_eq!(both.store.check().await.expect("a check").problems, Vec::<String>::new(), "the outbox");
+}
+
+/// X-3, P-5: whoever leaves upkeep after a step, and begins again later, has missed nothing and done nothing twice.
+pub(super) async fn upkeep_that_was_left_goes_on_where_it_was<H: Harness>(harness: &H) {
+    let mut both = Both::open(harness).await;
+    both.send(notes(2_600)).await;
+    let (first, _) = both.store.expire_some(later(10)).await.expect("a step");
+    assert_eq!(both.store.check().await.expect("a check").problems, Vec::<String>::new(), "a step of a sweep");
+    let rest = both.store.expire(later(10)).await.expect("a sweep");
+    let expected = both.model.expire(later(10)).await.expect("a sweep");
+    assert_eq!((first.expired + rest.expired, rest.next), (expected.expired, expected.next));
+    both.compare("a sweep").await;
+
+    let keep = Keep::For(Duration::from_secs(20));
+    let retention = Retention { regular: keep, replaced: keep, dedupe: keep, ..Retention::default() };
+    let expected = both.model.purge(&retention, later(20)).await.expect("a purge");
+    let (mut by_retention, mut ids) = (0, 0);
+    for steps in 1..=3 {
+        let mut cursor = Some(PurgeCursor::default());
+        let mut purged = Purged::default();
+        for _ in 0..steps {
+            let Some(begun) = cursor.take() else { break };
+            let step = both.store.purge_some(&retention, later(20), begun).await.expect("a step");
+            (purged, cursor) = (step.purged, step.next);
+        }
+        assert_eq!(both.store.check().await.expect("a check").problems, Vec::<String>::new(), "{steps} steps");
+        (by_retention, ids) = (by_retention + purged.by_retention, ids + purged.ids);
+    }
+    let rest = both.store.purge(&retention, later(20)).await.expect("a purge");
+    assert_eq!((by_retention + rest.by_retention, ids + rest.ids), (expected.by_retention, expected.ids));
+    both.compare("a purge").await;
 }
 
 /// P-6: more than one place is too full, by more than a step takes away.

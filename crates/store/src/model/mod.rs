@@ -25,7 +25,7 @@ use crate::{
     error::{Result, StoreError},
     event::StoredEvent,
     ingest::{Ingested, StoreRules},
-    maintenance::{Purged, Swept},
+    maintenance::{PurgeCursor, PurgeStep, Purged, Swept},
     outbox::{self, ConsumerOffset, OutboxRow, Seq, SnapshotCursor, SnapshotPage},
     port::Store,
     query::{Answer, Count, Query},
@@ -97,12 +97,12 @@ impl Store for ModelStore {
         Ok(self.memory().get(ids, now))
     }
 
-    async fn expire(&self, now: Millis) -> Result<Swept> {
-        Ok(self.write(|memory| memory.expire(now)))
+    async fn expire_some(&self, now: Millis) -> Result<(Swept, bool)> {
+        Ok((self.write(|memory| memory.expire(now)), false))
     }
 
-    async fn purge(&self, retention: &Retention, now: Millis) -> Result<Purged> {
-        self.write(|memory| memory.purge(retention, now))
+    async fn purge_some(&self, retention: &Retention, now: Millis, _cursor: PurgeCursor) -> Result<PurgeStep> {
+        Ok(PurgeStep { purged: self.write(|memory| memory.purge(retention, now))?, next: None })
     }
 
     async fn preview_purge(&self, retention: &Retention, now: Millis) -> Result<Purged> {

@@ -1,0 +1,107 @@
+//! Which rows have to go: candidates for a sweep, a purge and its preview, by statements that they share.
+
+use kukuri_domain::{
+    Millis, TopicId,
+    retention::{Keep, Retention, RetentionClass},
+};
+use sqlx::{postgres::PgArguments, query::Query as SqlQuery};
+
+use crate::{
+    codes::{retention_code, signed},
+    records::select_rows,
+    subscriptions::Subscriptions,
+    work::TopicNo,
+};
+
+/// Up to when rows of a retention class have stayed long enough: by default, and in topics that differ.
+pub(crate) struct Cutoffs {
+    class: RetentionClass,
+    /// -1 is never.
+    default: i64,
+    latest: i64,
+    topics: Vec<TopicNo>,
+    cutoffs: Vec<i64>,
+}
+
+impl Cutoffs {
+    /// `None`: rows of this class stay forever everywhere.
+    pub(crate) fn of(
+        class: RetentionClass,
+        retention: &Retention,
+        now: Millis,
+        topics: &[(TopicNo, TopicId)],
+        subscriptions: &Subscriptions,
+    ) -> Option<Self> {
+        let cutoff = |keep: Keep| keep.cutoff(now).map_or(-1, |cutoff| signed(cutoff.0));
+        let default = cutoff(retention.keep(class, []));
+        let own =
+            topics.iter().map(|(no, id)| (*no, cutoff(retention.in_topic(class, &subscriptions.policy(id).retention))));
+        let (topics, cutoffs): (Vec<_>, Vec<_>) = own.filter(|(_, own)| *own != default).unzip();
+        let latest = cutoffs.iter().copied().chain([default]).max().unwrap_or(-1);
+        (latest >= 0).then_some(Self { class, default, latest, topics, cutoffs })
+    }
+
+    /// Whether everything that came in before a moment has stayed long enough, where no topic differs.
+    pub(crate) fn is_over_by_default(&self, end: Millis) -> bool {
+        signed(end.0) <= self.default.saturating_add(1)
+    }
+
+    /// Topics that keep some of what came in before a moment, with their cutoffs. `None`: there are no such topics, or
+    /// they are not the only ones.
+    pub(crate) fn kept_longer(&self, end: Millis) -> Option<Vec<(TopicNo, i64)>> {
+        if !self.is_over_by_default(end) {
+            return None;
+        }
+        let own = self.topics.iter().copied().zip(self.cutoffs.iter().copied());
+        let kept: Vec<_> = own.filter(|(_, cutoff)| signed(end.0) > cutoff.saturating_add(1)).collect();
+        (!kept.is_empty()).then_some(kept)
+    }
+
+    /// Rows after a place that no topic keeps any longer.
+    pub(crate) fn due(&self, after: (i64, i64), most: Option<i64>) -> SqlQuery<'static, sqlx::Postgres, PgArguments> {
+        sqlx::query(OVER)
+            .bind(retention_code(self.class))
+            .bind(self.latest)
+            .bind(after.0)
+            .bind(after.1)
+            .bind(self.topics.clone())
+            .bind(self.cutoffs.clone())
+            .bind(self.default)
+            .bind(most)
+    }
+}
+
+/// Rows of a topic, or of the node, that give way, the oldest first.
+pub(crate) fn oldest(
+    topic: Option<TopicNo>,
+    after: (i64, i64),
+    most: Option<i64>,
+) -> SqlQuery<'static, sqlx::Postgres, PgArguments> {
+    let gives_way = RetentionClass::ALL.into_iter().filter(|class| class.gives_way()).map(retention_code);
+    sqlx::query(OLDEST).bind(gives_way.collect::<Vec<_>>()).bind(topic).bind(after.0).bind(after.1).bind(most)
+}
+
+// Rows are found first, by an index and no more than asked for; what is remembered of them is looked up then.
+/// Effective rows that have expired ($1), no more than $2.
+pub(crate) const EXPIRED: &str = select_rows!(
+    "FROM (SELECT * FROM cn_relay.events WHERE effective AND expires_at IS NOT NULL AND expires_at <= $1 \
+         ORDER BY expires_at LIMIT $2) e \
+     JOIN cn_relay.event_dedupe d ON d.event_id = e.id ORDER BY e.no"
+);
+const OVER: &str = select_rows!(
+    "FROM (SELECT * FROM cn_relay.events o WHERE o.retention = $1 AND o.ingested_at <= $2 \
+         AND (o.ingested_at, o.no) > ($3, $4) AND NOT EXISTS ( \
+             SELECT 1 FROM unnest(o.topics) AS t (topic) \
+             LEFT JOIN unnest($5::integer[], $6::bigint[]) AS c (topic, cutoff) ON c.topic = t.topic \
+             WHERE o.ingested_at > coalesce(c.cutoff, $7)) \
+         ORDER BY o.ingested_at, o.no LIMIT $8) e \
+     JOIN cn_relay.event_dedupe d ON d.event_id = e.id ORDER BY e.ingested_at, e.no"
+);
+const OLDEST: &str = select_rows!(
+    "FROM (SELECT o.* FROM unnest($1::smallint[]) AS c (class) CROSS JOIN LATERAL ( \
+             SELECT * FROM cn_relay.events WHERE retention = c.class \
+             AND ($2::integer IS NULL OR topics @> ARRAY[$2::integer]) AND (ingested_at, no) > ($3, $4) \
+             ORDER BY ingested_at, no LIMIT $5) o \
+         ORDER BY o.ingested_at, o.no LIMIT $5) e \
+     JOIN cn_relay.event_dedupe d ON d.event_id = e.id ORDER BY e.ingested_at, e.no"
+);
