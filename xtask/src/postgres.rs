@@ -8,6 +8,7 @@ use crate::tools;
 
 // The tests start the same one by themselves when they are run without this program.
 #[path = "../../crates/store-postgres/tests/support/cluster.rs"]
+#[allow(dead_code, reason = "tests need more of it")]
 mod cluster;
 
 /// The variable by which tests find a server.

@@ -1,14 +1,12 @@
 //! Sessions: who reads, who writes, and that what is acknowledged is durable.
 
-use std::{str::FromStr, time::Duration};
+use std::time::Duration;
 
 use kukuri_store::{StoreError, StoreRules};
-use sqlx::{
-    ConnectOptions, Connection, PgConnection, PgPool,
-    postgres::{PgConnectOptions, PgPoolOptions},
-};
+use sqlx::{Connection, PgConnection, PgPool, postgres::PgPoolOptions};
 
 use crate::{
+    connecting::Server,
     error::{Failure, Result},
     schema,
 };
@@ -20,7 +18,7 @@ pub struct PostgresOptions {
     pub rules: StoreRules,
     /// The most sessions that read at a time. One more writes, and one listens.
     pub readers: u32,
-    /// How long a session is waited for.
+    /// How long a session is waited for, also the first.
     pub acquire_timeout: Duration,
     /// How long a statement of a query may take.
     pub query_timeout: Duration,
@@ -95,19 +93,19 @@ pub(crate) const FREELY: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY
      SET LOCAL max_parallel_workers_per_gather = 2";
 
 pub(crate) async fn connect(url: &str, options: &PostgresOptions) -> Result<Sessions> {
-    let connect = parse(url)?;
-    let name = name_of(&connect);
-    let mut first = PgConnection::connect_with(&connect).await?;
+    let server = Server::parse(url)?;
+    let mut first = server.connect(options.acquire_timeout).await?;
     if !options.may_lose {
-        require_durability(&mut first, &name).await?;
+        require_durability(&mut first, &server.name).await?;
     }
     if options.migrate {
-        schema::migrate(&mut first, &name).await?;
+        schema::migrate(&mut first, &server.name).await.map_err(|failure| server.explain(failure))?;
     } else {
-        schema::check(&mut first, &name).await?;
+        schema::check(&mut first, &server.name).await.map_err(|failure| server.explain(failure))?;
     }
     first.close().await?;
 
+    let connect = server.options;
     let query_timeout = options.query_timeout.as_millis().to_string();
     let mut reading = READING.to_vec();
     reading.push(("statement_timeout", &query_timeout));
@@ -122,20 +120,10 @@ pub(crate) async fn connect(url: &str, options: &PostgresOptions) -> Result<Sess
 
 /// Brings the schema up to date, and nothing else.
 pub(crate) async fn migrate(url: &str) -> Result<()> {
-    let connect = parse(url)?;
-    let mut connection = PgConnection::connect_with(&connect).await?;
-    schema::migrate(&mut connection, &name_of(&connect)).await?;
+    let server = Server::parse(url)?;
+    let mut connection = server.connect(PostgresOptions::default().acquire_timeout).await?;
+    schema::migrate(&mut connection, &server.name).await.map_err(|failure| server.explain(failure))?;
     Ok(connection.close().await?)
-}
-
-fn parse(url: &str) -> Result<PgConnectOptions> {
-    let options = PgConnectOptions::from_str(url)?;
-    Ok(options.application_name("kukuri-node").disable_statement_logging())
-}
-
-/// The store's name in messages: without a password.
-pub(crate) fn name_of(options: &PgConnectOptions) -> String {
-    format!("postgres {}/{}", options.get_host(), options.get_database().unwrap_or_default())
 }
 
 /// A commit that is answered must be on the disk.

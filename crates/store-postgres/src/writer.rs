@@ -20,8 +20,8 @@ use kukuri_store::repeats::{Repeat, Repeats};
 use crate::{
     batch::Batch,
     codes::signed,
+    connecting::name_of,
     error::{Failure, Result},
-    open::name_of,
     subscriptions::{self, Subscriptions},
 };
 

@@ -27,6 +27,14 @@ pub enum StoreError {
     /// It was opened for reading.
     #[error("this store was opened for reading only")]
     ReadOnly,
+    /// It is somewhere else, and can't be got at.
+    #[error("{path}: {reason}")]
+    NotOpened {
+        /// Where it is.
+        path: PathBuf,
+        /// What to do something about, in one line.
+        reason: String,
+    },
     /// What is there is no store of ours. It was not touched.
     #[error("{path}: not a kukuri store ({found}); it was left untouched")]
     Foreign {

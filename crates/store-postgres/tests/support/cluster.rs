@@ -1,6 +1,7 @@
 //! A private Postgres, for tests: made where it is told to, reached by a socket there, and nobody else's.
 
 use std::{
+    ffi::OsStr,
     fs::{self, File},
     hash::{Hash, Hasher},
     os::unix::fs::MetadataExt,
@@ -17,6 +18,8 @@ const SETTINGS: &str = "-c listen_addresses='' -c shared_buffers=256MB -c max_co
 /// A cluster in a directory.
 pub(crate) struct Cluster {
     directory: PathBuf,
+    /// What it is told besides.
+    settings: String,
 }
 
 impl Cluster {
@@ -24,11 +27,21 @@ impl Cluster {
     pub(crate) fn at(directory: impl Into<PathBuf>) -> Self {
         let directory = directory.into();
         if is_habitable(&directory) {
-            return Self { directory };
+            return Self { directory, settings: String::new() };
         }
         let mut hash = std::hash::DefaultHasher::new();
         directory.hash(&mut hash);
-        Self { directory: std::env::temp_dir().join(format!("kukuri-postgres-{:016x}", hash.finish())) }
+        let directory = std::env::temp_dir().join(format!("kukuri-postgres-{:016x}", hash.finish()));
+        Self { directory, settings: String::new() }
+    }
+
+    /// Starts it with these settings, each as `-c name=value`.
+    pub(crate) fn with(self, settings: impl Into<String>) -> Self {
+        Self { settings: settings.into(), ..self }
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// What a client connects to.
@@ -38,6 +51,18 @@ impl Cluster {
 
     /// Makes it if there is none, and starts it unless it runs.
     pub(crate) fn start(&self) -> Result<(), String> {
+        let _lock = self.make()?;
+        if self.is_running()? {
+            return Ok(());
+        }
+        let (directory, more) = (self.directory.display(), &self.settings);
+        let settings = format!("{SETTINGS} -c unix_socket_directories='{directory}' {more}");
+        let (log, data) = (self.directory.join("log"), self.directory.join("data"));
+        run(program("pg_ctl")?.args(["start", "-w", "-s", "-o", &settings, "-l"]).arg(log).arg("-D").arg(data))
+    }
+
+    /// Makes it if there is none. Nobody else starts it while the file is open.
+    pub(crate) fn make(&self) -> Result<File, String> {
         fs::create_dir_all(&self.directory).map_err(|error| error.to_string())?;
         // Test programs that start together wait for each other.
         let lock = File::create(self.directory.join("lock")).map_err(|error| error.to_string())?;
@@ -51,12 +76,7 @@ impl Cluster {
             let initdb = ["-U", USER, "--auth=trust", "--encoding=UTF8", "--locale=C", "-D"];
             run(program("initdb")?.args(initdb).arg(&data).stdout(Stdio::null()))?;
         }
-        if self.is_running()? {
-            return Ok(());
-        }
-        let settings = format!("{SETTINGS} -c unix_socket_directories='{}'", self.directory.display());
-        let log = self.directory.join("log");
-        run(program("pg_ctl")?.args(["start", "-w", "-s", "-o", &settings, "-l"]).arg(log).arg("-D").arg(&data))
+        Ok(lock)
     }
 
     /// Stops it: `fast` ends sessions in order, `immediate` as a crash would.
@@ -107,13 +127,18 @@ fn binaries() -> Option<PathBuf> {
 
 fn program(name: &str) -> Result<Command, String> {
     let path = binaries().map_or_else(|| PathBuf::from(name), |path| path.join(name));
+    Ok(as_owner(path))
+}
+
+/// A program that is run by the user that clusters belong to.
+pub(crate) fn as_owner(program: impl AsRef<OsStr>) -> Command {
     if !is_root() {
-        return Ok(Command::new(path));
+        return Command::new(program);
     }
     let mut command = Command::new("runuser");
     // A directory it may not enter would be a warning for every command.
-    command.args(["-u", USER, "--"]).arg(path).current_dir("/");
-    Ok(command)
+    command.args(["-u", USER, "--"]).arg(program).current_dir("/");
+    command
 }
 
 /// A process's own entry belongs to whom it runs as.
@@ -121,7 +146,7 @@ fn is_root() -> bool {
     fs::metadata(Path::new("/proc/self")).is_ok_and(|itself| itself.uid() == 0)
 }
 
-fn run(command: &mut Command) -> Result<(), String> {
+pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     let status = command.stdin(Stdio::null()).status().map_err(|error| format!("{command:?}: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}")) }
 }
