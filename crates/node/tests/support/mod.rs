@@ -29,6 +29,8 @@ pub(crate) struct Node {
     dir: tempfile::TempDir,
     address: SocketAddr,
     process: Option<Process>,
+    /// What it said when it started.
+    pub(crate) announcement: String,
 }
 
 struct Process {
@@ -40,16 +42,28 @@ struct Process {
 impl Node {
     /// A new node on a free port: `required` or `global`.
     pub(crate) fn start(mode: &'static str) -> Self {
-        let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut node = Self { mode, dir: tempfile::tempdir().unwrap(), address, process: None };
+        Self::start_with(mode, "")
+    }
+
+    /// The same with a configuration file. Its commands read it too.
+    pub(crate) fn start_with(mode: &'static str, configuration: &str) -> Self {
+        let mut node = Self::place_for(mode, configuration);
         node.start_again();
+        node
+    }
+
+    /// One that has not started yet.
+    pub(crate) fn place_for(mode: &'static str, configuration: &str) -> Self {
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let dir = tempfile::tempdir().unwrap();
+        let node = Self { mode, dir, address, process: None, announcement: String::new() };
+        std::fs::write(node.config_file(), configuration).unwrap();
         node
     }
 
     /// The same data, the same port.
     pub(crate) fn start_again(&mut self) {
         assert!(self.process.is_none(), "it runs");
-        File::options().create(true).append(true).open(self.config_file()).unwrap();
         let log = File::options().create(true).append(true).open(self.dir.path().join("log")).unwrap();
         let mut command = bare();
         command.args(["--listen", &self.address.to_string(), "--topics-mode", self.mode, "--data"]);
@@ -58,11 +72,13 @@ impl Node {
         command.args(["--rate-limits", "off", "--config"]).arg(self.config_file());
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        stdout.read_line(&mut line).unwrap();
+        let mut said = String::new();
+        while !said.contains("  try ") && stdout.read_line(&mut said).unwrap() > 0 {}
         self.process = Some(Process { child, _stdout: stdout });
-        let url = line.trim_end().strip_prefix("kukuri-node listens on ws://");
-        self.address = url.unwrap_or_else(|| panic!("it did not start: {line}{}", self.log())).parse().unwrap();
+        let line = said.lines().next().unwrap_or_default();
+        let url = line.strip_prefix("kukuri-node listens on ws://");
+        self.address = url.unwrap_or_else(|| panic!("it did not start: {said}{}", self.log())).parse().unwrap();
+        self.announcement = said;
     }
 
     pub(crate) fn url(&self) -> String {
