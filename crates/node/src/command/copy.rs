@@ -139,8 +139,10 @@ async fn compare(source: &dyn Archive, target: &dyn Archive) -> anyhow::Result<(
     let stored = |(stats, _): &(Stats, _)| (total(&stats.by_class).events, stats.head);
     let ((events, head), (copied, copied_head)) = (stored(&ours), stored(&theirs));
     let figures = format!("{events} events and outbox {head} against {copied} and {copied_head} in the copy");
-    Err(anyhow!(figures))
-        .context("the stores differ: a node has written to the source meanwhile, or this is a mistake here")
+    Err(anyhow!(figures)).context(
+        "the copy is not what the source is now: if a node has written to that meanwhile, stop it, empty the new store and \
+         copy again",
+    )
 }
 
 async fn figures(store: &dyn Archive) -> anyhow::Result<(Stats, Vec<ConsumerOffset>)> {
