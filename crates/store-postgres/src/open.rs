@@ -118,12 +118,13 @@ pub(crate) async fn connect(url: &str, options: &PostgresOptions) -> Result<Sess
     })
 }
 
-/// Brings the schema up to date, and nothing else.
-pub(crate) async fn migrate(url: &str) -> Result<()> {
+/// Brings the schema up to date, and nothing else. Returns the version it had.
+pub(crate) async fn migrate(url: &str) -> Result<u32> {
     let server = Server::parse(url)?;
     let mut connection = server.connect(PostgresOptions::default().acquire_timeout).await?;
-    schema::migrate(&mut connection, &server.name).await.map_err(|failure| server.explain(failure))?;
-    Ok(connection.close().await?)
+    let found = schema::migrate(&mut connection, &server.name).await.map_err(|failure| server.explain(failure))?;
+    connection.close().await?;
+    Ok(found)
 }
 
 /// A commit that is answered must be on the disk.

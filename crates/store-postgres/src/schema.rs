@@ -21,11 +21,12 @@ const BEGIN: &str = "BEGIN; SELECT pg_advisory_xact_lock(7742364214)";
 /// The schema this program works with.
 pub(crate) const VERSION: u32 = MIGRATIONS.len() as u32;
 
-/// Brings the schema up to date. One that is newer than this program is left untouched.
-pub(crate) async fn migrate(connection: &mut PgConnection, name: &str) -> Result<()> {
+/// Brings the schema up to date. One that is newer than this program is left untouched. Returns the version it had: 0 if
+/// there was none.
+pub(crate) async fn migrate(connection: &mut PgConnection, name: &str) -> Result<u32> {
     let mut txn = connection.begin_with(BEGIN).await?;
     sqlx::raw_sql(
-        "CREATE SCHEMA IF NOT EXISTS cn_relay; \
+        "SET LOCAL client_min_messages = warning; CREATE SCHEMA IF NOT EXISTS cn_relay; \
          CREATE TABLE IF NOT EXISTS cn_relay.migrations (number integer PRIMARY KEY, name text NOT NULL, \
          applied_at timestamptz NOT NULL DEFAULT now())",
     )
@@ -43,7 +44,7 @@ pub(crate) async fn migrate(connection: &mut PgConnection, name: &str) -> Result
         tracing::info!(number, title, "schema migrated");
     }
     txn.commit().await?;
-    Ok(())
+    Ok(found)
 }
 
 /// Refuses a schema that is not this program's: older, newer, or not there.
@@ -53,8 +54,7 @@ pub(crate) async fn check(connection: &mut PgConnection, name: &str) -> Result<(
     let found = if exists { newest(connection).await? } else { 0 };
     refuse_newer(found, name)?;
     if found < VERSION {
-        let found = format!("schema version {found} of {VERSION}: migrate it first");
-        return Err(StoreError::Foreign { path: PathBuf::from(name), found }.into());
+        return Err(StoreError::Older { path: PathBuf::from(name), found, supported: VERSION }.into());
     }
     Ok(())
 }

@@ -23,7 +23,7 @@ use crate::{
     codes::signed,
     follow,
     open::{self, PostgresOptions, Sessions},
-    preview, query, reading,
+    preview, query, reading, schema,
     subscriptions::Subscriptions,
     upkeep::PurgeWork,
     writer::Writer,
@@ -41,15 +41,29 @@ impl PostgresStore {
     /// Opens the store of a database, making its tables if there are none and the options say so.
     pub async fn connect(url: &str, options: PostgresOptions) -> Result<Self> {
         let Sessions { readers, writer, listener } = open::connect(url, &options).await?;
-        let writer = Arc::new(Writer::new(writer, options.rules, options.commit_delay));
+        let writer = Arc::new(Writer::new(writer, &options, false));
         writer.review_stages().await?;
-        let follower = tokio::spawn(follow::follow(readers.clone(), listener, Arc::clone(&writer)));
-        Ok(Self { readers, writer, follower, dumping: Dumping::default() })
+        Ok(Self::following(readers, listener, writer))
     }
 
-    /// Makes the tables of a database, or brings them up to date, and nothing else.
-    pub async fn migrate(url: &str) -> Result<()> {
-        Ok(open::migrate(url).await?)
+    /// Opens the store of a database for reading: nothing is changed in it, neither now nor later.
+    pub async fn connect_for_reading(url: &str, options: PostgresOptions) -> Result<Self> {
+        let options = PostgresOptions { migrate: false, ..options };
+        let Sessions { readers, writer, listener } = open::connect(url, &options).await?;
+        let writer = Arc::new(Writer::new(writer, &options, true));
+        writer.look_around(&readers).await?;
+        Ok(Self::following(readers, listener, writer))
+    }
+
+    fn following(readers: PgPool, listener: PgPool, writer: Arc<Writer>) -> Self {
+        let follower = tokio::spawn(follow::follow(readers.clone(), listener, Arc::clone(&writer)));
+        Self { readers, writer, follower, dumping: Dumping::default() }
+    }
+
+    /// Makes the tables of a database, or brings them up to date, and nothing else. Returns the version they had, 0 if there
+    /// were none, and the one they have.
+    pub async fn migrate(url: &str) -> Result<(u32, u32)> {
+        Ok((open::migrate(url).await?, schema::VERSION))
     }
 
     /// Writes what was counted, and ends all sessions.

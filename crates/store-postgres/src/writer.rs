@@ -11,23 +11,28 @@ use kukuri_domain::{
     clock::Clock,
     subscription::{NodeSubscription, SubscriptionChange},
 };
-use kukuri_store::{Seq, StoreError, StoreRules, outbox::check_consumer};
+use kukuri_store::{
+    Seq, StoreError, StoreRules,
+    outbox::check_consumer,
+    repeats::{Repeat, Repeats},
+};
 use sqlx::PgPool;
 use tokio::sync::watch;
 
-use kukuri_store::repeats::{Repeat, Repeats};
-
 use crate::{
-    batch::Batch,
+    batch::{Batch, read_node},
     codes::signed,
     connecting::name_of,
     error::{Failure, Result},
+    open::PostgresOptions,
     subscriptions::{self, Subscriptions},
 };
 
 /// Everything that changes the store goes through here.
 pub(crate) struct Writer {
     pub(crate) pool: PgPool,
+    /// Whether nothing may change at all.
+    pub(crate) is_read_only: bool,
     /// Within a process writers wait here, for as long as it takes; between processes at the lock.
     pub(crate) turn: tokio::sync::Mutex<()>,
     pub(crate) rules: Arc<StoreRules>,
@@ -46,11 +51,12 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(pool: PgPool, rules: StoreRules, commit_delay: Option<fn() -> Duration>) -> Self {
+    pub(crate) fn new(pool: PgPool, options: &PostgresOptions, is_read_only: bool) -> Self {
         Self {
             pool,
+            is_read_only,
             turn: tokio::sync::Mutex::default(),
-            rules: Arc::new(rules),
+            rules: Arc::new(options.rules.clone()),
             repeats: Repeats::default(),
             head: watch::Sender::new(Seq::default()),
             subscription_version: watch::Sender::new(0),
@@ -58,7 +64,7 @@ impl Writer {
             months: Mutex::default(),
             clock: Mutex::default(),
             is_loading: AtomicBool::default(),
-            commit_delay,
+            commit_delay: options.commit_delay,
             #[cfg(test)]
             faults: Mutex::default(),
         }
@@ -72,6 +78,17 @@ impl Writer {
         batch.work.update_stages()?;
         self.subscription_version.send_replace(batch.work.node.subscriptions_version);
         batch.commit().await.map(drop)
+    }
+
+    /// What a store that is only read has to know: where it stands, and that it is whole.
+    pub(crate) async fn look_around(&self, readers: &PgPool) -> Result<()> {
+        let node = read_node(&mut *readers.acquire().await?).await?;
+        if node.loading {
+            return Err(self.unfinished());
+        }
+        self.saw(node.clock, node.head);
+        self.subscription_version.send_replace(node.subscriptions_version);
+        Ok(())
     }
 
     // What is known between transactions.
@@ -138,7 +155,7 @@ impl Writer {
     /// Writes what was counted.
     pub(crate) async fn flush(&self) -> Result<()> {
         let counts = self.repeats.take();
-        if counts.is_empty() {
+        if counts.is_empty() || self.is_read_only {
             return Ok(());
         }
         let written = self.write_repeats(&counts.iter().map(|(id, repeat)| (*id, *repeat)).collect()).await;

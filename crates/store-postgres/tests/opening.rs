@@ -5,9 +5,9 @@ mod support;
 
 use std::time::Duration;
 
-use kukuri_domain::subscription::SubscriptionChange;
+use kukuri_domain::{capacity::Capacity, subscription::SubscriptionChange};
 use kukuri_store::{
-    Store, StoreError,
+    Store, StoreError, StoreRules,
     conformance::build::{NOW, admitted, note, topic},
 };
 use kukuri_store_postgres::{PostgresOptions, PostgresStore};
@@ -36,7 +36,8 @@ fn tables_are_made_once_however_many_start_together_and_only_if_asked_for() {
         let database = Database::new().await;
         run(&database.url(), "DROP SCHEMA IF EXISTS cn_relay CASCADE").await.unwrap();
         let careful = PostgresOptions { migrate: false, ..PostgresOptions::default() };
-        assert!(PostgresStore::connect(&database.url(), careful.clone()).await.is_err());
+        let refused = PostgresStore::connect(&database.url(), careful.clone()).await.err().unwrap();
+        assert!(matches!(refused, StoreError::Older { found: 0, .. }), "{refused}");
         let url = database.url();
         let open = || PostgresStore::connect(&url, PostgresOptions::default());
         let (one, two, three) = tokio::join!(open(), open(), open());
@@ -60,6 +61,33 @@ fn an_older_schema_is_brought_up_to_date_and_keeps_what_it_holds() {
         let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
         assert_eq!(store.stats().await.unwrap().effective, 1);
         assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
+    });
+}
+
+#[test]
+fn a_store_that_is_only_read_stays_as_it_is_whatever_its_reader_believes() {
+    // P-6: a command may run with other settings than the node.
+    block_on(async {
+        let database = Database::new().await;
+        let few = |events| StoreRules {
+            capacity: Capacity { max_events: Some(events), ..Capacity::default() },
+            ..StoreRules::default()
+        };
+        let options = |rules| PostgresOptions { rules, ..PostgresOptions::default() };
+        let store = PostgresStore::connect(&database.url(), options(few(1_000))).await.unwrap();
+        store.ingest(vec![admitted(&note("one").build()), admitted(&note("two").build())], NOW).await.unwrap();
+        let before = store.stats().await.unwrap();
+
+        let reader = PostgresStore::connect_for_reading(&database.url(), options(few(2))).await.unwrap();
+        assert_eq!(reader.stats().await.unwrap(), before);
+        assert_eq!(*reader.watch_outbox().borrow(), before.head);
+        let refused = reader.ingest(vec![admitted(&note("three").build())], NOW).await;
+        assert!(matches!(refused, Err(StoreError::ReadOnly)), "{refused:?}");
+        let known = [note("one").build().id];
+        assert!(reader.recall(&known, NOW).await.unwrap()[0].is_some());
+        reader.flush().await.unwrap();
+        reader.close().await.unwrap();
+        assert_eq!(store.stats().await.unwrap(), before);
     });
 }
 

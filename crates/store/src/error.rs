@@ -55,6 +55,16 @@ pub enum StoreError {
         /// The newest format this program knows.
         supported: u32,
     },
+    /// It has to be brought up to date first; 0: there is nothing yet.
+    #[error("{path}: store format {found} is older than this program's {supported}; bring it up to date first")]
+    Older {
+        /// Where it is.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The format this program works with.
+        supported: u32,
+    },
     /// Half a copy of another store is here. It is of no use.
     #[error("{path}: a copy into this store broke off; empty it and copy again")]
     Unfinished {

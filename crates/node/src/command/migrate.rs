@@ -13,10 +13,10 @@ pub(crate) async fn run(settings: &Settings) -> anyhow::Result<()> {
         StorePlace::Lmdb(_) => {
             "nothing to do: an embedded store is brought up to date when the node opens it".to_owned()
         }
-        StorePlace::Postgres(url) => match stores::migrate(url, settings).await? {
-            None => "the tables are up to date".to_owned(),
-            Some((0, to)) => format!("tables made, version {to}"),
-            Some((from, to)) => format!("tables brought from version {from} to {to}"),
+        StorePlace::Postgres(url) => match stores::migrate(url).await? {
+            (0, to) => format!("tables made, version {to}"),
+            (from, to) if from == to => "the tables are up to date".to_owned(),
+            (from, to) => format!("tables brought from version {from} to {to}"),
         },
     };
     Ok(output::print(&format!("{place}: {done}\n"))?)

@@ -37,8 +37,11 @@ pub(crate) async fn for_changing(settings: &Settings) -> anyhow::Result<Arc<dyn 
 pub(crate) async fn for_reading(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
     match settings.store_place() {
         StorePlace::Lmdb(path) => Ok(Arc::new(lmdb_for_reading(&path, lmdb_options(settings))?)),
-        // Any number of processes may have it open.
-        StorePlace::Postgres(_) => for_changing(settings).await,
+        StorePlace::Postgres(url) => {
+            let options = postgres_options(settings, Switch::Off);
+            let opened = PostgresStore::connect_for_reading(url.with_password(), options).await;
+            Ok(Arc::new(opened.map_err(|error| about_postgres(&url, error))?))
+        }
     }
 }
 
@@ -95,14 +98,9 @@ pub(crate) fn embedded(settings: &Settings, instead: &str) -> anyhow::Result<Pat
     }
 }
 
-/// Makes the tables of a database or brings them up to date. Returns from which version to which, if they were not.
-pub(crate) async fn migrate(url: &PostgresUrl, settings: &Settings) -> anyhow::Result<Option<(u32, u32)>> {
-    let Err(error) = PostgresStore::connect(url.with_password(), postgres_options(settings, Switch::Off)).await else {
-        return Ok(None);
-    };
-    let Some(versions) = behind(&error) else { return Err(about_postgres(url, error)) };
-    PostgresStore::migrate(url.with_password()).await.map_err(|error| about_postgres(url, error))?;
-    Ok(Some(versions))
+/// Makes the tables of a database or brings them up to date. Returns from which version to which.
+pub(crate) async fn migrate(url: &PostgresUrl) -> anyhow::Result<(u32, u32)> {
+    PostgresStore::migrate(url.with_password()).await.map_err(|error| about_postgres(url, error))
 }
 
 /// A slip in a path must not become a new store.
@@ -159,19 +157,15 @@ fn about_lmdb(path: &Path, error: StoreError) -> anyhow::Error {
 }
 
 fn about_postgres(url: &PostgresUrl, error: StoreError) -> anyhow::Error {
-    match (behind(&error), error) {
-        (Some((0, _)), _) => anyhow!("{url}: there is no store here yet; run the node first, or kukuri-node migrate"),
-        (Some((found, newest)), _) => anyhow!(
-            "{url}: its tables are of version {found}, this program's of {newest}; run kukuri-node migrate first"
+    match error {
+        StoreError::Older { found: 0, .. } => {
+            anyhow!("{url}: there is no store here yet; run the node first, or kukuri-node migrate")
+        }
+        StoreError::Older { found, supported, .. } => anyhow!(
+            "{url}: its tables are of version {found}, this program's of {supported}; run kukuri-node migrate first"
         ),
-        (None, StoreError::Unfinished { .. }) => anyhow!(half_a_copy(&StorePlace::Postgres(url.clone()))),
-        (None, error) => anyhow::Error::new(error).context(url.to_string()),
+        StoreError::Unfinished { .. } => anyhow!(half_a_copy(&StorePlace::Postgres(url.clone()))),
+        StoreError::NotOpened { reason, .. } => anyhow!("{url}: {reason}"),
+        error => anyhow::Error::new(error).context(url.to_string()),
     }
-}
-
-/// The version of tables that are older than this program's, 0 if there are none, and the newest one.
-fn behind(error: &StoreError) -> Option<(u32, u32)> {
-    let StoreError::Foreign { found, .. } = error else { return None };
-    let (found, rest) = found.strip_prefix("schema version ")?.split_once(" of ")?;
-    Some((found.parse().ok()?, rest.split_once(':')?.0.parse().ok()?))
 }

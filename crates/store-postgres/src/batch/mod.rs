@@ -14,7 +14,7 @@ mod writing;
 use std::sync::Arc;
 
 use kukuri_domain::{Millis, clock::Clock};
-use kukuri_store::{Seq, StageChange};
+use kukuri_store::{Seq, StageChange, StoreError};
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Transaction};
 use tokio::sync::MutexGuard;
 
@@ -80,6 +80,9 @@ impl<'w> Batch<'w> {
 
     /// Begins one whether or not another store is being loaded.
     pub(crate) async fn resume_any(writer: &'w Writer) -> Result<Self> {
+        if writer.is_read_only {
+            return Err(StoreError::ReadOnly.into());
+        }
         let turn = writer.turn.lock().await;
         let mut txn = writer.pool.begin_with(BEGIN).await?;
         let node = read_node(&mut txn).await?;
