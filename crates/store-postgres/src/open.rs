@@ -36,7 +36,7 @@ impl Default for PostgresOptions {
         Self {
             rules: StoreRules::default(),
             readers: 8,
-            acquire_timeout: Duration::from_secs(10),
+            acquire_timeout: Duration::from_secs(5),
             query_timeout: Duration::from_secs(10),
             migrate: true,
             may_lose: false,
