@@ -110,8 +110,10 @@ pub(crate) async fn connect(url: &str, options: &PostgresOptions) -> Result<Sess
     let mut reading = READING.to_vec();
     reading.push(("statement_timeout", &query_timeout));
     let pool = || PgPoolOptions::new().acquire_timeout(options.acquire_timeout);
+    // To ask each whether it is alive would cost as much as a short question. One that is not fails once and is closed.
+    let readers = pool().max_connections(options.readers.max(1)).test_before_acquire(false);
     Ok(Sessions {
-        readers: pool().max_connections(options.readers.max(1)).connect_lazy_with(connect.clone().options(reading)),
+        readers: readers.connect_lazy_with(connect.clone().options(reading)),
         listener: pool().max_connections(1).connect_lazy_with(connect.clone()),
         // One writes. What upkeep only looks up goes by the other.
         writer: writing(pool(), options.may_lose).max_connections(2).connect_lazy_with(connect.options(WRITING)),

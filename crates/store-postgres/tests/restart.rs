@@ -64,3 +64,33 @@ fn a_store_goes_on_when_its_server_comes_back_and_has_all_it_acknowledged() {
     cluster.stop("immediate").unwrap();
     cluster.remove();
 }
+
+#[test]
+fn a_session_that_died_with_its_server_fails_one_question_and_no_more() {
+    const SESSIONS: u32 = 4;
+    let cluster = Cluster::at(private(&format!("postgres-sessions-{}", std::process::id())));
+    cluster.start().unwrap();
+    block_on(async {
+        let options = PostgresOptions { readers: SESSIONS, ..PostgresOptions::default() };
+        let store = PostgresStore::connect(&cluster.url(), options).await.unwrap();
+        let event = note("one").build();
+        store.ingest(vec![admitted(&event)], NOW).await.unwrap();
+        // Asked together, so that there is a session for each.
+        let ids = [event.id];
+        let ask = || store.get(&ids, NOW);
+        let (one, two, three, four) = tokio::join!(ask(), ask(), ask(), ask());
+        assert!([one, two, three, four].iter().all(Result::is_ok));
+        for mode in ["fast", "immediate"] {
+            cluster.stop(mode).unwrap();
+            cluster.start().unwrap();
+            let mut failed = 0;
+            for _ in 0..5 * SESSIONS {
+                failed += u32::from(ask().await.is_err());
+            }
+            assert!(failed <= SESSIONS, "{failed} questions failed after {mode}");
+            assert!(ask().await.unwrap()[0].is_some());
+        }
+    });
+    cluster.stop("immediate").unwrap();
+    cluster.remove();
+}
