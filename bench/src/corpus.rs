@@ -39,6 +39,16 @@ impl Corpus {
         })
     }
 
+    /// The same, as it goes on after so many events of another.
+    pub(crate) fn after(seed: u64, made: u64) -> anyhow::Result<Self> {
+        Ok(Self { made, ..Self::new(seed)? })
+    }
+
+    /// How many events were made.
+    pub(crate) fn made(&self) -> u64 {
+        self.made
+    }
+
     /// The next events.
     pub(crate) fn take(&mut self, count: usize) -> anyhow::Result<Vec<Admitted>> {
         (0..count).map(|_| self.next()).collect()

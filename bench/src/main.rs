@@ -21,14 +21,24 @@ use clap::Parser;
 enum Bench {
     /// Loads a store with growing numbers of events and measures ingest, queries and size.
     Store(store::Options),
+    /// One of several processes that write to a database.
+    #[command(hide = true)]
+    StoreWriter(store::writers::Options),
     /// Starts the node and measures ingest, requests, live delivery and idle connections as clients meet them.
     Relay(relay::Options),
 }
 
 fn main() -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    match Bench::parse() {
+    let bench = Bench::parse();
+    let mut runtime = match bench {
+        Bench::Relay(_) => tokio::runtime::Builder::new_current_thread(),
+        // As in a node: on all cores.
+        Bench::Store(_) | Bench::StoreWriter(_) => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = runtime.enable_all().build()?;
+    match bench {
         Bench::Store(options) => runtime.block_on(store::run(options)),
+        Bench::StoreWriter(options) => runtime.block_on(store::writers::run(options)),
         Bench::Relay(options) => runtime.block_on(relay::run(options)),
     }
 }

@@ -30,9 +30,12 @@ impl Timings {
         self.0.get(index).copied().unwrap_or_default()
     }
 
+    pub(crate) fn total(&self) -> Duration {
+        self.0.iter().sum()
+    }
+
     pub(crate) fn per_second(&self) -> f64 {
-        let total: Duration = self.0.iter().sum();
-        self.0.len() as f64 / total.as_secs_f64().max(f64::MIN_POSITIVE)
+        self.0.len() as f64 / self.total().as_secs_f64().max(f64::MIN_POSITIVE)
     }
 }
 
