@@ -9,7 +9,7 @@
 //! - `writer`: what writing holds between transactions. `batch`: one write transaction (`facts`, `writing`). `work`: what it
 //!   knows and has changed, in memory (`rows`, `loading`, `counting`). `ingest`: events into it. `upkeep`: expiry and purges; `due`: what has to go.
 //!   `preview`: purges thought through. `partitions`, `months`: tables by month; `dropping`: months that are over.
-//! - `plan`: the way to an answer, as SQL. `query`: answering filters. `reading`: the rest. `subscriptions`: topics that are taken in.
+//! - `plan`: the way to an answer, as SQL. `query`: answering filters. `recalling`: ids. `reading`: the rest. `subscriptions`: topics that are taken in.
 //! - `records`, `codes`, `copy`: values as columns. `check`: whether all of it agrees.
 //!
 //! # One batch, one transaction, one writer
@@ -37,6 +37,7 @@ mod plan;
 mod preview;
 mod query;
 mod reading;
+mod recalling;
 mod records;
 mod schema;
 mod store;

@@ -1,9 +1,9 @@
-//! Everything that is read and is no filter: ids, the outbox, snapshots, figures, explanations.
+//! Everything that is read and is no filter: the outbox, snapshots, figures, explanations.
 
 use std::collections::HashMap;
 
 use kukuri_domain::{
-    Address, EventId, State, TopicId,
+    Address, EventId, TopicId,
     deletion::{DeletionTargetKind, Tombstone},
     vanish::VanishMark,
 };
@@ -16,29 +16,12 @@ use sqlx::{Connection, PgConnection, PgPool, Row as _, postgres::PgRow};
 use crate::{
     asking::Asking,
     batch::read_node,
-    codes::{self, event_id, millis, signed, unsigned},
+    codes::{millis, signed, unsigned},
     error::{Result, damaged},
     open::AT_ONE_MOMENT,
     records,
     work::{Key, TopicNo},
 };
-
-/// What ids are known as.
-pub(crate) async fn recall(pool: &PgPool, ids: &[EventId]) -> Result<Vec<Option<State>>> {
-    let mut asking = Asking::of(pool).await?;
-    let rows = sqlx::query("SELECT event_id, reason FROM cn_relay.event_dedupe WHERE event_id = ANY($1)")
-        .bind(codes::ids(ids))
-        .fetch_all(&mut *asking)
-        .await?;
-    asking.done();
-    let mut states = HashMap::with_capacity(rows.len());
-    for row in &rows {
-        let reason: Option<i16> = row.try_get("reason")?;
-        let state = reason.map(codes::reason).transpose()?.map_or(State::Effective, |reason| reason.state());
-        states.insert(event_id(row.try_get("event_id")?), state);
-    }
-    Ok(ids.iter().map(|id| states.get(id).copied()).collect())
-}
 
 pub(crate) async fn outbox(pool: &PgPool, after: Seq, limit: usize) -> Result<Vec<OutboxRow>> {
     let mut asking = Asking::of(pool).await?;

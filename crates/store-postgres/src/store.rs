@@ -23,7 +23,9 @@ use crate::{
     codes::signed,
     follow,
     open::{self, PostgresOptions, Sessions},
-    preview, query, reading, schema,
+    preview, query, reading,
+    recalling::Recalls,
+    schema,
     subscriptions::Subscriptions,
     upkeep::PurgeWork,
     writer::Writer,
@@ -32,6 +34,7 @@ use crate::{
 /// The store on Postgres: the schema `cn_relay` of one database. Any number of processes may have it open.
 pub struct PostgresStore {
     readers: PgPool,
+    recalls: Arc<Recalls>,
     writer: Arc<Writer>,
     follower: JoinHandle<()>,
     dumping: Dumping,
@@ -57,7 +60,8 @@ impl PostgresStore {
 
     fn following(readers: PgPool, listener: PgPool, writer: Arc<Writer>) -> Self {
         let follower = tokio::spawn(follow::follow(readers.clone(), listener, Arc::clone(&writer)));
-        Self { readers, writer, follower, dumping: Dumping::default() }
+        let recalls = Recalls::new(readers.clone());
+        Self { readers, recalls, writer, follower, dumping: Dumping::default() }
     }
 
     /// Makes the tables of a database, or brings them up to date, and nothing else. Returns the version they had, 0 if there
@@ -99,7 +103,7 @@ impl Store for PostgresStore {
     }
 
     async fn recall(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<State>>> {
-        let states = reading::recall(&self.readers, ids).await?;
+        let states = self.recalls.recall(ids).await?;
         let known = ids.iter().zip(&states).filter(|(_, state)| state.is_some());
         self.writer.repeats.note(known.map(|(id, _)| *id), self.writer.stamp(now));
         Ok(states)

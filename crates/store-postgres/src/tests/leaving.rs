@@ -15,10 +15,10 @@ use crate::{PostgresOptions, PostgresStore, asking::Asking};
 /// Each test has a database of its own.
 const AT_WORK: &str = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
      AND application_name = 'kukuri-node' AND state = 'active' AND query LIKE '%generate_series%'";
-const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+pub(super) const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
      AND application_name = 'kukuri-node' AND wait_event_type = 'Lock'";
 /// Far less than a statement may take here, and far more than the server needs to look for its client.
-const SOON: Duration = Duration::from_secs(60);
+pub(super) const SOON: Duration = Duration::from_secs(60);
 
 /// Whether it was answered.
 type Question<'s> = Pin<Box<dyn Future<Output = bool> + 's>>;
@@ -31,7 +31,7 @@ async fn open(database: &Database) -> PostgresStore {
 }
 
 /// Waits until there are so many.
-async fn wait_for(url: &str, what: &str, wanted: i64) {
+pub(super) async fn wait_for(url: &str, what: &str, wanted: i64) {
     let look = async {
         while numbers(url, what).await != [wanted] {
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -3,5 +3,6 @@
 mod faults;
 mod leaving;
 mod plans;
+mod recalling;
 #[path = "../../tests/support/mod.rs"]
 mod support;
