@@ -1,17 +1,17 @@
 -- Ids and rows.
 SELECT 'event ' || encode(e.id, 'hex') || ': its id does not lead to its row'
-FROM cn_relay.events e LEFT JOIN cn_relay.event_dedupe d
+FROM cn_relay.events e LEFT JOIN cn_relay.ids d
     ON d.event_id = e.id AND d.class = e.class AND d.ingested_at = e.ingested_at AND d.no = e.no
 WHERE d.event_id IS NULL;
 SELECT 'event ' || encode(e.id, 'hex') || ': its record and its row do not agree on its state'
-FROM cn_relay.events e JOIN cn_relay.event_dedupe d ON d.event_id = e.id
+FROM cn_relay.events e JOIN cn_relay.ids d ON d.event_id = e.id
 WHERE e.effective <> (d.reason IS NULL);
 SELECT 'id ' || encode(d.event_id, 'hex') || ': its row is missing'
-FROM cn_relay.event_dedupe d LEFT JOIN cn_relay.events e
+FROM cn_relay.ids d LEFT JOIN cn_relay.events e
     ON d.event_id = e.id AND d.class = e.class AND d.ingested_at = e.ingested_at AND d.no = e.no
 WHERE (d.no IS NOT NULL OR d.reason IS NULL) AND e.id IS NULL;
 SELECT 'the node counted ' || n.ids || ' ids, there are ' || c.count
-FROM cn_relay.node n, (SELECT count(*) AS count FROM cn_relay.event_dedupe) c
+FROM cn_relay.node n, (SELECT count(*) AS count FROM cn_relay.ids) c
 WHERE n.ids <> c.count;
 
 -- Index rows: those of effective events, no fewer and no more.
@@ -47,7 +47,7 @@ WHERE e.effective AND e.key IS NOT NULL
         OR coalesce(r.event_id, a.event_id) IS DISTINCT FROM e.id);
 SELECT 'the key ' || encode(c.key, 'hex') || ' has no effective row'
 FROM (SELECT key, event_id FROM cn_relay.replaceable_current UNION ALL SELECT key, event_id FROM cn_relay.addressable_current) c
-LEFT JOIN cn_relay.event_dedupe d ON d.event_id = c.event_id
+LEFT JOIN cn_relay.ids d ON d.event_id = c.event_id
 WHERE d.no IS NULL OR d.reason IS NOT NULL;
 
 -- Counters: of the node, the topics and the partitions.

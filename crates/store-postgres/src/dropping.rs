@@ -1,14 +1,15 @@
 //! Months that are over: dropped whole, which costs the server next to nothing (P-7).
 //!
 //! What a topic keeps for longer is moved out of the way first, in steps. Then one transaction says what goes (P-8),
-//! corrects the counters by what the partition's own say, and drops its tables.
+//! corrects the counters by what the partition's own say, and takes its tables away. What is remembered of its ids follows
+//! in steps (`leaving`). Only the announcement takes longer for more rows: it has a row for each.
 
 use kukuri_domain::{Millis, Reason, capacity::Usage, retention::RetentionClass};
-use sqlx::{Row as _, postgres::PgArguments, query::Query as SqlQuery};
+use sqlx::Row as _;
 
 use crate::{
     batch::{Batch, own},
-    codes::{Class, reason_code, signed, unsigned},
+    codes::{Class, signed, unsigned},
     due::Cutoffs,
     error::Result,
     months,
@@ -19,7 +20,8 @@ use crate::{
     writer::Writer,
 };
 
-/// A month with more rows is first made smaller row by row: while one is dropped, nobody can write.
+/// A month with more rows is first made smaller row by row. While one is announced nobody can write, and writers are to
+/// wait for no more than five seconds (O-5); each row takes some 7 µs.
 const MOST_DROPPED: u64 = 500_000;
 /// How long the tables of a month may be waited for. Whoever reads them for longer keeps them until the next purge. They
 /// are read whole, by any plan.
@@ -43,80 +45,87 @@ impl Writer {
         Ok(partitions)
     }
 
-    /// Drops the next month in which nothing is kept any more, or moves some of what is kept of it.
+    /// Drops the next month in which nothing is kept any more, or does a part of what that takes.
     pub(crate) async fn drop_some(&self, left: &mut Vec<Partition>, work: &mut PurgeWork, now: Millis) -> Result<Step> {
+        if self.settle_some(work, now).await? {
+            return Ok(Step::More);
+        }
         while let Some(partition) = left.last() {
-            if partition.class == Class::Default && self.move_some(partition, work, now).await? {
-                return Ok(Step::More);
-            }
-            let dropped = self.drop_if_over(partition, work, now).await;
-            let partition = left.pop();
-            match dropped {
-                Ok(true) => return Ok(Step::More),
-                Ok(false) => {}
+            match self.leave(partition, work, now).await {
+                Ok(Left::Partly) => return Ok(Step::More),
+                Ok(Left::Whole) => {
+                    left.pop();
+                    return Ok(Step::More);
+                }
+                Ok(Left::Not) => {}
                 Err(error) if error.is_lock_timeout() => {
                     tracing::info!(?partition, "a month is over and still being read; it goes with a later purge");
                 }
                 Err(error) => return Err(error),
             }
+            left.pop();
         }
         Ok(Step::Nothing)
     }
 
-    /// Returns whether it was dropped.
-    async fn drop_if_over(&self, partition: &Partition, work: &mut PurgeWork, now: Millis) -> Result<bool> {
-        let Some(mut batch) = self.begin_step(work, now).await? else { return Ok(false) };
+    async fn leave(&self, partition: &Partition, work: &mut PurgeWork, now: Millis) -> Result<Left> {
+        let Some(mut batch) = self.begin_step(work, now).await? else { return Ok(Left::Not) };
         batch.read_all_topics().await?;
         let held = batch.held_by(partition).await?;
         let rows = held.iter().filter(|held| held.topic == NODE).map(|held| held.usage.events).sum::<u64>();
-        if rows > MOST_DROPPED || !batch.is_over(partition, rows, work).await? {
-            batch.abandon().await?;
-            return Ok(false);
+        if rows > 0 {
+            let Some(mut kept) = batch.kept_longer(partition, work) else {
+                batch.abandon().await?;
+                return Ok(Left::Not);
+            };
+            // By the counters: rows need not be looked at for topics that have none.
+            kept.retain(|(topic, _)| held.iter().any(|held| held.topic == *topic && held.usage.events > 0));
+            if batch.move_some(partition, kept).await? {
+                batch.commit().await?;
+                return Ok(Left::Partly);
+            }
+            if rows > MOST_DROPPED {
+                batch.abandon().await?;
+                return Ok(Left::Not);
+            }
         }
         batch.take_time().await?;
         sqlx::raw_sql(PATIENCE).execute(batch.connection()).await?;
-        for table in TABLES {
-            // First of all: if it can't be had, nothing was done in vain.
-            let lock = format!("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", partition.table(table));
-            sqlx::raw_sql(own(lock)).execute(batch.connection()).await?;
+        if rows > 0 {
+            batch.try_tables(partition).await?;
+            batch.say_what_goes(partition).await?;
         }
-        batch.say_what_goes(partition).await?;
+        batch.lock_tables(partition).await?;
         batch.uncount(&held)?;
-        batch.drop_tables(partition).await?;
+        batch.put_aside(partition, rows).await?;
         batch.finish_step(work).await?;
         work.purged.by_retention += rows;
         if rows > 0 {
             tracing::info!(?partition, rows, "a month was dropped");
         }
-        Ok(true)
-    }
-
-    /// Moves some of what a topic keeps for longer than the month lasts to the same month of the long class. Returns
-    /// whether there was any.
-    async fn move_some(&self, partition: &Partition, work: &mut PurgeWork, now: Millis) -> Result<bool> {
-        let Some(mut batch) = self.begin_step(work, now).await? else { return Ok(false) };
-        batch.read_all_topics().await?;
-        let cutoffs = batch.cutoffs(work);
-        let Some(kept) = cutoffs.as_ref().and_then(|cutoffs| cutoffs.kept_longer(partition.ends_at)) else {
-            batch.abandon().await?;
-            return Ok(false);
-        };
-        let moved = batch.rows(kept_rows(partition, kept, STEP)).await?;
-        if moved.is_empty() {
-            batch.abandon().await?;
-            return Ok(false);
-        }
-        partitions::open_one(Class::Long, partition.begins_at, batch.connection()).await?;
-        batch.move_rows(&moved, Class::Long).await?;
-        batch.commit().await?;
-        Ok(true)
+        Ok(Left::Whole)
     }
 }
 
+/// What became of a month.
+enum Left {
+    /// Something in it is kept, or it is too large.
+    Not,
+    /// Some of what is kept was moved.
+    Partly,
+    /// It is gone.
+    Whole,
+}
+
 impl Batch<'_> {
-    fn cutoffs(&self, work: &PurgeWork) -> Option<Cutoffs> {
+    /// Topics that keep some of a month for longer than the others. `None`: it is not over for the others either.
+    fn kept_longer(&self, partition: &Partition, work: &PurgeWork) -> Option<Vec<(TopicNo, i64)>> {
+        if partition.class != Class::Default {
+            return None;
+        }
         let (class, topics) = (RetentionClass::Regular, self.topic_names());
-        Cutoffs::of(class, &work.retention, work.began_at, &topics, &self.work.subscriptions)
+        let cutoffs = Cutoffs::of(class, &work.retention, work.began_at, &topics, &self.work.subscriptions);
+        cutoffs?.kept_longer(partition.ends_at)
     }
 
     async fn held_by(&mut self, partition: &Partition) -> Result<Vec<Held>> {
@@ -136,20 +145,49 @@ impl Batch<'_> {
         rows.iter().map(read).collect()
     }
 
-    /// Whether nothing in a month is kept: it is empty, or of regular events that have stayed long enough.
-    async fn is_over(&mut self, partition: &Partition, rows: u64, work: &PurgeWork) -> Result<bool> {
-        if rows == 0 {
-            return Ok(true);
-        }
-        let Some(cutoffs) = self.cutoffs(work) else { return Ok(false) };
-        if partition.class != Class::Default || !cutoffs.is_over_by_default(partition.ends_at) {
+    /// Moves some of what these topics keep to the same month of the long class. Returns whether there was any.
+    async fn move_some(&mut self, partition: &Partition, kept: Vec<(TopicNo, i64)>) -> Result<bool> {
+        if kept.is_empty() {
             return Ok(false);
         }
-        let kept = cutoffs.kept_longer(partition.ends_at).unwrap_or_default();
-        Ok(kept_rows(partition, kept, 1).fetch_optional(&mut *self.txn).await?.is_none())
+        let (topics, cutoffs): (Vec<_>, Vec<_>) = kept.into_iter().unzip();
+        let moved = sqlx::query(KEPT)
+            .bind(partition.class.as_str())
+            .bind(signed(partition.begins_at.0))
+            .bind(signed(partition.ends_at.0))
+            .bind(topics)
+            .bind(cutoffs)
+            .bind(STEP);
+        let moved = self.rows(moved).await?;
+        if moved.is_empty() {
+            return Ok(false);
+        }
+        partitions::open_one(Class::Long, partition.begins_at, self.connection()).await?;
+        self.move_rows(&moved, Class::Long).await?;
+        Ok(true)
     }
 
-    /// Every visible row of a month is announced as purged; no id leads there any more.
+    /// Whether the tables can be had: if not, nothing is done in vain. They are given back, so that nobody who reads has
+    /// to wait for what is announced.
+    async fn try_tables(&mut self, partition: &Partition) -> Result<()> {
+        sqlx::raw_sql("SAVEPOINT before").execute(&mut *self.txn).await?;
+        self.lock_tables(partition).await?;
+        sqlx::raw_sql("ROLLBACK TO SAVEPOINT before").execute(&mut *self.txn).await?;
+        Ok(())
+    }
+
+    /// In the order in which readers come to them, who would otherwise wait for us while we wait for them: index rows
+    /// before rows, and what a month is taken out of before the month.
+    async fn lock_tables(&mut self, partition: &Partition) -> Result<()> {
+        let class = partition.class.as_str();
+        let tables =
+            TABLES.iter().rev().map(|table| format!("ONLY cn_relay.{table}_{class}, {}", partition.table(table)));
+        let lock = format!("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", tables.collect::<Vec<_>>().join(", "));
+        sqlx::raw_sql(own(lock)).execute(&mut *self.txn).await?;
+        Ok(())
+    }
+
+    /// Every visible row of a month is announced as purged.
     async fn say_what_goes(&mut self, partition: &Partition) -> Result<()> {
         let events = partition.table("events");
         let announce = format!(
@@ -167,55 +205,15 @@ impl Batch<'_> {
             .execute(&mut *self.txn)
             .await?;
         self.work.node.head.0 += announced.rows_affected();
-        let forget = format!(
-            "UPDATE cn_relay.event_dedupe d SET reason = CASE WHEN e.effective THEN $1 ELSE d.reason END, \
-             cause = CASE WHEN e.effective THEN NULL ELSE d.cause END, \
-             since = CASE WHEN e.effective THEN $2 ELSE d.since END, class = NULL, ingested_at = NULL, no = NULL \
-             FROM {events} e WHERE d.event_id = e.id"
-        );
-        sqlx::query(own(forget))
-            .bind(reason_code(Reason::Retention))
-            .bind(signed(self.work.stamp().0))
-            .execute(&mut *self.txn)
-            .await?;
         Ok(())
     }
 
     fn uncount(&mut self, held: &[Held]) -> Result<()> {
         held.iter().try_for_each(|held| self.work.lose(held.topic, held.class, held.effective, held.usage))
     }
-
-    async fn drop_tables(&mut self, partition: &Partition) -> Result<()> {
-        for table in ["partition_counters", "partitions"] {
-            let forget = format!("DELETE FROM cn_relay.{table} WHERE class = $1 AND begins_at = $2");
-            sqlx::query(own(forget))
-                .bind(partition.class.as_str())
-                .bind(signed(partition.begins_at.0))
-                .execute(&mut *self.txn)
-                .await?;
-        }
-        let tables: Vec<String> = TABLES.iter().map(|table| partition.table(table)).collect();
-        sqlx::raw_sql(own(format!("DROP TABLE {}", tables.join(", ")))).execute(&mut *self.txn).await?;
-        Ok(())
-    }
 }
 
 /// Regular rows of a month that one of these topics keeps for longer: after its cutoff.
-fn kept_rows(
-    partition: &Partition,
-    kept: Vec<(TopicNo, i64)>,
-    most: i64,
-) -> SqlQuery<'static, sqlx::Postgres, PgArguments> {
-    let (topics, cutoffs): (Vec<_>, Vec<_>) = kept.into_iter().unzip();
-    sqlx::query(KEPT)
-        .bind(partition.class.as_str())
-        .bind(signed(partition.begins_at.0))
-        .bind(signed(partition.ends_at.0))
-        .bind(topics)
-        .bind(cutoffs)
-        .bind(most)
-}
-
 const KEPT: &str = select_rows!(
     "FROM cn_relay.events e JOIN cn_relay.event_dedupe d ON d.event_id = e.id \
      WHERE e.class = $1 AND e.ingested_at >= $2 AND e.ingested_at < $3 AND e.topics && $4::integer[] AND EXISTS ( \

@@ -41,20 +41,11 @@ impl Cutoffs {
         (latest >= 0).then_some(Self { class, default, latest, topics, cutoffs })
     }
 
-    /// Whether everything that came in before a moment has stayed long enough, where no topic differs.
-    pub(crate) fn is_over_by_default(&self, end: Millis) -> bool {
-        signed(end.0) <= self.default.saturating_add(1)
-    }
-
-    /// Topics that keep some of what came in before a moment, with their cutoffs. `None`: there are no such topics, or
-    /// they are not the only ones.
+    /// Topics that keep some of what came in before a moment, with their cutoffs. `None`: they are not the only ones.
     pub(crate) fn kept_longer(&self, end: Millis) -> Option<Vec<(TopicNo, i64)>> {
-        if !self.is_over_by_default(end) {
-            return None;
-        }
+        let is_over = |cutoff: i64| signed(end.0) <= cutoff.saturating_add(1);
         let own = self.topics.iter().copied().zip(self.cutoffs.iter().copied());
-        let kept: Vec<_> = own.filter(|(_, cutoff)| signed(end.0) > cutoff.saturating_add(1)).collect();
-        (!kept.is_empty()).then_some(kept)
+        is_over(self.default).then(|| own.filter(|(_, cutoff)| !is_over(*cutoff)).collect())
     }
 
     /// Rows after a place that no topic keeps any longer.

@@ -8,8 +8,10 @@
 //!   another store.
 //! - `writer`: what writing holds between transactions. `batch`: one write transaction (`facts`, `writing`). `work`: what it
 //!   knows and has changed, in memory (`rows`, `loading`, `counting`). `ingest`: events into it. `upkeep`: expiry and purges; `due`: what has to go.
-//!   `preview`: purges thought through. `partitions`, `months`: tables by month; `dropping`: months that are over.
-//! - `plan`: the way to an answer, as SQL. `query`: answering filters. `recalling`: ids. `reading`: the rest. `subscriptions`: topics that are taken in.
+//!   `preview`: purges thought through. `partitions`, `months`: tables by month; `dropping`: months that are over;
+//!   `leaving`: what is left of them.
+//! - `plan`: the way to an answer, as SQL. `query`: answering filters. `recalling`: ids. `reading`: the rest.
+//!   `subscriptions`: topics that are taken in.
 //! - `records`, `codes`, `copy`: values as columns. `check`: whether all of it agrees.
 //!
 //! # One batch, one transaction, one writer
@@ -30,6 +32,7 @@ mod due;
 mod error;
 mod follow;
 mod ingest;
+mod leaving;
 mod months;
 mod open;
 mod partitions;

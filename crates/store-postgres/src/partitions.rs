@@ -1,7 +1,7 @@
 //! Months: made before events come, dropped whole when nothing in them is kept any more (P-7).
 
 use kukuri_domain::Millis;
-use sqlx::{PgConnection, Row as _};
+use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
 use crate::{
     batch::own,
@@ -19,13 +19,18 @@ pub(crate) struct Partition {
     pub(crate) class: Class,
     pub(crate) begins_at: Millis,
     pub(crate) ends_at: Millis,
-    name: String,
+    pub(crate) name: String,
 }
 
 impl Partition {
     /// Its part of one of [`TABLES`].
     pub(crate) fn table(&self, table: &str) -> String {
         format!("cn_relay.{table}_{}_{}", self.class.as_str(), self.name)
+    }
+
+    /// What its rows are called when it has left.
+    pub(crate) fn aside(&self) -> String {
+        format!("leaving_{}_{}", self.class.as_str(), self.name)
     }
 }
 
@@ -71,13 +76,14 @@ pub(crate) async fn open_one(class: Class, moment: Millis, connection: &mut PgCo
 /// All there are.
 pub(crate) async fn all(connection: &mut PgConnection) -> Result<Vec<Partition>> {
     let rows = sqlx::query("SELECT * FROM cn_relay.partitions ORDER BY begins_at, class").fetch_all(connection).await?;
-    let read = |row: &sqlx::postgres::PgRow| {
-        Ok(Partition {
-            class: Class::read(row.try_get("class")?)?,
-            begins_at: millis(row.try_get("begins_at")?),
-            ends_at: millis(row.try_get("ends_at")?),
-            name: row.try_get("name")?,
-        })
-    };
     rows.iter().map(read).collect()
+}
+
+pub(crate) fn read(row: &PgRow) -> Result<Partition> {
+    Ok(Partition {
+        class: Class::read(row.try_get("class")?)?,
+        begins_at: millis(row.try_get("begins_at")?),
+        ends_at: millis(row.try_get("ends_at")?),
+        name: row.try_get("name")?,
+    })
 }

@@ -156,9 +156,14 @@ impl Preview<'_> {
     /// Ids that have no row now; those of rows that would go are counted with them.
     async fn ids(&mut self, connection: &mut PgConnection) -> Result<()> {
         let Some(cutoff) = self.retention.dedupe.cutoff(self.now) else { return Ok(()) };
-        let mut rows = sqlx::query("SELECT * FROM cn_relay.event_dedupe WHERE no IS NULL AND last_seen_at <= $1")
-            .bind(signed(cutoff.0))
-            .fetch(connection);
+        let mut rows = sqlx::query(
+            "SELECT * FROM cn_relay.event_dedupe WHERE no IS NULL AND last_seen_at <= $1 UNION ALL \
+             SELECT d.* FROM cn_relay.leaving l JOIN cn_relay.event_dedupe d \
+             ON d.class = l.class AND d.ingested_at >= l.begins_at AND d.ingested_at < l.ends_at \
+             WHERE d.last_seen_at <= $1",
+        )
+        .bind(signed(cutoff.0))
+        .fetch(connection);
         while let Some(row) = rows.try_next().await? {
             let id = crate::codes::event_id(row.try_get("event_id")?);
             self.forget(&id, &records::known_id(&row)?, cutoff);

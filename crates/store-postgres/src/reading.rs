@@ -135,7 +135,7 @@ pub(crate) async fn explain(pool: &PgPool, id: &EventId) -> Result<Explanation> 
     let mut asking = Asking::of(pool).await?;
     let mut txn = asking.begin_with(AT_ONE_MOMENT).await?;
     let row = sqlx::query(
-        "SELECT d.*, e.json, e.topics FROM cn_relay.event_dedupe d LEFT JOIN cn_relay.events e \
+        "SELECT d.*, e.json, e.topics FROM cn_relay.ids d LEFT JOIN cn_relay.events e \
          ON e.class = d.class AND e.ingested_at = d.ingested_at AND e.no = d.no WHERE d.event_id = $1",
     )
     .bind(id.as_bytes())

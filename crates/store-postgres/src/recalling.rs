@@ -86,7 +86,7 @@ struct Turn(Arc<Recalls>);
 impl Turn {
     async fn look_up(&self, ids: &[EventId]) -> Result<States> {
         let mut asking = Asking::of(&self.0.pool).await?;
-        let rows = sqlx::query("SELECT event_id, reason FROM cn_relay.event_dedupe WHERE event_id = ANY($1)")
+        let rows = sqlx::query("SELECT event_id, reason FROM cn_relay.ids WHERE event_id = ANY($1)")
             .bind(codes::ids(ids))
             .fetch_all(&mut *asking)
             .await?;

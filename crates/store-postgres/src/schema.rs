@@ -13,6 +13,7 @@ use crate::error::Result;
 const MIGRATIONS: &[(&str, &str)] = &[
     ("schema", include_str!("../migrations/0001_schema.sql")),
     ("loading", include_str!("../migrations/0002_loading.sql")),
+    ("leaving", include_str!("../migrations/0003_leaving.sql")),
 ];
 
 /// Processes that start together wait for each other here, and not for writers.

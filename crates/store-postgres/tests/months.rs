@@ -6,18 +6,18 @@ mod support;
 use std::time::Duration;
 
 use kukuri_domain::{
-    Event, Filter, Kind, Millis, Viewer,
+    Event, Filter, Kind, Letter, Millis, Viewer,
     retention::{Keep, Retention, TopicRetention},
     subscription::{IngestPolicy, SubscriptionChange},
 };
 use kukuri_store::{
     Op, OutboxRow, Outcome, PurgeCursor, Purged, Query, Seq, Stats, Store, StoreRules, StoredEvent,
-    conformance::build::{NOW, OTHER_TOPIC, admitted, deletion, note, other_topic, profile},
+    conformance::build::{NOW, OTHER_TOPIC, TOPIC, admitted, deletion, note, other_topic, profile},
     model::ModelStore,
 };
 use kukuri_store_postgres::{PostgresOptions, PostgresStore};
 
-use support::{Database, block_on, numbers};
+use support::{Database, block_on, numbers, run};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
@@ -149,4 +149,97 @@ fn a_month_is_made_before_it_begins() {
 
 fn signed(moment: Millis) -> i64 {
     i64::try_from(moment.0).unwrap()
+}
+
+#[test]
+fn a_month_that_was_dropped_is_gone_at_once_whatever_interrupts_what_is_left_to_do() {
+    // P-3, P-7, P-8, E-9: between any two of its steps the process ends.
+    block_on(async {
+        let database = Database::new().await;
+        let connect = || async { PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap() };
+        let mut both = Both { store: connect().await, model: ModelStore::new(StoreRules::default()) };
+        let mut events: Vec<Event> =
+            (0..2_200).map(|n| note(&format!("note {n}")).at(n % 900).tag(["r", "x"]).build()).collect();
+        events.extend([profile("me").build(), deletion().of(&events[0]).of(&events[2_199]).build()]);
+        both.send(&events, NOW).await;
+        let later = NOW.after(DAY * 70);
+        both.store.confirm_clock(later).await.unwrap();
+        both.model.confirm_clock(later).await.unwrap();
+        let retention = Retention { outbox: Keep::Forever, ..Retention::default() };
+
+        // It is announced, and then can't be dropped.
+        let month = "SELECT name FROM cn_relay.partitions WHERE class = 'default' ORDER BY begins_at LIMIT 1";
+        let obstacle = format!(
+            "DO $$ BEGIN EXECUTE 'CREATE VIEW obstacle AS SELECT * FROM cn_relay.event_tags_default_' || ({month}); END $$"
+        );
+        run(&database.url(), &obstacle).await.unwrap();
+        let before = portrait(&both.store).await;
+        both.store.purge(&retention, later).await.unwrap_err();
+        assert_eq!(portrait(&both.store).await, before, "nothing of it was done");
+        run(&database.url(), "DROP VIEW obstacle").await.unwrap();
+
+        let purged = both.model.purge(&retention, later).await.unwrap();
+        assert_eq!(purged.by_retention, 2_200);
+        let ids: Vec<_> = events.iter().map(|event| event.id).collect();
+        let (mut steps, mut by_retention) = (0, 0);
+        loop {
+            let step = both.store.purge_some(&retention, later, PurgeCursor::default()).await.unwrap();
+            by_retention += step.purged.by_retention;
+            if step.next.is_none() {
+                break;
+            }
+            steps += 1;
+            both.store = connect().await;
+            assert_eq!(portrait(&both.store).await, portrait(&both.model).await, "after {steps} steps");
+            let found = both.store.recall(&ids, later).await.unwrap();
+            assert_eq!(found, both.model.recall(&ids, later).await.unwrap(), "after {steps} steps");
+            for id in [&ids[0], &ids[1], &ids[2_198], &ids[2_199]] {
+                assert_eq!(both.store.explain(id).await.unwrap(), both.model.explain(id).await.unwrap());
+            }
+            let repeat = vec![admitted(&events[1]), admitted(&events[2_199])];
+            let found = both.store.ingest(repeat.clone(), later).await.unwrap().outcomes;
+            assert_eq!(found, both.model.ingest(repeat, later).await.unwrap().outcomes);
+            both.store.flush().await.unwrap();
+            both.model.flush().await.unwrap();
+            assert_eq!(both.store.check().await.unwrap().problems, Vec::<String>::new(), "after {steps} steps");
+        }
+        assert_eq!(by_retention, purged.by_retention);
+        assert!(steps >= 4, "a drop, and three steps for what is remembered: {steps}");
+        let left = "SELECT count(*) FROM pg_tables WHERE schemaname = 'cn_relay' AND tablename LIKE 'leaving_%'";
+        assert_eq!(numbers(&database.url(), left).await, [0]);
+        let left = "SELECT count(*) FROM cn_relay.event_dedupe WHERE no IS NULL";
+        assert_eq!(numbers(&database.url(), left).await, [2_200]);
+    });
+}
+
+#[test]
+fn whoever_reads_while_months_are_dropped_gets_an_answer() {
+    // P-7, W-1
+    block_on(async {
+        let database = Database::new().await;
+        let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
+        for month in 0..6 {
+            let now = NOW.after(DAY * 31 * month);
+            let batch = (0..300).map(|n| note(&format!("note {month} {n}")).at(n).tag(["r", "x"]).build());
+            store.confirm_clock(now).await.unwrap();
+            store.ingest(batch.map(|event| admitted(&event)).collect(), now).await.unwrap();
+        }
+        let later = NOW.after(DAY * 400);
+        store.confirm_clock(later).await.unwrap();
+        let tag = |letter: &str, value: &str| Filter::new().with_tag(Letter::from_name(letter).unwrap(), [value]);
+        let filters = [tag("t", TOPIC), tag("r", "x"), Filter::new().with_kinds([Kind(1)]), Filter::new()];
+        let retention = Retention::default();
+        let purge = store.purge(&retention, later);
+        let read = async {
+            loop {
+                for filter in &filters {
+                    let query = Query::of(filter.clone().with_limit(400), Viewer::stranger(), later);
+                    let found = store.query(&query).await.unwrap().events.len();
+                    assert!([0, 300, 400].contains(&found), "months go whole: {found}");
+                }
+            }
+        };
+        let purged = tokio::select! { purged = purge => purged.unwrap(), () = read => unreachable!() };
+        assert_eq!(purged.by_retention, 1_800);
+    });
 }

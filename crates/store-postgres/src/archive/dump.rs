@@ -42,7 +42,7 @@ const SECTIONS: [&str; 9] = [
              AND ingested_at >= $2 AND (ingested_at, no) > ($2, $3) ORDER BY ingested_at, no LIMIT $1) \
          ORDER BY ingested_at, no LIMIT $1 \
      ) e LEFT JOIN cn_relay.event_dedupe d ON d.event_id = e.id ORDER BY e.ingested_at, e.no",
-    "SELECT *, event_id AS after FROM cn_relay.event_dedupe WHERE event_id > $2 AND no IS NULL \
+    "SELECT *, event_id AS after FROM cn_relay.ids WHERE event_id > $2 AND no IS NULL \
      ORDER BY event_id LIMIT $1",
     "SELECT *, int8send(seq) AS after FROM cn_relay.events_outbox WHERE seq > $2 ORDER BY seq LIMIT $1",
     "SELECT *, convert_to(consumer, 'UTF8') AS after FROM cn_relay.consumer_offsets \

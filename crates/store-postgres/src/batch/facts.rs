@@ -26,7 +26,7 @@ impl Batch<'_> {
         if ids.is_empty() {
             return Ok(());
         }
-        let rows = sqlx::query("SELECT * FROM cn_relay.event_dedupe WHERE event_id = ANY($1)")
+        let rows = sqlx::query("SELECT * FROM cn_relay.ids WHERE event_id = ANY($1)")
             .bind(codes::ids(ids))
             .fetch_all(&mut *self.txn)
             .await?;
