@@ -28,7 +28,7 @@ const PROCESSES: u64 = 4;
 const BATCH: u64 = 5;
 
 fn rounds() -> u64 {
-    env::var(ROUNDS).map_or(25, |rounds| rounds.parse().expect("a number of rounds"))
+    env::var(ROUNDS).map_or(100, |rounds| rounds.parse().expect("a number of rounds"))
 }
 
 fn child(test: &str, place: &str, number: u64) -> Child {
