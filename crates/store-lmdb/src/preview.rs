@@ -23,7 +23,7 @@ use crate::{
     key::{EventNo, TopicNo},
     reading,
     record::{Counters, KeyRecord, KnownId, OutboxRecord, Row, TombstoneRecord, VanishRecord},
-    subscriptions::Subscriptions,
+    subscriptions,
     tables::{Table, Tables},
     upkeep::MEMORIES,
 };
@@ -100,7 +100,7 @@ impl Preview {
         tables: &Tables,
         txn: &RoTxn<'_>,
     ) -> Result<Self> {
-        let subscriptions = Subscriptions::load(tables, txn)?;
+        let subscriptions = subscriptions::load(tables, txn)?;
         retention.validate(subscriptions.retentions()).map_err(StoreError::from)?;
         let node = format::node_record(tables, txn)?;
         let clock = clock.unwrap_or(node.clock).tick(now);

@@ -32,8 +32,7 @@ use crate::{
     open::{self, LmdbOptions, Opened},
     preview::Preview,
     query::{self, Cut, FilterScan, Part},
-    reading,
-    subscriptions::Subscriptions,
+    reading, subscriptions,
     tables::{LmdbEnv, Tables, used_bytes},
     upkeep::PurgeWork,
     writer::{Writer, locked},
@@ -344,7 +343,7 @@ impl Store for LmdbStore {
     }
 
     async fn subscriptions(&self) -> Result<Vec<NodeSubscription>> {
-        self.read(|tables, txn| Ok(Subscriptions::load(tables, txn)?.all().cloned().collect()))
+        self.read(|tables, txn| Ok(subscriptions::load(tables, txn)?.all().cloned().collect()))
     }
 
     async fn change_subscription(

@@ -11,7 +11,7 @@ use kukuri_domain::{
     clock::Clock,
     subscription::{NodeSubscription, SubscriptionChange},
 };
-use kukuri_store::{Seq, StoreError, StoreRules, outbox::check_consumer};
+use kukuri_store::{Seq, StoreError, StoreRules, outbox::check_consumer, subscriptions::Subscriptions};
 
 use kukuri_store::repeats::{Repeat, Repeats};
 
@@ -21,7 +21,7 @@ use crate::{
     format,
     pack::Pack,
     room::Room,
-    subscriptions::{self, Subscriptions},
+    subscriptions,
     tables::{LmdbEnv, Table, Tables},
     upkeep::Walked,
 };
@@ -46,7 +46,7 @@ pub(crate) struct Writer {
 impl Writer {
     pub(crate) fn new(env: LmdbEnv, tables: Tables, rules: StoreRules, reserve: u64, lock: File) -> Result<Self> {
         let txn = env.read_txn().map_err(crate::error::engine)?;
-        let subscriptions = Subscriptions::load(&tables, &txn)?;
+        let subscriptions = subscriptions::load(&tables, &txn)?;
         let clock = format::node_record(&tables, &txn)?.clock;
         drop(txn);
         let room = Room::new(&env, reserve)?;

@@ -4,12 +4,12 @@ use kukuri_domain::{
     Millis, TopicId,
     retention::{Keep, Retention, RetentionClass},
 };
+use kukuri_store::subscriptions::Subscriptions;
 use sqlx::{postgres::PgArguments, query::Query as SqlQuery};
 
 use crate::{
     codes::{retention_code, signed},
     records::select_rows,
-    subscriptions::Subscriptions,
     work::TopicNo,
 };
 

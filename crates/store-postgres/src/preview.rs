@@ -23,8 +23,7 @@ use crate::{
     due::{Cutoffs, oldest},
     error::{Result, damaged},
     open::FREELY,
-    records,
-    subscriptions::Subscriptions,
+    records, subscriptions,
     work::{Counters, KnownId, Row, TopicNo},
 };
 
@@ -76,7 +75,7 @@ pub(crate) async fn preview(
     let mut asking = Asking::of(pool).await?;
     // It reads as much as a purge does, and may take its time: nobody waits for it.
     let mut txn = asking.begin_with(FREELY).await?;
-    let subscriptions = Subscriptions::load(&mut txn).await?;
+    let subscriptions = subscriptions::load(&mut txn).await?;
     retention.validate(subscriptions.retentions()).map_err(StoreError::from)?;
     let node = read_node(&mut txn).await?;
     let clock = node.clock.tick(now);

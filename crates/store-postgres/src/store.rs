@@ -25,8 +25,7 @@ use crate::{
     open::{self, PostgresOptions, Sessions},
     preview, query, reading,
     recalling::Recalls,
-    schema,
-    subscriptions::Subscriptions,
+    schema, subscriptions,
     upkeep::PurgeWork,
     writer::Writer,
 };
@@ -171,7 +170,7 @@ impl Store for PostgresStore {
 
     async fn subscriptions(&self) -> Result<Vec<NodeSubscription>> {
         let mut asking = Asking::of(&self.readers).await?;
-        let all = Subscriptions::load(&mut asking).await?;
+        let all = subscriptions::load(&mut asking).await?;
         asking.done();
         Ok(all.all().cloned().collect())
     }

@@ -1,12 +1,10 @@
-//! Node-level subscriptions (S-1), held in memory for as long as the node's row says that they have not changed.
-
-use std::collections::BTreeMap;
+//! Node-level subscriptions (S-1) as rows.
 
 use kukuri_domain::{
-    TopicId, capacity,
-    retention::TopicRetention,
+    TopicId,
     subscription::{IngestPolicy, Keeper, NodeSubscription},
 };
+use kukuri_store::subscriptions::Subscriptions;
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
 use crate::{
@@ -14,46 +12,9 @@ use crate::{
     error::{Result, damaged},
 };
 
-/// All node-level subscriptions.
-#[derive(Clone, Default)]
-pub(crate) struct Subscriptions {
-    by_topic: BTreeMap<TopicId, NodeSubscription>,
-    first_to_go: Option<u8>,
-}
-
-impl Subscriptions {
-    pub(crate) async fn load(connection: &mut PgConnection) -> Result<Self> {
-        let rows = sqlx::query("SELECT * FROM cn_relay.node_subscriptions").fetch_all(connection).await?;
-        let mut all = Self::default();
-        for row in &rows {
-            let subscription = read(row)?;
-            all.by_topic.insert(subscription.topic.clone(), subscription);
-        }
-        let enabled = all.by_topic.values().filter(|subscription| subscription.enabled);
-        all.first_to_go = capacity::shed_priority(enabled.map(|subscription| subscription.policy.priority));
-        Ok(all)
-    }
-
-    pub(crate) fn get(&self, topic: &TopicId) -> Option<&NodeSubscription> {
-        self.by_topic.get(topic)
-    }
-
-    pub(crate) fn all(&self) -> impl Iterator<Item = &NodeSubscription> {
-        self.by_topic.values()
-    }
-
-    pub(crate) fn policy(&self, topic: &TopicId) -> IngestPolicy {
-        self.get(topic).map(|subscription| subscription.policy).unwrap_or_default()
-    }
-
-    pub(crate) fn retentions(&self) -> impl Iterator<Item = &TopicRetention> {
-        self.all().map(|subscription| &subscription.policy.retention)
-    }
-
-    /// Whether a topic of this priority is shed first (P-6).
-    pub(crate) fn is_first_to_go(&self, topic: &TopicId) -> bool {
-        self.first_to_go == Some(self.policy(topic).priority)
-    }
+pub(crate) async fn load(connection: &mut PgConnection) -> Result<Subscriptions> {
+    let rows = sqlx::query("SELECT * FROM cn_relay.node_subscriptions").fetch_all(connection).await?;
+    rows.iter().map(read).collect()
 }
 
 pub(crate) fn read(row: &PgRow) -> Result<NodeSubscription> {

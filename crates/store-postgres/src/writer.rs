@@ -15,6 +15,7 @@ use kukuri_store::{
     Seq, StoreError, StoreRules,
     outbox::check_consumer,
     repeats::{Repeat, Repeats},
+    subscriptions::Subscriptions,
 };
 use sqlx::PgPool;
 use tokio::sync::watch;
@@ -25,7 +26,7 @@ use crate::{
     connecting::name_of,
     error::{Failure, Result},
     open::PostgresOptions,
-    subscriptions::{self, Subscriptions},
+    subscriptions,
 };
 
 /// Everything that changes the store goes through here.
@@ -219,7 +220,7 @@ impl Writer {
         subscriptions::write(std::slice::from_ref(&changed), batch.connection()).await?;
         batch.work.node.subscriptions_version += 1;
         let version = batch.work.node.subscriptions_version;
-        batch.work.subscriptions = Arc::new(Subscriptions::load(batch.connection()).await?);
+        batch.work.subscriptions = Arc::new(subscriptions::load(batch.connection()).await?);
         batch.settle(&HashSet::from([topic.clone()])).await?;
         batch.work.touch_all();
         batch.work.update_stages()?;

@@ -4,7 +4,7 @@
 //!
 //! - [`port`]: the [`Store`] trait. It speaks in whole decisions; the rules are `kukuri_domain`'s.
 //! - [`event`], [`ingest`], [`query`], [`outbox`], [`maintenance`], [`report`]: the values that cross it, by what they are for.
-//! - [`repeats`]: copies of known events, as stores count them.
+//! - What stores hold in memory alike: [`repeats`], copies of known events; [`subscriptions`], topics that are taken in.
 //! - [`archive`]: everything a store holds, to move it into another. [`error`]: what can go wrong.
 //! - [`model`]: a store in memory, so simple that it is obviously right. Others are compared with it.
 //! - `conformance` (a feature, for tests): the suite that every store passes.
@@ -22,6 +22,7 @@ pub mod port;
 pub mod query;
 pub mod repeats;
 pub mod report;
+pub mod subscriptions;
 
 pub use archive::{Archive, DumpCursor, DumpPage, Piece};
 pub use error::{Result, StoreError};

@@ -13,14 +13,13 @@ use std::{collections::HashMap, time::Duration};
 
 use heed::RwTxn;
 use kukuri_domain::{Address, Event, Millis, PublicKey, TopicId, capacity::Stage, clock::Clock};
-use kukuri_store::{Op, OutboxRow, Seq, StageChange, StoreRules};
+use kukuri_store::{Op, OutboxRow, Seq, StageChange, StoreRules, subscriptions::Subscriptions};
 
 use crate::{
     error::{Result, damaged, engine},
     format,
     key::{self, AuthorNo, TopicNo},
     record::{NodeRecord, OutboxRecord, TopicRecord},
-    subscriptions::Subscriptions,
     tables::{LmdbEnv, Table, Tables},
 };
 

@@ -20,8 +20,7 @@ use tokio::sync::MutexGuard;
 
 use crate::{
     error::Result,
-    months, partitions, records,
-    subscriptions::Subscriptions,
+    months, partitions, records, subscriptions,
     work::{Node, Work},
     writer::Writer,
 };
@@ -90,7 +89,7 @@ impl<'w> Batch<'w> {
         let subscriptions = match known {
             Some(known) => known,
             None => {
-                let read = Arc::new(Subscriptions::load(&mut txn).await?);
+                let read = Arc::new(subscriptions::load(&mut txn).await?);
                 writer.keep_subscriptions(node.subscriptions_version, Arc::clone(&read));
                 read
             }

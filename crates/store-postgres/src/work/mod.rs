@@ -26,12 +26,11 @@ use kukuri_domain::{
     retention::RetentionClass,
     vanish::VanishMark,
 };
-use kukuri_store::{IdRecord, Op, OutboxRow, Seq, StageChange, StoreRules};
+use kukuri_store::{IdRecord, Op, OutboxRow, Seq, StageChange, StoreRules, subscriptions::Subscriptions};
 
 use crate::{
     codes::Class,
     error::{Result, damaged},
-    subscriptions::Subscriptions,
 };
 
 pub(crate) use counting::NODE;
