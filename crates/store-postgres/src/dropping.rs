@@ -4,6 +4,8 @@
 //! corrects the counters by what the partition's own say, and takes its tables away. What is remembered of its ids follows
 //! in steps (`leaving`). Only the announcement takes longer for more rows: it has a row for each.
 
+use std::time::Duration;
+
 use kukuri_domain::{Millis, Reason, capacity::Usage, retention::RetentionClass};
 use sqlx::Row as _;
 
@@ -11,7 +13,7 @@ use crate::{
     batch::{Batch, own},
     codes::{Class, signed, unsigned},
     due::Cutoffs,
-    error::Result,
+    error::{Failure, Result},
     months,
     partitions::{self, Partition, TABLES},
     records::select_rows,
@@ -23,9 +25,14 @@ use crate::{
 /// A month with more rows is first made smaller row by row. While one is announced nobody can write, and writers are to
 /// wait for no more than five seconds (O-5); each row takes some 7 µs.
 const MOST_DROPPED: u64 = 500_000;
-/// How long the tables of a month may be waited for. Whoever reads them for longer keeps them until the next purge. They
-/// are read whole, by any plan.
-const PATIENCE: &str = "SET LOCAL lock_timeout = '2s'; SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on";
+/// How long each table of a month is waited for, and how often. Whoever reads them for longer keeps them until the next
+/// purge. Readers come to tables in any order, so one may wait for us while we wait for it: we give up before the server
+/// sees a deadlock, which takes it a second, and ends one of us. The month itself is read whole, by any plan.
+const PATIENCE: &str =
+    "SET LOCAL lock_timeout = '100ms'; SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on";
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(20);
+const GIVE_BACK: &str = "ROLLBACK TO SAVEPOINT before";
 
 /// What a partition holds, by its own counters.
 struct Held {
@@ -170,20 +177,24 @@ impl Batch<'_> {
     /// Whether the tables can be had: if not, nothing is done in vain. They are given back, so that nobody who reads has
     /// to wait for what is announced.
     async fn try_tables(&mut self, partition: &Partition) -> Result<()> {
-        sqlx::raw_sql("SAVEPOINT before").execute(&mut *self.txn).await?;
         self.lock_tables(partition).await?;
-        sqlx::raw_sql("ROLLBACK TO SAVEPOINT before").execute(&mut *self.txn).await?;
+        sqlx::raw_sql(GIVE_BACK).execute(&mut *self.txn).await?;
         Ok(())
     }
 
-    /// In the order in which readers come to them, who would otherwise wait for us while we wait for them: index rows
-    /// before rows, and what a month is taken out of before the month.
     async fn lock_tables(&mut self, partition: &Partition) -> Result<()> {
         let class = partition.class.as_str();
-        let tables =
-            TABLES.iter().rev().map(|table| format!("ONLY cn_relay.{table}_{class}, {}", partition.table(table)));
-        let lock = format!("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", tables.collect::<Vec<_>>().join(", "));
-        sqlx::raw_sql(own(lock)).execute(&mut *self.txn).await?;
+        let tables = TABLES.map(|table| format!("ONLY cn_relay.{table}_{class}, {}", partition.table(table)));
+        let lock = format!("SAVEPOINT before; LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", tables.join(", "));
+        for left in (0..TRIES).rev() {
+            match sqlx::raw_sql(own(lock.clone())).execute(&mut *self.txn).await.map_err(Failure::from) {
+                Err(error) if error.is_lock_timeout() && left > 0 => {
+                    sqlx::raw_sql(GIVE_BACK).execute(&mut *self.txn).await?;
+                    tokio::time::sleep(PAUSE).await;
+                }
+                other => return other.map(drop),
+            }
+        }
         Ok(())
     }
 
