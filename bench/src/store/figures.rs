@@ -8,7 +8,7 @@ use kukuri_store::{Query, Seq, Store, report};
 use super::{Options, server::Load};
 use crate::{
     corpus::{Corpus, Random},
-    timing::Timings,
+    timing::{Timings, cpu_time},
 };
 
 /// A store that is measured, and what it is fed with.
@@ -62,9 +62,9 @@ impl Subject {
     ) -> anyhow::Result<Figures> {
         let before = Load::of(url).await?;
         let wanted = size.saturating_sub(self.loaded);
-        let mut commits = self.load(wanted, options.batch).await?;
+        let (mut commits, cpu) = self.load(wanted, options.batch).await?;
         let after = Load::of(url).await?;
-        let singles = self.load(options.singles, 1).await?;
+        let (singles, _) = self.load(options.singles, 1).await?;
         self.loaded = size + options.singles;
         let stats = self.store.stats().await?;
         let stored = report::total(&stats.by_class);
@@ -73,7 +73,7 @@ impl Subject {
             ingest_per_second: commits.per_second() * wanted as f64 / commits.len().max(1) as f64,
             commit_p50: commits.percentile(50),
             commit_p99: commits.percentile(99),
-            load: after.zip(before).map(|(after, before)| after.since(&before, &commits)),
+            load: after.zip(before).map(|(after, before)| after.since(&before, &commits, cpu)),
             singles_per_second: singles.per_second(),
             bytes_per_event: stats.disk_bytes.unwrap_or_default() as f64 / stored.events as f64,
             json_per_event: stored.bytes as f64 / stored.events as f64,
@@ -81,19 +81,20 @@ impl Subject {
         })
     }
 
-    /// Takes events in. Returns how long each batch took.
-    async fn load(&mut self, events: usize, batch: usize) -> anyhow::Result<Timings> {
-        let (mut left, mut commits) = (events, Timings::default());
+    /// Takes events in. Returns how long each batch took, and the processor time that this process spent on all.
+    async fn load(&mut self, events: usize, batch: usize) -> anyhow::Result<(Timings, Duration)> {
+        let (mut left, mut commits, mut cpu) = (events, Timings::default(), Duration::ZERO);
         while left > 0 {
             let events = self.corpus.take(left.min(batch))?;
             left -= events.len();
             self.note(&events);
             let now = self.corpus.now();
-            let start = Instant::now();
+            let (start, used) = (Instant::now(), cpu_time());
             self.store.ingest(events, now).await?;
             commits.add(start);
+            cpu += cpu_time().saturating_sub(used);
         }
-        Ok(commits)
+        Ok((commits, cpu))
     }
 
     fn note(&mut self, batch: &[Admitted]) {

@@ -31,6 +31,7 @@ pub(crate) struct Load {
     batches: usize,
     wall: Duration,
     server_cpu: Duration,
+    /// While it waited for the store.
     client_cpu: Duration,
     wal_bytes: f64,
     syncs: f64,
@@ -51,7 +52,7 @@ impl Load {
             batches: 0,
             wall: Duration::ZERO,
             server_cpu: cpu_of_server(backend).unwrap_or_default(),
-            client_cpu: used("self").map(|process| process.cpu).unwrap_or_default(),
+            client_cpu: Duration::ZERO,
             wal_bytes: row.try_get("bytes")?,
             syncs: row.try_get("syncs")?,
         };
@@ -59,12 +60,12 @@ impl Load {
         Ok(Some(load))
     }
 
-    pub(super) fn since(&self, before: &Self, batches: &Timings) -> Self {
+    pub(super) fn since(&self, before: &Self, batches: &Timings, client_cpu: Duration) -> Self {
         Self {
             batches: batches.len(),
             wall: batches.total(),
             server_cpu: self.server_cpu.saturating_sub(before.server_cpu),
-            client_cpu: self.client_cpu.saturating_sub(before.client_cpu),
+            client_cpu,
             wal_bytes: self.wal_bytes - before.wal_bytes,
             syncs: self.syncs - before.syncs,
         }
@@ -77,7 +78,7 @@ impl fmt::Display for Load {
         let each = |time: Duration| millis(time) / batches;
         write!(
             out,
-            "a batch takes {:.0} ms: processor time {:.0} ms of the server, {:.0} ms of this process (with making events); \
+            "a batch takes {:.0} ms: processor time {:.0} ms of the server, {:.0} ms of this process, the rest is waiting; \
              {:.1} MB of log, {:.1} syncs",
             each(self.wall),
             each(self.server_cpu),
