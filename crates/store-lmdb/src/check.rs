@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use heed::RoTxn;
 use kukuri_domain::{EventId, PublicKey, retention::RetentionClass};
-use kukuri_store::{CheckReport, Op};
+use kukuri_store::{CheckReport, Op, counters::Counters};
 
 use crate::{
     batch::{StoredRow, hidden_keys},
@@ -15,7 +15,7 @@ use crate::{
     key::{self, AuthorNo, EventNo, TopicNo},
     pack::Unpack,
     reading::{Names, topics},
-    record::{Counters, KeyRecord, KnownId, OutboxRecord, Row},
+    record::{KeyRecord, KnownId, OutboxRecord, Row},
     tables::{Table, Tables},
 };
 

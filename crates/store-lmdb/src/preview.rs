@@ -12,7 +12,7 @@ use kukuri_domain::{
     clock::Clock,
     retention::{Keep, Retention, RetentionClass, TopicRetention},
 };
-use kukuri_store::{IdRecord, Purged, StoreError, StoreRules, report};
+use kukuri_store::{IdRecord, Purged, StoreError, StoreRules, counters::Counters, report};
 
 use kukuri_store::repeats::Repeats;
 
@@ -22,7 +22,7 @@ use crate::{
     format,
     key::{EventNo, TopicNo},
     reading,
-    record::{Counters, KeyRecord, KnownId, OutboxRecord, Row, TombstoneRecord, VanishRecord},
+    record::{KeyRecord, KnownId, OutboxRecord, Row, TombstoneRecord, VanishRecord},
     subscriptions,
     tables::{Table, Tables},
     upkeep::MEMORIES,

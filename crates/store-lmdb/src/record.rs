@@ -9,7 +9,7 @@ use kukuri_domain::{
     deletion::{DeletionTarget, DeletionTargetKind, Tombstone},
     vanish::VanishMark,
 };
-use kukuri_store::{IdRecord, Op, OutboxRow, Seq, Standing, StoreError};
+use kukuri_store::{IdRecord, Op, OutboxRow, Seq, Standing, StoreError, counters::Counters};
 
 use crate::{
     key::{AuthorNo, EventNo, TopicNo},
@@ -377,32 +377,22 @@ impl OutboxRecord {
     }
 }
 
-/// Running counters of a topic or of the node (P-6).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counters {
-    pub(crate) effective: u64,
-    pub(crate) by_class: [Usage; 4],
-    pub(crate) stage: Stage,
+fn pack_counters(counters: &Counters, mut pack: Pack) -> Pack {
+    pack = pack.u64(counters.effective).u8(code_of(&STAGES, &counters.stage));
+    for usage in counters.by_class {
+        pack = pack.u64(usage.events).u64(usage.bytes);
+    }
+    pack
 }
 
-impl Counters {
-    fn pack(&self, mut pack: Pack) -> Pack {
-        pack = pack.u64(self.effective).u8(code_of(&STAGES, &self.stage));
-        for usage in self.by_class {
-            pack = pack.u64(usage.events).u64(usage.bytes);
-        }
-        pack
+fn unpack_counters(record: &mut Unpack<'_>) -> Result<Counters> {
+    let effective = record.u64()?;
+    let stage = decode(&STAGES, record.u8()?, record)?;
+    let mut by_class = [Usage::default(); 4];
+    for usage in &mut by_class {
+        *usage = Usage { events: record.u64()?, bytes: record.u64()? };
     }
-
-    fn unpack(record: &mut Unpack<'_>) -> Result<Self> {
-        let effective = record.u64()?;
-        let stage = decode(&STAGES, record.u8()?, record)?;
-        let mut by_class = [Usage::default(); 4];
-        for usage in &mut by_class {
-            *usage = Usage { events: record.u64()?, bytes: record.u64()? };
-        }
-        Ok(Self { effective, by_class, stage })
-    }
+    Ok(Counters { effective, by_class, stage })
 }
 
 /// A topic's number and counters.
@@ -415,13 +405,13 @@ pub(crate) struct TopicRecord {
 
 impl TopicRecord {
     pub(crate) fn pack(&self) -> Vec<u8> {
-        self.counters.pack(Pack::with_capacity(85).u32(self.no.0).millis(self.last_event_at)).done()
+        pack_counters(&self.counters, Pack::with_capacity(85).u32(self.no.0).millis(self.last_event_at)).done()
     }
 
     pub(crate) fn unpack(record: &[u8]) -> Result<Self> {
         let mut record = Unpack::new("topics", record);
         let (no, last_event_at) = (TopicNo(record.u32()?), record.millis()?);
-        Ok(Self { no, last_event_at, counters: Counters::unpack(&mut record)? })
+        Ok(Self { no, last_event_at, counters: unpack_counters(&mut record)? })
     }
 }
 
@@ -450,7 +440,7 @@ impl NodeRecord {
             .millis(self.clock.latest)
             .millis(self.clock.last)
             .u8(self.clock.held.into());
-        self.counters.pack(pack).done()
+        pack_counters(&self.counters, pack).done()
     }
 
     pub(crate) fn unpack(record: &[u8]) -> Result<Self> {
@@ -463,7 +453,7 @@ impl NodeRecord {
             last_author: AuthorNo(record.u32()?),
             failed: record.u64()?,
             clock: Clock { latest: record.millis()?, last: record.millis()?, held: record.u8()? != 0 },
-            counters: Counters::unpack(&mut record)?,
+            counters: unpack_counters(&mut record)?,
         })
     }
 }

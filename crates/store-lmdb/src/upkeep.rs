@@ -6,17 +6,17 @@ use std::collections::HashMap;
 
 use kukuri_domain::{
     Millis, Reason, Timestamp,
-    capacity::{Capacity, Stage},
+    capacity::Capacity,
     retention::{Keep, Retention, RetentionClass},
 };
-use kukuri_store::{Purged, StageChange, StoreError, Swept, report};
+use kukuri_store::{Purged, StageChange, StoreError, Swept};
 
 use crate::{
     ages::{self, AgePlace, Oldest},
     batch::{Batch, Committed},
     error::{Result, damaged, engine},
     key::{self, EventNo, TopicNo},
-    record::{Counters, KeyRecord, KnownId, OutboxRecord, Row, TombstoneRecord, VanishRecord},
+    record::{KeyRecord, KnownId, OutboxRecord, Row, TombstoneRecord, VanishRecord},
     tables::Table,
     writer::Writer,
 };
@@ -314,12 +314,11 @@ impl Batch<'_> {
     }
 
     fn must_make_room(&mut self, topic: Option<TopicNo>, capacity: Capacity) -> Result<bool> {
-        let counters: Counters = match topic {
+        let counters = match topic {
             Some(no) => self.counters(no)?,
             None => self.node.counters,
         };
-        let purge_to = self.around.rules.thresholds.purge_to;
-        Ok(counters.stage == Stage::Purging && capacity.is_exceeded(report::total(&counters.by_class), purge_to))
+        Ok(counters.must_make_room(capacity, &self.around.rules.thresholds))
     }
 
     // Memory of ids, outbox, requests.

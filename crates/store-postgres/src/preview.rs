@@ -11,7 +11,7 @@ use kukuri_domain::{
     capacity::{Capacity, Stage, Thresholds, Usage},
     retention::{Keep, Retention, RetentionClass, TopicRetention},
 };
-use kukuri_store::{Purged, StoreError, StoreRules, report};
+use kukuri_store::{Purged, StoreError, StoreRules, counters::Counters, report};
 use sqlx::{Connection, PgConnection, PgPool, Row as _, postgres::PgRow};
 
 use kukuri_store::repeats::Repeats;
@@ -24,7 +24,7 @@ use crate::{
     error::{Result, damaged},
     open::FREELY,
     records, subscriptions,
-    work::{Counters, KnownId, Row, TopicNo},
+    work::{KnownId, Row, TopicNo},
 };
 
 /// A purge that is only thought through.

@@ -9,13 +9,13 @@ use kukuri_domain::{
     deletion::{DeletionTarget, DeletionTargetKind, Tombstone},
     vanish::VanishMark,
 };
-use kukuri_store::{ConsumerOffset, IdRecord, OutboxRow, Seq, Standing, StoredEvent};
+use kukuri_store::{ConsumerOffset, IdRecord, OutboxRow, Seq, Standing, StoredEvent, counters::Counters};
 use sqlx::{Row as _, postgres::PgRow};
 
 use crate::{
     codes::{self, Class, event_id, millis, timestamp, unsigned},
     error::{Result, damaged},
-    work::{Counters, Filed, Key, KnownId, Node, Noted, Place, Row, Topic, TopicNo},
+    work::{Filed, Key, KnownId, Node, Noted, Place, Row, Topic, TopicNo},
 };
 
 /// Selects rows with what is remembered of their ids, as [`row`] and [`known_id`] read them.

@@ -9,7 +9,7 @@ use kukuri_domain::{
     capacity::{Capacity, Stage},
     retention::{Retention, RetentionClass},
 };
-use kukuri_store::{Purged, Seq, StageChange, StoreError, Swept, report};
+use kukuri_store::{Purged, Seq, StageChange, StoreError, Swept};
 use sqlx::{PgConnection, Row as _, postgres::PgArguments, query::Query as SqlQuery};
 
 use crate::{
@@ -339,8 +339,7 @@ impl Batch<'_> {
             Some((no, id)) => (self.work.subscriptions.policy(id).capacity(), self.work.topic(*no)?.counters),
             None => (self.work.rules.capacity, self.work.node.counters),
         };
-        let purge_to = self.work.rules.thresholds.purge_to;
-        Ok(counters.stage == Stage::Purging && capacity.is_exceeded(report::total(&counters.by_class), purge_to))
+        Ok(counters.must_make_room(capacity, &self.work.rules.thresholds))
     }
 }
 

@@ -4,7 +4,8 @@
 //!
 //! - [`port`]: the [`Store`] trait. It speaks in whole decisions; the rules are `kukuri_domain`'s.
 //! - [`event`], [`ingest`], [`query`], [`outbox`], [`maintenance`], [`report`]: the values that cross it, by what they are for.
-//! - What stores hold in memory alike: [`repeats`], copies of known events; [`subscriptions`], topics that are taken in.
+//! - What stores hold and work out alike: [`repeats`], copies of known events; [`subscriptions`], topics that are taken in;
+//!   [`counters`], how much is stored.
 //! - [`archive`]: everything a store holds, to move it into another. [`error`]: what can go wrong.
 //! - [`model`]: a store in memory, so simple that it is obviously right. Others are compared with it.
 //! - `conformance` (a feature, for tests): the suite that every store passes.
@@ -12,6 +13,7 @@
 pub mod archive;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod counters;
 pub mod error;
 pub mod event;
 pub mod ingest;

@@ -2,18 +2,17 @@
 
 use kukuri_domain::{
     TopicId,
-    capacity::{Capacity, Load, Stage, Usage},
+    capacity::{Load, Stage, Usage},
     retention::RetentionClass,
     subscription::IngestPolicy,
 };
-use kukuri_store::{StageChange, report};
+use kukuri_store::counters::Counters;
 
 use super::{Batch, StoredRow};
 use crate::{
     error::Result,
     key::{self, EventNo, TopicNo},
     reading::topics,
-    record::Counters,
     tables::Table,
 };
 
@@ -48,17 +47,17 @@ impl Batch<'_> {
 
     /// How loaded the node is.
     pub(crate) fn node_load(&self) -> Load {
-        load(&self.node.counters, self.around.rules.capacity)
+        self.node.counters.load(self.around.rules.capacity)
     }
 
     /// How loaded a topic is. One that nothing was ever bound to is empty.
     pub(crate) fn topic_load(&mut self, id: &TopicId) -> Result<Load> {
         let capacity = self.policy(id).capacity();
         if !self.topic_nos.contains_key(id) && self.get(Table::Topics, id.as_str().as_bytes())?.is_none() {
-            return Ok(load(&Counters::default(), capacity));
+            return Ok(Counters::default().load(capacity));
         }
         let no = self.topic_no(id)?;
-        Ok(load(&self.topic(no)?.record.counters, capacity))
+        Ok(self.topic(no)?.record.counters.load(capacity))
     }
 
     pub(crate) fn counters(&mut self, topic: TopicNo) -> Result<Counters> {
@@ -79,28 +78,17 @@ impl Batch<'_> {
 
     /// Brings the stages of the node and of every topic that changed up to date (P-6).
     pub(crate) fn update_stages(&mut self) -> Result<()> {
-        let thresholds = self.around.rules.thresholds;
-        let next = |counters: &mut Counters, capacity: Capacity| {
-            let from = counters.stage;
-            counters.stage = from.next(report::total(&counters.by_class), capacity, &thresholds);
-            (from, counters.stage)
-        };
-        let mut changes = Vec::new();
-        let mut note = |topic: Option<TopicId>, (from, to): (Stage, Stage)| {
-            if from != to {
-                changes.push(StageChange { topic, from, to });
-            }
-        };
-        note(None, next(&mut self.node.counters, self.around.rules.capacity));
+        let (capacity, thresholds) = (self.around.rules.capacity, self.around.rules.thresholds);
+        self.stages.extend(self.node.counters.update_stage(None, capacity, &thresholds));
         let mut touched = std::mem::take(&mut self.touched);
         touched.sort_unstable();
         touched.dedup();
         for no in touched {
             let id = self.topic_id(no)?;
             let capacity = self.policy(&id).capacity();
-            note(Some(id), next(&mut self.topic(no)?.record.counters, capacity));
+            let change = self.topic(no)?.record.counters.update_stage(Some(&id), capacity, &thresholds);
+            self.stages.extend(change);
         }
-        self.stages.extend(changes);
         Ok(())
     }
 
@@ -117,10 +105,6 @@ impl Batch<'_> {
     pub(crate) fn touch_all(&mut self) {
         self.touched.extend((1..=self.node.last_topic.0).map(TopicNo));
     }
-}
-
-fn load(counters: &Counters, capacity: Capacity) -> Load {
-    Load { stage: counters.stage, is_full: capacity.is_reached(report::lasting(&counters.by_class), 100) }
 }
 
 pub(super) fn add(usage: &mut Usage, bytes: usize) {

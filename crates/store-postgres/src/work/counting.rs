@@ -2,11 +2,11 @@
 
 use kukuri_domain::{
     EventId, TopicId,
-    capacity::{Capacity, Load, Stage, Usage},
+    capacity::{Load, Usage},
 };
-use kukuri_store::{StageChange, report};
+use kukuri_store::counters::Counters;
 
-use super::{Counters, Row, TopicNo, Work};
+use super::{Row, TopicNo, Work};
 use crate::{
     codes::Class,
     error::{Result, damaged},
@@ -66,40 +66,29 @@ impl Work {
 
     /// How loaded the node is.
     pub(crate) fn node_load(&self) -> Load {
-        load(&self.node.counters, self.rules.capacity)
+        self.node.counters.load(self.rules.capacity)
     }
 
     /// How loaded a topic is. One that nothing was ever bound to is empty.
     pub(crate) fn topic_load(&self, id: &TopicId) -> Load {
         let capacity = self.subscriptions.policy(id).capacity();
         let topic = self.topic_nos.get(id).and_then(|no| self.topics.get(no)?.now.as_ref());
-        load(&topic.map(|topic| topic.counters).unwrap_or_default(), capacity)
+        topic.map(|topic| topic.counters).unwrap_or_default().load(capacity)
     }
 
     /// Brings the stages of the node and of every topic that changed up to date (P-6).
     pub(crate) fn update_stages(&mut self) -> Result<()> {
-        let thresholds = self.rules.thresholds;
-        let next = |counters: &mut Counters, capacity: Capacity| {
-            let from = counters.stage;
-            counters.stage = from.next(report::total(&counters.by_class), capacity, &thresholds);
-            (from, counters.stage)
-        };
-        let mut changes = Vec::new();
-        let mut note = |topic: Option<TopicId>, (from, to): (Stage, Stage)| {
-            if from != to {
-                changes.push(StageChange { topic, from, to });
-            }
-        };
-        note(None, next(&mut self.node.counters, self.rules.capacity));
+        let (capacity, thresholds) = (self.rules.capacity, self.rules.thresholds);
+        self.stages.extend(self.node.counters.update_stage(None, capacity, &thresholds));
         let mut touched = std::mem::take(&mut self.touched);
         touched.sort_unstable();
         touched.dedup();
         for no in touched {
             let id = self.topic_id(no)?;
             let capacity = self.subscriptions.policy(&id).capacity();
-            note(Some(id), next(&mut self.topic(no)?.counters, capacity));
+            let change = self.topic(no)?.counters.update_stage(Some(&id), capacity, &thresholds);
+            self.stages.extend(change);
         }
-        self.stages.extend(changes);
         Ok(())
     }
 
@@ -107,10 +96,6 @@ impl Work {
     pub(crate) fn touch_all(&mut self) {
         self.touched.extend(self.topics.keys());
     }
-}
-
-fn load(counters: &Counters, capacity: Capacity) -> Load {
-    Load { stage: counters.stage, is_full: capacity.is_reached(report::lasting(&counters.by_class), 100) }
 }
 
 /// `None`: there would be less than nothing.

@@ -19,14 +19,15 @@ use std::{
 
 use kukuri_domain::{
     Address, AddressDigest, Event, EventId, Millis, PublicKey, Rank, TopicId,
-    capacity::{Stage, Usage},
     clock::Clock,
     decision::KeyState,
     deletion::{DeletionTargetKind, Tombstone},
     retention::RetentionClass,
     vanish::VanishMark,
 };
-use kukuri_store::{IdRecord, Op, OutboxRow, Seq, StageChange, StoreRules, subscriptions::Subscriptions};
+use kukuri_store::{
+    IdRecord, Op, OutboxRow, Seq, StageChange, StoreRules, counters::Counters, subscriptions::Subscriptions,
+};
 
 use crate::{
     codes::Class,
@@ -92,14 +93,6 @@ impl Key {
 pub(crate) struct Noted<T> {
     pub(crate) what: T,
     pub(crate) at: Millis,
-}
-
-/// What is stored in a topic, or on the node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counters {
-    pub(crate) effective: u64,
-    pub(crate) by_class: [Usage; 4],
-    pub(crate) stage: Stage,
 }
 
 /// A topic that something was bound to.
