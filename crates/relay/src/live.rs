@@ -1,13 +1,9 @@
 //! From the outbox to live subscriptions: what was committed, by this process or another, in the order of its rows.
 
-use std::{
-    collections::{HashMap, hash_map::Entry},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use kukuri_domain::{Admitted, EventId, Millis, TopicId};
-use kukuri_store::{Op, OutboxRow, Seq, Store, StoreError, StoredEvent};
+use kukuri_domain::{Admitted, EventId, Millis};
+use kukuri_store::{BoundEvent, Op, OutboxRow, Seq, Store, StoreError};
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until},
@@ -39,17 +35,16 @@ pub(crate) struct Live {
     most_waiting: usize,
 }
 
-/// An event that waits: its last row, and the topics of all.
+/// An event that waits: its last row.
 struct Waiting {
     seq: Seq,
     written_at: Millis,
-    topics: Vec<TopicId>,
 }
 
 /// An event to be handed on, as this process took it in or as it was read.
 enum Found<'f> {
     Fresh(&'f Admitted),
-    Stored(StoredEvent),
+    Stored(BoundEvent),
 }
 
 impl Live {
@@ -136,18 +131,10 @@ impl Live {
     }
 
     fn note(&mut self, row: OutboxRow) {
-        let OutboxRow { seq, op, event_id, topic, written_at, .. } = row;
-        match (op, self.waiting.entry(event_id)) {
-            (Op::Upsert, Entry::Occupied(mut waiting)) => {
-                let waiting = waiting.get_mut();
-                waiting.seq = seq;
-                waiting.topics.push(topic);
-            }
-            (Op::Upsert, Entry::Vacant(place)) => {
-                place.insert(Waiting { seq, written_at, topics: vec![topic] });
-            }
-            (Op::Delete(_), Entry::Occupied(waiting)) => drop(waiting.remove()),
-            (Op::Delete(_), Entry::Vacant(_)) => {}
+        let OutboxRow { seq, op, event_id, written_at, .. } = row;
+        match op {
+            Op::Upsert => drop(self.waiting.insert(event_id, Waiting { seq, written_at })),
+            Op::Delete(_) => drop(self.waiting.remove(&event_id)),
         }
     }
 
@@ -196,11 +183,11 @@ impl Live {
         let seq = Some(waiting.seq);
         let delivered = match found {
             Found::Fresh(admitted) => self.hub.publish(admitted, seq),
-            Found::Stored(stored) => {
+            Found::Stored(BoundEvent { event: stored, topics, .. }) => {
                 let lag = clock::now().0.saturating_sub(waiting.written_at.0);
                 self.metrics.foreign_lag_seconds.record(Duration::from_millis(lag));
                 let Ok(event) = stored.event() else { return };
-                self.hub.publish_event(&event, &waiting.topics, &stored.json, seq)
+                self.hub.publish_event(&event, topics, &stored.json, seq)
             }
         };
         self.metrics.deliveries.increment(delivered as u64);
@@ -260,7 +247,7 @@ mod tests {
         }
         assert!(heard.is_sorted(), "in the order of their rows");
         let effective = store.get(&events.iter().map(|event| event.id).collect::<Vec<_>>(), NOW).await.unwrap();
-        for event in effective.iter().flatten() {
+        for BoundEvent { event, .. } in effective.iter().flatten() {
             let times = heard.iter().filter(|(_, id)| *id == event.id).count();
             assert_eq!(times, 1, "{}", String::from_utf8_lossy(&event.json));
         }

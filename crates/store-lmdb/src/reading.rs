@@ -5,7 +5,7 @@ use std::{collections::HashMap, ops::Bound};
 use heed::RoTxn;
 use kukuri_domain::{Address, EventId, Millis, State, TopicId, deletion::DeletionTargetKind};
 use kukuri_store::{
-    AddressExplanation, ConsumerOffset, Explanation, OutboxRow, RowRecord, Seq, SnapshotCursor, SnapshotEvent,
+    AddressExplanation, BoundEvent, ConsumerOffset, Explanation, OutboxRow, RowRecord, Seq, SnapshotCursor,
     SnapshotPage, Stats, StoreError, StoredEvent, TopicStats,
 };
 
@@ -48,12 +48,20 @@ pub(crate) fn recall(tables: &Tables, txn: &RoTxn<'_>, ids: &[EventId]) -> Resul
     Ok(states)
 }
 
-pub(crate) fn get(tables: &Tables, txn: &RoTxn<'_>, id: &EventId, now: Millis) -> Result<Option<StoredEvent>> {
+pub(crate) fn get(tables: &Tables, txn: &RoTxn<'_>, id: &EventId, now: Millis) -> Result<Option<BoundEvent>> {
     let Some(row) = row_of(tables, txn, id)?.filter(|row| row.is_effective()) else { return Ok(None) };
     if !row.traits.is_plain() && row.event()?.is_expired(now) {
         return Ok(None);
     }
-    StoredEvent::read(&row).map(Some)
+    bound(&row, &Names::new(tables, txn)).map(Some)
+}
+
+fn bound(row: &Row<'_>, names: &Names<'_>) -> Result<BoundEvent> {
+    Ok(BoundEvent {
+        event: StoredEvent::read(row)?,
+        topics: row.topics.iter().map(|topic| names.topic(*topic)).collect::<Result<_>>()?,
+        ingested_at: row.ingested_at,
+    })
 }
 
 fn row_of<'t>(tables: &Tables, txn: &'t RoTxn<'_>, id: &EventId) -> Result<Option<Row<'t>>> {
@@ -105,11 +113,7 @@ pub(crate) fn snapshot(tables: &Tables, txn: &RoTxn<'_>, cursor: SnapshotCursor,
             let next = SnapshotCursor { seq: Some(seq), after: last };
             return Ok(SnapshotPage { seq, events, next: Some(next) });
         }
-        events.push(SnapshotEvent {
-            event: StoredEvent::read(&row)?,
-            topics: row.topics.iter().map(|topic| names.topic(*topic)).collect::<Result<_>>()?,
-            ingested_at: row.ingested_at,
-        });
+        events.push(bound(&row, &names)?);
         last = EventNo::of_key(no)?.0;
     }
     Ok(SnapshotPage { seq, events, next: None })

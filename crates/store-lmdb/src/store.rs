@@ -16,9 +16,10 @@ use kukuri_domain::{
     subscription::{NodeSubscription, SubscriptionChange},
 };
 use kukuri_store::{
-    AddressExplanation, Answer, Archive, CheckReport, ConsumerOffset, Count, DumpCursor, DumpPage, Explanation,
-    Ingested, OutboxRow, Piece, PurgeCursor, PurgeStep, Purged, Query, Result, Seq, SnapshotCursor, SnapshotPage,
-    Stats, Store, StoreError, StoreRules, StoredEvent, Swept,
+    AddressExplanation, Answer, Archive, BoundEvent, CheckReport, ConsumerOffset, Count, DumpCursor, DumpPage,
+    Explanation, Holder, Ingested, OutboxRow, Piece, PurgeCursor, PurgeStep, Purged, Query, Result, Seq,
+    SnapshotCursor, SnapshotPage, Stats, Store, StoreError, StoreRules, StoredEvent, Swept, lease::Leases,
+    outbox::check_consumer,
 };
 use tokio::sync::watch;
 
@@ -49,6 +50,7 @@ pub struct LmdbStore {
     clock: Option<Arc<Mutex<Clock>>>,
     head: Arc<watch::Sender<Seq>>,
     subscriptions: watch::Sender<u64>,
+    leases: Leases,
     /// Tells others that the files are in use.
     _in_use: Option<File>,
 }
@@ -105,6 +107,7 @@ impl LmdbStore {
             writer: writer.map(|writer| Arc::new(Mutex::new(writer))),
             head: Arc::new(watch::Sender::new(head)),
             subscriptions: watch::Sender::new(0),
+            leases: Leases::default(),
             _in_use: in_use,
         }
     }
@@ -281,7 +284,7 @@ impl Store for LmdbStore {
         Ok(Count { events: count, sketch })
     }
 
-    async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<StoredEvent>>> {
+    async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>> {
         self.read(|tables, txn| ids.iter().map(|id| reading::get(tables, txn, id, now)).collect())
     }
 
@@ -340,6 +343,21 @@ impl Store for LmdbStore {
     async fn set_offset(&self, consumer: &str, seq: Seq, now: Millis) -> Result<()> {
         let consumer = consumer.to_owned();
         self.write(move |writer| writer.set_offset(&consumer, seq, now)).await
+    }
+
+    async fn lease(&self, consumer: &str, holder: Holder, until: Millis, now: Millis) -> Result<bool> {
+        check_consumer(consumer)?;
+        Ok(self.leases.take(consumer, holder, until, now))
+    }
+
+    async fn release(&self, consumer: &str, holder: Holder) -> Result<()> {
+        self.leases.release(consumer, holder);
+        Ok(())
+    }
+
+    async fn advance(&self, consumer: &str, holder: Holder, seq: Seq, now: Millis) -> Result<()> {
+        self.leases.check(consumer, holder)?;
+        self.set_offset(consumer, seq, now).await
     }
 
     async fn subscriptions(&self) -> Result<Vec<NodeSubscription>> {

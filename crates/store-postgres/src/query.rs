@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 
 use futures_util::TryStreamExt;
-use kukuri_domain::{EventId, Filter, PublicKey, Sketch, Timestamp};
-use kukuri_store::{Answer, Count, Query, Rest, Seq, StoredEvent};
+use kukuri_domain::{EventId, Filter, PublicKey, Sketch, Timestamp, TopicId};
+use kukuri_store::{Answer, BoundEvent, Count, Query, Rest, Seq, StoredEvent};
 use sqlx::{Connection, PgConnection, PgPool, Row as _};
 
 use crate::{
     asking::Asking,
-    codes::{event_id, timestamp, unsigned},
+    codes::{event_id, millis, timestamp, unsigned},
     error::Result,
     open::AT_ONE_MOMENT,
     plan::{Part, Plan},
@@ -177,10 +177,11 @@ pub(crate) async fn count(pool: &PgPool, query: &Query, mut sketch: Option<Sketc
 }
 
 /// The effective events of these ids, in their order.
-pub(crate) async fn get(pool: &PgPool, ids: &[EventId], now: i64) -> Result<Vec<Option<StoredEvent>>> {
+pub(crate) async fn get(pool: &PgPool, ids: &[EventId], now: i64) -> Result<Vec<Option<BoundEvent>>> {
     let mut asking = Asking::of(pool).await?;
     let rows = sqlx::query(
-        "SELECT e.id, e.created_at, e.json FROM cn_relay.event_dedupe d JOIN cn_relay.events e \
+        "SELECT e.id, e.created_at, e.json, e.ingested_at, ARRAY(SELECT t.topic_id FROM unnest(e.topics) \
+         WITH ORDINALITY AS u (no, place) JOIN cn_relay.topics t ON t.no = u.no ORDER BY u.place) AS topic_ids FROM cn_relay.event_dedupe d JOIN cn_relay.events e \
          ON e.class = d.class AND e.ingested_at = d.ingested_at AND e.no = d.no \
          WHERE d.event_id = ANY($1) AND e.effective AND (e.expires_at IS NULL OR e.expires_at > $2)",
     )
@@ -191,8 +192,13 @@ pub(crate) async fn get(pool: &PgPool, ids: &[EventId], now: i64) -> Result<Vec<
     asking.done();
     let mut found = std::collections::HashMap::with_capacity(rows.len());
     for row in &rows {
-        let event = records::stored_event(row)?;
-        found.insert(event.id, event);
+        let topics = row.try_get::<Vec<String>, _>("topic_ids")?;
+        let bound = BoundEvent {
+            event: records::stored_event(row)?,
+            topics: topics.iter().map(|topic| TopicId::trusted(topic)).collect(),
+            ingested_at: millis(row.try_get("ingested_at")?),
+        };
+        found.insert(bound.event.id, bound);
     }
     Ok(ids.iter().map(|id| found.get(id).cloned()).collect())
 }

@@ -8,7 +8,7 @@ use kukuri_domain::{
     vanish::VanishMark,
 };
 use kukuri_store::{
-    AddressExplanation, ConsumerOffset, Explanation, OutboxRow, RowRecord, Seq, SnapshotCursor, SnapshotEvent,
+    AddressExplanation, BoundEvent, ConsumerOffset, Explanation, OutboxRow, RowRecord, Seq, SnapshotCursor,
     SnapshotPage, Stats, StoreError, TopicStats,
 };
 use sqlx::{Connection, PgConnection, PgPool, Row as _, postgres::PgRow};
@@ -81,7 +81,7 @@ pub(crate) async fn snapshot(pool: &PgPool, cursor: SnapshotCursor, limit: usize
     let mut last = cursor.after;
     for row in page {
         last = unsigned(row.try_get("no")?);
-        events.push(SnapshotEvent {
+        events.push(BoundEvent {
             event: records::stored_event(row)?,
             topics: named(&names, &row.try_get::<Vec<TopicNo>, _>("topics")?)?,
             ingested_at: millis(row.try_get("ingested_at")?),

@@ -14,6 +14,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("schema", include_str!("../migrations/0001_schema.sql")),
     ("loading", include_str!("../migrations/0002_loading.sql")),
     ("leaving", include_str!("../migrations/0003_leaving.sql")),
+    ("leases", include_str!("../migrations/0004_leases.sql")),
 ];
 
 /// Processes that start together wait for each other here, and not for writers.

@@ -9,9 +9,9 @@ use kukuri_domain::{
     subscription::{NodeSubscription, SubscriptionChange},
 };
 use kukuri_store::{
-    AddressExplanation, Answer, Archive, CheckReport, ConsumerOffset, Count, DumpCursor, DumpPage, Explanation,
-    Ingested, OutboxRow, Piece, PurgeCursor, PurgeStep, Purged, Query, Result, Seq, SnapshotCursor, SnapshotPage,
-    Stats, Store, StoredEvent, Swept,
+    AddressExplanation, Answer, Archive, BoundEvent, CheckReport, ConsumerOffset, Count, DumpCursor, DumpPage,
+    Explanation, Holder, Ingested, OutboxRow, Piece, PurgeCursor, PurgeStep, Purged, Query, Result, Seq,
+    SnapshotCursor, SnapshotPage, Stats, Store, Swept,
 };
 use sqlx::PgPool;
 use tokio::{sync::watch, task::JoinHandle};
@@ -124,7 +124,7 @@ impl Store for PostgresStore {
         Ok(query::count(&self.readers, query, sketch).await?)
     }
 
-    async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<StoredEvent>>> {
+    async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>> {
         Ok(query::get(&self.readers, ids, signed(now.seconds().0)).await?)
     }
 
@@ -166,6 +166,18 @@ impl Store for PostgresStore {
 
     async fn set_offset(&self, consumer: &str, seq: Seq, now: Millis) -> Result<()> {
         Ok(self.writer.set_offset(consumer, seq, now).await?)
+    }
+
+    async fn lease(&self, consumer: &str, holder: Holder, until: Millis, now: Millis) -> Result<bool> {
+        Ok(self.writer.lease(consumer, holder, until, now).await?)
+    }
+
+    async fn release(&self, consumer: &str, holder: Holder) -> Result<()> {
+        Ok(self.writer.release(consumer, holder).await?)
+    }
+
+    async fn advance(&self, consumer: &str, holder: Holder, seq: Seq, now: Millis) -> Result<()> {
+        Ok(self.writer.advance(consumer, holder, seq, now).await?)
     }
 
     async fn subscriptions(&self) -> Result<Vec<NodeSubscription>> {

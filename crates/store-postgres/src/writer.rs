@@ -12,7 +12,7 @@ use kukuri_domain::{
     subscription::{NodeSubscription, SubscriptionChange},
 };
 use kukuri_store::{
-    Seq, StoreError, StoreRules,
+    Holder, Seq, StoreError, StoreRules,
     outbox::check_consumer,
     repeats::{Repeat, Repeats},
     subscriptions::Subscriptions,
@@ -191,22 +191,43 @@ impl Writer {
 
     pub(crate) async fn set_offset(&self, consumer: &str, seq: Seq, now: Millis) -> Result<()> {
         check_consumer(consumer)?;
-        let mut batch = Batch::resume(self).await?;
-        let head = batch.work.node.head;
-        if seq > head {
-            batch.abandon().await?;
-            return Err(StoreError::OffsetAhead { offset: seq, head }.into());
-        }
-        sqlx::query(
-            "INSERT INTO cn_relay.consumer_offsets (consumer, last_seq, updated_at) VALUES ($1, $2, $3) \
-             ON CONFLICT (consumer) DO UPDATE SET last_seq = excluded.last_seq, updated_at = excluded.updated_at",
+        Batch::resume(self).await?.move_consumer(consumer, seq, now).await
+    }
+
+    // Leases: a row of their own each, so that nobody waits for writers.
+
+    pub(crate) async fn lease(&self, consumer: &str, holder: Holder, until: Millis, now: Millis) -> Result<bool> {
+        check_consumer(consumer)?;
+        let taken = sqlx::query(
+            "INSERT INTO cn_relay.consumer_leases AS held (consumer, holder, until) VALUES ($1, $2, $3) \
+             ON CONFLICT (consumer) DO UPDATE SET holder = excluded.holder, until = excluded.until \
+             WHERE held.holder = excluded.holder OR held.until <= $4",
         )
         .bind(consumer)
-        .bind(signed(seq.0))
+        .bind(holder.0.to_be_bytes())
+        .bind(signed(until.0))
         .bind(signed(now.0))
-        .execute(batch.connection())
+        .execute(&self.pool)
         .await?;
-        batch.commit().await.map(drop)
+        Ok(taken.rows_affected() > 0)
+    }
+
+    pub(crate) async fn release(&self, consumer: &str, holder: Holder) -> Result<()> {
+        let release = sqlx::query("DELETE FROM cn_relay.consumer_leases WHERE consumer = $1 AND holder = $2");
+        release.bind(consumer).bind(holder.0.to_be_bytes()).execute(&self.pool).await?;
+        Ok(())
+    }
+
+    /// Whether the lease is still the holder's, and the offset, in one transaction.
+    pub(crate) async fn advance(&self, consumer: &str, holder: Holder, seq: Seq, now: Millis) -> Result<()> {
+        let mut batch = Batch::resume(self).await?;
+        let own = sqlx::query("SELECT 1 FROM cn_relay.consumer_leases WHERE consumer = $1 AND holder = $2 FOR UPDATE");
+        let own = own.bind(consumer).bind(holder.0.to_be_bytes()).fetch_optional(batch.connection()).await?;
+        if own.is_none() {
+            batch.abandon().await?;
+            return Err(StoreError::LeaseLost { consumer: consumer.to_owned() }.into());
+        }
+        batch.move_consumer(consumer, seq, now).await
     }
 
     pub(crate) async fn change_subscription(
@@ -229,6 +250,26 @@ impl Writer {
         self.keep_subscriptions(version, subscriptions);
         self.subscription_version.send_replace(version);
         Ok(changed)
+    }
+}
+
+impl Batch<'_> {
+    async fn move_consumer(mut self, consumer: &str, seq: Seq, now: Millis) -> Result<()> {
+        let head = self.work.node.head;
+        if seq > head {
+            self.abandon().await?;
+            return Err(StoreError::OffsetAhead { offset: seq, head }.into());
+        }
+        sqlx::query(
+            "INSERT INTO cn_relay.consumer_offsets (consumer, last_seq, updated_at) VALUES ($1, $2, $3) \
+             ON CONFLICT (consumer) DO UPDATE SET last_seq = excluded.last_seq, updated_at = excluded.updated_at",
+        )
+        .bind(consumer)
+        .bind(signed(seq.0))
+        .bind(signed(now.0))
+        .execute(self.connection())
+        .await?;
+        self.commit().await.map(drop)
     }
 }
 

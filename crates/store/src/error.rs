@@ -93,6 +93,12 @@ pub enum StoreError {
         /// The highest sequence there is.
         head: Seq,
     },
+    /// Another instance runs the consumer now.
+    #[error("{consumer} is run by another instance now")]
+    LeaseLost {
+        /// The consumer.
+        consumer: String,
+    },
     /// A consumer's name has to fit a key of every store.
     #[error("a consumer's name has 1 to 200 bytes")]
     ConsumerName,

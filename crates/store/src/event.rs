@@ -1,7 +1,7 @@
 //! An event as it comes out of a store.
 
 use bytes::Bytes;
-use kukuri_domain::{Event, EventId, Timestamp};
+use kukuri_domain::{Event, EventId, Millis, Timestamp, TopicId};
 
 use crate::error::{Result, StoreError};
 
@@ -14,6 +14,17 @@ pub struct StoredEvent {
     pub created_at: Timestamp,
     /// Its JSON.
     pub json: Bytes,
+}
+
+/// An effective event with the topics it is effective in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoundEvent {
+    /// The event.
+    pub event: StoredEvent,
+    /// Its topics.
+    pub topics: Vec<TopicId>,
+    /// When this node took it in.
+    pub ingested_at: Millis,
 }
 
 impl StoredEvent {

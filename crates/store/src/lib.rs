@@ -5,7 +5,7 @@
 //! - [`port`]: the [`Store`] trait. It speaks in whole decisions; the rules are `kukuri_domain`'s.
 //! - [`event`], [`ingest`], [`query`], [`outbox`], [`maintenance`], [`report`]: the values that cross it, by what they are for.
 //! - What stores hold and work out alike: [`repeats`], copies of known events; [`subscriptions`], topics that are taken in;
-//!   [`counters`], how much is stored.
+//!   [`counters`], how much is stored; [`lease`], who runs a consumer.
 //! - [`archive`]: everything a store holds, to move it into another. [`error`]: what can go wrong.
 //! - [`model`]: a store in memory, so simple that it is obviously right. Others are compared with it.
 //! - `conformance` (a feature, for tests): the suite that every store passes.
@@ -17,6 +17,7 @@ pub mod counters;
 pub mod error;
 pub mod event;
 pub mod ingest;
+pub mod lease;
 pub mod maintenance;
 pub mod model;
 pub mod outbox;
@@ -28,10 +29,11 @@ pub mod subscriptions;
 
 pub use archive::{Archive, DumpCursor, DumpPage, Piece};
 pub use error::{Result, StoreError};
-pub use event::StoredEvent;
+pub use event::{BoundEvent, StoredEvent};
 pub use ingest::{Ingested, Outcome, StageChange, StoreRules};
+pub use lease::Holder;
 pub use maintenance::{PurgeCursor, PurgeStep, Purged, Swept};
-pub use outbox::{ConsumerOffset, Op, OutboxRow, Seq, SnapshotCursor, SnapshotEvent, SnapshotPage};
+pub use outbox::{ConsumerOffset, Op, OutboxRow, Seq, SnapshotCursor, SnapshotPage};
 pub use port::Store;
 pub use query::{Answer, Count, Query, Rest};
 pub use report::{AddressExplanation, CheckReport, Explanation, IdRecord, RowRecord, Standing, Stats, TopicStats};

@@ -6,7 +6,7 @@ use kukuri_domain::{Address, EventId, Kind, Millis, Reason, Timestamp, TopicId};
 
 use crate::{
     error::{Result, StoreError},
-    event::StoredEvent,
+    event::BoundEvent,
 };
 
 /// A place in the outbox. Rows count from 1; 0 is before the first.
@@ -59,17 +59,6 @@ pub struct OutboxRow {
     pub written_at: Millis,
 }
 
-/// An event of a snapshot, with the topics it is effective in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SnapshotEvent {
-    /// The event.
-    pub event: StoredEvent,
-    /// Its topics.
-    pub topics: Vec<TopicId>,
-    /// When this node took it in.
-    pub ingested_at: Millis,
-}
-
 /// Where a snapshot goes on. Opaque to its reader; it holds no resource of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotCursor {
@@ -89,7 +78,7 @@ pub struct SnapshotPage {
     /// Follow the outbox from here.
     pub seq: Seq,
     /// Events of this page.
-    pub events: Vec<SnapshotEvent>,
+    pub events: Vec<BoundEvent>,
     /// The next page, if there is one.
     pub next: Option<SnapshotCursor>,
 }

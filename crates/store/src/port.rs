@@ -10,8 +10,9 @@ use tokio::sync::watch;
 
 use crate::{
     error::Result,
-    event::StoredEvent,
+    event::BoundEvent,
     ingest::Ingested,
+    lease::Holder,
     maintenance::{PurgeCursor, PurgeStep, Purged, Swept},
     outbox::{ConsumerOffset, OutboxRow, Seq, SnapshotCursor, SnapshotPage},
     query::{Answer, Count, Query},
@@ -46,7 +47,7 @@ pub trait Store: Send + Sync + 'static {
     async fn count(&self, query: &Query, sketch: Option<Sketch>) -> Result<Count>;
 
     /// The effective events of these ids, in their order.
-    async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<StoredEvent>>>;
+    async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>>;
 
     /// Turns off what has expired.
     async fn expire(&self, now: Millis) -> Result<Swept> {
@@ -101,6 +102,16 @@ pub trait Store: Send + Sync + 'static {
 
     /// Moves a consumer: ahead after its effect is in place, or back to replay (O-6, O-8).
     async fn set_offset(&self, consumer: &str, seq: Seq, now: Millis) -> Result<()>;
+
+    /// Takes the right to run a consumer, or keeps it, until a moment: one instance at a time has it (O-6). `false`:
+    /// another has it.
+    async fn lease(&self, consumer: &str, holder: Holder, until: Millis, now: Millis) -> Result<bool>;
+
+    /// Gives that right back.
+    async fn release(&self, consumer: &str, holder: Holder) -> Result<()>;
+
+    /// Moves a consumer ahead as `set_offset` does, unless another instance has taken over.
+    async fn advance(&self, consumer: &str, holder: Holder, seq: Seq, now: Millis) -> Result<()>;
 
     /// All node-level subscriptions, by topic (S-1).
     async fn subscriptions(&self) -> Result<Vec<NodeSubscription>>;

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Args;
 use kukuri_domain::{Filter, Kind, Letter, PublicKey, Timestamp};
-use kukuri_store::{Seq, SnapshotCursor, SnapshotEvent};
+use kukuri_store::{BoundEvent, Seq, SnapshotCursor};
 use tokio::signal::unix::SignalKind;
 
 use super::{progress::Progress, topic::topic_id};
@@ -157,7 +157,7 @@ impl Wanted {
         Ok(Self { all: options.all, filters: filters.into_iter().map(narrow).collect() })
     }
 
-    fn takes(&self, event: &SnapshotEvent) -> anyhow::Result<bool> {
+    fn takes(&self, event: &BoundEvent) -> anyhow::Result<bool> {
         let whole = event.event.event()?;
         if whole.is_expired(wiring::now()) {
             return Ok(false);

@@ -154,6 +154,7 @@ tests! { $
             every_change_of_the_effective_set_is_a_row_and_nothing_else_is
             replacing_writes_the_delete_before_the_upsert
             rows_are_read_on_from_any_place_and_offsets_are_kept
+            one_instance_at_a_time_runs_a_consumer
             whoever_is_too_far_behind_is_told_to_rebuild
             a_snapshot_read_in_pages_is_made_whole_by_the_rows_after_it;
         subscriptions:

@@ -18,6 +18,7 @@ use super::{
 use crate::{
     error::StoreError,
     ingest::StoreRules,
+    lease::Holder,
     outbox::{ConsumerOffset, Op, OutboxRow, Seq, SnapshotCursor},
 };
 
@@ -106,6 +107,34 @@ pub(super) async fn replacing_writes_the_delete_before_the_upsert<H: Harness>(ha
     store.send(&[&new]).await;
     let ops: Vec<_> = rows_after(&*store, head).await.iter().map(|row| row.op).collect();
     assert_eq!(ops, [Op::Delete(Reason::Replaced), Op::Upsert, Op::Upsert]);
+}
+
+/// O-6: one instance runs a consumer; who was overtaken moves nothing any more.
+pub(super) async fn one_instance_at_a_time_runs_a_consumer<H: Harness>(harness: &H) {
+    let store = Subject::open(harness, StoreRules::default()).await;
+    store.send(&[&note("one").build()]).await;
+    let (first, second) = (Holder(1), Holder(2));
+    let name = "index-v1";
+    assert!(store.lease(name, first, later(10), NOW).await.expect("a lease"), "nobody has it");
+    assert!(!store.lease(name, second, later(12), later(2)).await.expect("a lease"), "somebody has it");
+    assert!(store.lease("trust-v1", second, later(12), later(2)).await.expect("a lease"), "another consumer");
+    assert!(store.lease(name, first, later(20), later(9)).await.expect("a lease"), "it is kept");
+    store.advance(name, first, Seq(1), later(15)).await.expect("an offset");
+
+    // It ends by itself. Who had it may go on until somebody takes it.
+    store.advance(name, first, Seq(0), later(25)).await.expect("nobody has overtaken it");
+    assert!(store.lease(name, second, later(35), later(25)).await.expect("a lease"), "it is over");
+    let overtaken = store.advance(name, first, Seq(1), later(26)).await;
+    assert!(matches!(overtaken, Err(StoreError::LeaseLost { .. })), "{overtaken:?}");
+    assert!(!store.lease(name, first, later(36), later(26)).await.expect("a lease"));
+    let ahead = store.advance(name, second, Seq(9), later(26)).await;
+    assert!(matches!(ahead, Err(StoreError::OffsetAhead { .. })), "{ahead:?}");
+    assert_eq!(store.offsets().await.expect("offsets").first().map(|offset| offset.last_seq), Some(Seq(0)));
+
+    store.release(name, first).await.expect("not its own");
+    assert!(!store.lease(name, first, later(37), later(27)).await.expect("a lease"), "another's is not given back");
+    store.release(name, second).await.expect("an end");
+    assert!(store.lease(name, first, later(37), later(27)).await.expect("a lease"), "it was given back");
 }
 
 /// O-6, O-8.

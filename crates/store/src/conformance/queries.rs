@@ -282,6 +282,6 @@ pub(super) async fn only_effective_events_are_answered<H: Harness>(harness: &H) 
         assert_eq!(ask(&*store, vec![filter]).await, (vec![new.id], 1), "{why}");
     }
     let found = store.get(&[old.id, new.id, doomed.id, new.id], NOW).await.expect("events");
-    let found: Vec<_> = found.into_iter().map(|event| event.map(|event| event.id)).collect();
+    let found: Vec<_> = found.into_iter().map(|found| found.map(|bound| bound.event.id)).collect();
     assert_eq!(found, [None, Some(new.id), None, Some(new.id)], "by their places");
 }

@@ -23,8 +23,9 @@ use tokio::sync::watch;
 
 use crate::{
     error::{Result, StoreError},
-    event::StoredEvent,
+    event::BoundEvent,
     ingest::{Ingested, StoreRules},
+    lease::{Holder, Leases},
     maintenance::{PurgeCursor, PurgeStep, Purged, Swept},
     outbox::{self, ConsumerOffset, OutboxRow, Seq, SnapshotCursor, SnapshotPage},
     port::Store,
@@ -38,6 +39,7 @@ pub struct ModelStore {
     memory: Mutex<Memory>,
     head: watch::Sender<Seq>,
     subscriptions: watch::Sender<u64>,
+    leases: Leases,
 }
 
 impl ModelStore {
@@ -47,6 +49,7 @@ impl ModelStore {
             memory: Mutex::new(Memory::new(rules)),
             head: watch::Sender::new(Seq::default()),
             subscriptions: watch::Sender::new(0),
+            leases: Leases::default(),
         }
     }
 
@@ -93,7 +96,7 @@ impl Store for ModelStore {
         Ok(self.memory().count(query, sketch))
     }
 
-    async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<StoredEvent>>> {
+    async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>> {
         Ok(self.memory().get(ids, now))
     }
 
@@ -144,6 +147,21 @@ impl Store for ModelStore {
         let offset = ConsumerOffset { consumer: consumer.to_owned(), last_seq: seq, updated_at: now };
         memory.offsets.insert(consumer.to_owned(), offset);
         Ok(())
+    }
+
+    async fn lease(&self, consumer: &str, holder: Holder, until: Millis, now: Millis) -> Result<bool> {
+        outbox::check_consumer(consumer)?;
+        Ok(self.leases.take(consumer, holder, until, now))
+    }
+
+    async fn release(&self, consumer: &str, holder: Holder) -> Result<()> {
+        self.leases.release(consumer, holder);
+        Ok(())
+    }
+
+    async fn advance(&self, consumer: &str, holder: Holder, seq: Seq, now: Millis) -> Result<()> {
+        self.leases.check(consumer, holder)?;
+        self.set_offset(consumer, seq, now).await
     }
 
     async fn subscriptions(&self) -> Result<Vec<NodeSubscription>> {

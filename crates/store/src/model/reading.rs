@@ -6,13 +6,17 @@ use kukuri_domain::{Address, EventId, Filter, Millis, PublicKey, Sketch};
 
 use super::memory::{Memory, Row};
 use crate::{
-    event::StoredEvent,
-    outbox::{SnapshotCursor, SnapshotEvent, SnapshotPage},
+    event::{BoundEvent, StoredEvent},
+    outbox::{SnapshotCursor, SnapshotPage},
     query::{Answer, Count, Query, Rest},
     report::{AddressExplanation, Explanation, RowRecord, Stats, TopicStats},
 };
 
 impl Row {
+    fn bound(&self) -> BoundEvent {
+        BoundEvent { event: self.stored(), topics: self.topics.clone(), ingested_at: self.ingested_at }
+    }
+
     fn stored(&self) -> StoredEvent {
         StoredEvent { id: self.event.id, created_at: self.event.created_at, json: self.json.clone() }
     }
@@ -57,10 +61,10 @@ impl Memory {
         self.rows.iter().filter(visible).collect()
     }
 
-    pub(super) fn get(&self, ids: &[EventId], now: Millis) -> Vec<Option<StoredEvent>> {
+    pub(super) fn get(&self, ids: &[EventId], now: Millis) -> Vec<Option<BoundEvent>> {
         let find = |id: &EventId| {
             let row = self.rows.iter().find(|row| row.event.id == *id)?;
-            (row.effective && !row.event.is_expired(now)).then(|| row.stored())
+            (row.effective && !row.event.is_expired(now)).then(|| row.bound())
         };
         ids.iter().map(find).collect()
     }
@@ -71,12 +75,7 @@ impl Memory {
         let page = &rest[..limit.min(rest.len())];
         let next = (page.len() < rest.len())
             .then(|| SnapshotCursor { seq: Some(seq), after: page.last().map_or(cursor.after, |row| row.place) });
-        let events = page.iter().map(|row| SnapshotEvent {
-            event: row.stored(),
-            topics: row.topics.clone(),
-            ingested_at: row.ingested_at,
-        });
-        SnapshotPage { seq, events: events.collect(), next }
+        SnapshotPage { seq, events: page.iter().map(|row| row.bound()).collect(), next }
     }
 
     pub(super) fn stats(&self) -> Stats {
