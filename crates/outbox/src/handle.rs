@@ -1,0 +1,93 @@
+//! What can be asked of a consumer that runs.
+
+use kukuri_store::Seq;
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinHandle,
+};
+
+use crate::status::{State, Status};
+
+/// What a consumer is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    Pause,
+    Resume,
+    /// Everything after this row once more.
+    Replay(Seq),
+    /// On past this row, at which it is stuck.
+    Skip(Seq),
+    /// Everything anew, from a snapshot.
+    Rebuild,
+    Stop,
+}
+
+/// A consumer that runs. It goes on if this is dropped.
+pub struct Handle {
+    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) status: watch::Receiver<Status>,
+    pub(crate) task: JoinHandle<()>,
+}
+
+impl Handle {
+    /// What it is at, as it changes.
+    pub fn status(&self) -> watch::Receiver<Status> {
+        self.status.clone()
+    }
+
+    /// Lets it rest until it is resumed.
+    pub async fn pause(&self) {
+        self.ask(Command::Pause).await;
+    }
+
+    /// Lets it go on: after a pause, or past what was wrong with a row once that is mended.
+    pub async fn resume(&self) {
+        self.ask(Command::Resume).await;
+    }
+
+    /// Has it do everything after a row once more, while the rows are there (O-8).
+    pub async fn replay(&self, after: Seq) {
+        self.ask(Command::Replay(after)).await;
+    }
+
+    /// Has it go on past the row it is stuck at, without the effect of it. This is logged.
+    pub async fn skip(&self, row: Seq) {
+        self.ask(Command::Skip(row)).await;
+    }
+
+    /// Has it build everything anew. What is there stays in use until then.
+    pub async fn rebuild(&self) {
+        self.ask(Command::Rebuild).await;
+    }
+
+    /// Ends it when what it is at is done.
+    pub async fn stop(self) {
+        self.ask(Command::Stop).await;
+        // It ends by itself; a panic of it was logged.
+        let _ = self.task.await;
+    }
+
+    /// Ends it in the middle of whatever it is at, as a crash would. Its lease ends by itself.
+    pub async fn abort(self) {
+        self.task.abort();
+        let _ = self.task.await;
+    }
+
+    /// Waits until everything up to a row is done. `false`: that will not be without an operator.
+    pub async fn caught_up(&self, seq: Seq) -> bool {
+        let mut status = self.status();
+        let is_over = |status: &Status| {
+            let is_ended = matches!(
+                status.state,
+                State::Stuck { .. } | State::TooFarBehind { .. } | State::Stopped | State::Paused
+            );
+            is_ended || (status.offset >= seq && status.state == State::Following)
+        };
+        status.wait_for(is_over).await.is_ok_and(|status| status.offset >= seq)
+    }
+
+    async fn ask(&self, command: Command) {
+        // A consumer that has ended is asked nothing.
+        let _ = self.commands.send(command).await;
+    }
+}

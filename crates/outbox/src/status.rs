@@ -1,0 +1,66 @@
+//! What a consumer is at, for operators and for metrics.
+
+use kukuri_domain::Millis;
+use kukuri_store::Seq;
+
+/// What a consumer does now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum State {
+    /// It begins.
+    #[default]
+    Starting,
+    /// Another instance runs it; this one waits to take over.
+    Standby,
+    /// It has done all there is, or is at it.
+    Following,
+    /// It builds everything anew from a snapshot.
+    Rebuilding {
+        /// Events that are in so far.
+        done: u64,
+        /// About how many there are.
+        of: u64,
+    },
+    /// An operator has stopped it for a while.
+    Paused,
+    /// Something failed; it tries again.
+    Retrying {
+        /// What failed.
+        why: String,
+        /// How often in a row.
+        times: u32,
+    },
+    /// It can't go on past this row. Nothing is skipped: an operator has to mend what is wrong, and resume it.
+    Stuck {
+        /// The row.
+        at: Seq,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The rows it needs are gone (O-8): it has to be built anew.
+    TooFarBehind {
+        /// The first row there is.
+        first: Seq,
+    },
+    /// It has ended.
+    Stopped,
+}
+
+/// What a consumer is at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// What it does now.
+    pub state: State,
+    /// Everything up to here is done.
+    pub offset: Seq,
+    /// The highest row it knows of.
+    pub head: Seq,
+    /// When the last change that it has made was taken in by the node.
+    pub last_ingested_at: Option<Millis>,
+}
+
+impl Status {
+    /// Rows that are still to be done (O-9).
+    pub fn backlog(&self) -> u64 {
+        self.head.0.saturating_sub(self.offset.0)
+    }
+}

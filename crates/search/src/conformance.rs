@@ -1,0 +1,255 @@
+//! The suite that every index passes: it finds what a look at every document finds, whatever was changed before.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    reason = "a test may stop where it is surprised"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kukuri_domain::{EventId, Kind, PublicKey, Timestamp, TopicId};
+use kukuri_store::Seq;
+use proptest::{prelude::*, sample::select};
+
+use crate::{Change, Document, Search, SearchIndex, SearchQuery, Text};
+
+/// The time of the tests.
+pub const NOW: Timestamp = Timestamp(1_700_000_000);
+const WORDS: [&str; 12] = [
+    "rust",
+    "Tokyo",
+    "東京",
+    "東京都庁",
+    "京都",
+    "ラーメン",
+    "ﾗｰﾒﾝ",
+    "猫",
+    "tea",
+    "green tea",
+    "#nostr",
+    "https://example.com/a",
+];
+const QUESTIONS: [&str; 12] = [
+    "rust",
+    "東京",
+    "東京都",
+    "京都",
+    "らーめん",
+    "ラーメン",
+    "メン",
+    "猫",
+    "tea green",
+    "nostr",
+    "example",
+    "tokyo 東京",
+];
+
+/// An id with this number.
+pub fn id(number: u8) -> EventId {
+    EventId::from_bytes([number; 32])
+}
+
+/// A topic with this number.
+pub fn topic(number: u8) -> TopicId {
+    TopicId::trusted(&format!("kukuri:{}", format!("{number:02x}").repeat(32)))
+}
+
+fn document() -> impl Strategy<Value = Document> {
+    let words = |most| proptest::collection::vec(select(&WORDS[..]), 0..most);
+    let rest = (0_u8..4, select(vec![1_u16, 0, 30023]), 0_u64..100, proptest::collection::btree_set(0_u8..3, 1..3));
+    (any::<u8>(), words(2), words(5), rest).prop_map(|(number, title, body, (author, kind, age, topics))| Document {
+        id: id(number % 24),
+        author: PublicKey::from_bytes([author; 32]),
+        kind: Kind(kind),
+        created_at: Timestamp(NOW.0 - age * 86_400),
+        topics: topics.into_iter().map(topic).collect(),
+        text: Text { title: title.join(" "), body: body.join(" ") },
+    })
+}
+
+fn search() -> impl Strategy<Value = Search> {
+    let times = (proptest::option::of(0_u64..100), proptest::option::of(0_u64..100));
+    let lists = (
+        proptest::option::of(proptest::collection::vec(0_u8..3, 0..3)),
+        proptest::option::of(proptest::collection::vec(select(vec![1_u16, 0, 30023]), 0..3)),
+        proptest::option::of(proptest::collection::vec(0_u8..4, 0..3)),
+    );
+    (select(&QUESTIONS[..]), lists, times).prop_map(|(question, (topics, kinds, authors), (since, until))| Search {
+        topics: topics.map(|topics| topics.into_iter().map(topic).collect()),
+        kinds: kinds.map(|kinds| kinds.into_iter().map(Kind).collect()),
+        authors: authors.map(|authors| authors.into_iter().map(|author| PublicKey::from_bytes([author; 32])).collect()),
+        since: since.map(|days| Timestamp(NOW.0 - days * 86_400)),
+        until: until.map(|days| Timestamp(NOW.0 - days * 86_400)),
+        ..Search::new(SearchQuery::parse(question).expect("a question"), NOW, 100)
+    })
+}
+
+/// Changes to one of the two indexes there may be.
+#[derive(Clone, Debug)]
+enum Step {
+    Apply(Vec<(Document, bool)>),
+    Begin,
+    Fill(Vec<(Document, bool)>),
+    Switch,
+    Reopen,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let changes = || proptest::collection::vec((document(), proptest::bool::weighted(0.8)), 0..8);
+    prop_oneof![
+        8 => changes().prop_map(Step::Apply),
+        1 => Just(Step::Begin),
+        3 => changes().prop_map(Step::Fill),
+        1 => Just(Step::Switch),
+        1 => Just(Step::Reopen),
+    ]
+}
+
+/// A life of an index, and questions to it.
+#[derive(Clone, Debug)]
+pub struct Life {
+    steps: Vec<Step>,
+    questions: Vec<Search>,
+}
+
+/// Lives of indexes.
+pub fn lives() -> impl Strategy<Value = Life> {
+    (proptest::collection::vec(step(), 1..12), proptest::collection::vec(search(), 1..8))
+        .prop_map(|(steps, questions)| Life { steps, questions })
+}
+
+#[derive(Clone, Default)]
+struct Expected {
+    documents: BTreeMap<EventId, Document>,
+    reached: Option<Seq>,
+}
+
+impl Expected {
+    fn change(&mut self, changes: Vec<(Document, bool)>) -> Vec<Change> {
+        let mut made = Vec::new();
+        for (document, is_put) in changes {
+            if is_put {
+                made.push(Change::Put(Box::new(document.clone())));
+                self.documents.insert(document.id, document);
+            } else {
+                made.push(Change::Remove(document.id));
+                self.documents.remove(&document.id);
+            }
+        }
+        made
+    }
+
+    fn answer(&self, search: &Search) -> BTreeSet<EventId> {
+        let is_found = |document: &&Document| {
+            let tokens: Vec<_> = document.text.tokens().collect();
+            search.query.matches(&tokens)
+                && search
+                    .topics
+                    .as_ref()
+                    .is_none_or(|topics| topics.iter().any(|topic| document.topics.contains(topic)))
+                && search.kinds.as_ref().is_none_or(|kinds| kinds.contains(&document.kind))
+                && search.authors.as_ref().is_none_or(|authors| authors.contains(&document.author))
+                && search.since.is_none_or(|since| document.created_at >= since)
+                && search.until.is_none_or(|until| document.created_at <= until)
+        };
+        self.documents.values().filter(is_found).map(|document| document.id).collect()
+    }
+}
+
+/// Lives a life, and compares the index with what a look at every document finds. `open` opens the index that it was
+/// called for before.
+pub async fn live<I: SearchIndex>(life: Life, mut open: impl AsyncFnMut(Option<I>) -> I) {
+    let mut index = open(None).await;
+    let (mut expected, mut next) = (Expected::default(), None::<Expected>);
+    let mut seq = 0;
+    for step in life.steps {
+        seq += 1;
+        match step {
+            Step::Apply(changes) => {
+                let changes = expected.change(changes);
+                expected.reached = Some(Seq(seq));
+                index.apply(changes, Seq(seq)).await.expect("changes");
+            }
+            Step::Begin => {
+                index.begin().await.expect("an index beside it");
+                next = Some(Expected::default());
+            }
+            Step::Fill(changes) => match &mut next {
+                Some(next) => {
+                    let reached = seq.is_multiple_of(2).then_some(Seq(seq));
+                    next.reached = reached;
+                    let changes = next.change(changes);
+                    index.fill(changes, reached).await.expect("changes");
+                }
+                None => assert!(index.fill(Vec::new(), None).await.is_err(), "nothing was begun"),
+            },
+            Step::Switch => match next.take() {
+                Some(next) => {
+                    index.switch().await.expect("a switch");
+                    expected = next;
+                }
+                None => assert!(index.switch().await.is_err(), "nothing was begun"),
+            },
+            Step::Reopen => {
+                index = open(Some(index)).await;
+                next = None;
+            }
+        }
+        assert_eq!(index.reached().await.expect("a place"), expected.reached);
+    }
+    for search in &life.questions {
+        let hits = index.search(search).await.expect("an answer");
+        let found: BTreeSet<EventId> = hits.iter().map(|hit| hit.id).collect();
+        assert_eq!(found, expected.answer(search), "{search:?}");
+        assert_eq!(found.len(), hits.len(), "each once");
+        assert!(hits.is_sorted_by(|left, right| left.score >= right.score), "the best first");
+        // Pages put together are the whole.
+        let mut paged = Vec::new();
+        while paged.len() < hits.len() {
+            let page = index.search(&Search { skip: paged.len(), limit: 2, ..search.clone() }).await.expect("a page");
+            assert!(!page.is_empty());
+            paged.extend(page.into_iter().map(|hit| hit.id));
+        }
+        assert_eq!(paged.into_iter().collect::<BTreeSet<_>>(), found);
+    }
+    let all: Vec<EventId> = expected.documents.keys().copied().collect();
+    let mut ids = Vec::new();
+    loop {
+        let page = index.ids(ids.last().copied(), 5).await.expect("ids");
+        if page.is_empty() {
+            break;
+        }
+        ids.extend(page);
+    }
+    assert_eq!(ids, all);
+    assert_eq!(index.stats().await.expect("figures").documents, all.len() as u64);
+}
+
+/// What is better stands first: a title before a text, many words before few, the new before the old.
+pub async fn rank(index: &dyn SearchIndex) {
+    let document = |number, title: &str, body: &str, days: u64| Document {
+        id: id(number),
+        author: PublicKey::from_bytes([1; 32]),
+        kind: Kind(1),
+        created_at: Timestamp(NOW.0 - days * 86_400),
+        topics: vec![topic(1)],
+        text: Text { title: title.to_owned(), body: body.to_owned() },
+    };
+    let documents = [
+        document(1, "", "green tea and much else that has nothing to do with it at all", 10),
+        document(2, "", "tea tea tea, as it is made here", 10),
+        document(3, "Tea", "as it is made here, every day again", 10),
+        document(4, "", "tea, as it is made here, every day", 400),
+        document(5, "", "tea, as it is made here, every day", 1),
+    ];
+    let changes = documents.into_iter().map(|document| Change::Put(Box::new(document))).collect();
+    index.apply(changes, Seq(1)).await.expect("documents");
+    let search = Search::new(SearchQuery::parse("tea").expect("a question"), NOW, 10);
+    let hits: Vec<EventId> = index.search(&search).await.expect("hits").into_iter().map(|hit| hit.id).collect();
+    let place = |number| hits.iter().position(|hit| *hit == id(number)).expect("it is found");
+    assert_eq!(hits.len(), 5);
+    assert!(place(3) < place(4), "a title before a text");
+    assert!(place(2) < place(1), "often before once, in few words before in many");
+    assert!(place(5) < place(4), "the new before the old");
+}

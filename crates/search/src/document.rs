@@ -1,0 +1,109 @@
+//! What of an event can be found: the text its readers see, by kind.
+
+use kukuri_domain::{Event, Kind};
+use serde_json::Value;
+
+use crate::analyzer::{Token, tokens};
+
+/// The kinds that are indexed unless an operator says otherwise (C-1).
+pub const DEFAULT_KINDS: [u16; 7] = [0, 1, 11, 1111, 30023, 30818, 1063];
+
+/// The text of an event: what it is called, and the rest. Both may be empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Text {
+    /// Names and titles: found first.
+    pub title: String,
+    /// Everything else.
+    pub body: String,
+}
+
+impl Text {
+    /// The text of an event. One of a kind that nothing is known of is its content.
+    pub fn of(event: &Event) -> Self {
+        let tag = |name| event.tags.values(name).next();
+        let hashtags = event.tags.values("t").filter(|value| !value.starts_with("kukuri:"));
+        match event.kind {
+            Kind(0) => Self::of_profile(&event.content),
+            Kind(11) => Self::new([tag("title"), tag("subject")], [Some(event.content.as_str())], hashtags),
+            Kind(30023) => Self::new([tag("title")], [tag("summary"), Some(event.content.as_str())], hashtags),
+            Kind(30818) => {
+                // A wiki article without a title is known by its identifier.
+                let title = tag("title").or_else(|| tag("d"));
+                Self::new([title], [tag("summary"), Some(event.content.as_str())], hashtags)
+            }
+            Kind(1063) => {
+                let about = [tag("alt"), tag("summary"), Some(event.content.as_str())];
+                Self::new([tag("title")], about, hashtags)
+            }
+            _ => Self::new([tag("subject")], [Some(event.content.as_str())], hashtags),
+        }
+    }
+
+    /// A profile is JSON that anybody may have written.
+    fn of_profile(content: &str) -> Self {
+        let Ok(Value::Object(fields)) = serde_json::from_str(content) else { return Self::default() };
+        let field = |name: &str| fields.get(name).and_then(Value::as_str);
+        Self::new([field("name"), field("display_name")], [field("about"), field("nip05")], std::iter::empty())
+    }
+
+    fn new<'e>(
+        title: impl IntoIterator<Item = Option<&'e str>>,
+        body: impl IntoIterator<Item = Option<&'e str>>,
+        hashtags: impl Iterator<Item = &'e str>,
+    ) -> Self {
+        let lines = |parts: Vec<&str>| parts.join("\n");
+        Self {
+            title: lines(title.into_iter().flatten().collect()),
+            body: lines(body.into_iter().flatten().chain(hashtags).collect()),
+        }
+    }
+
+    /// The tokens of title and body, one after the other.
+    pub fn tokens(&self) -> impl Iterator<Item = Token> {
+        tokens(&self.title).into_iter().chain(tokens(&self.body))
+    }
+
+    /// Whether there is nothing to be found.
+    pub fn is_empty(&self) -> bool {
+        self.title.is_empty() && self.body.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(kind: u16, content: &str, tags: &[&[&str]]) -> Event {
+        Event {
+            id: kukuri_domain::EventId::from_bytes([0; 32]),
+            pubkey: kukuri_domain::PublicKey::from_bytes([0; 32]),
+            created_at: kukuri_domain::Timestamp(0),
+            kind: Kind(kind),
+            tags: tags.iter().map(|tag| tag.iter().copied()).collect(),
+            content: content.to_owned(),
+            sig: kukuri_domain::Signature::from_bytes([0; 64]),
+        }
+    }
+
+    fn text(title: &str, body: &str) -> Text {
+        Text { title: title.to_owned(), body: body.to_owned() }
+    }
+
+    #[test]
+    fn each_kind_is_found_by_what_its_readers_see() {
+        // C-1
+        let profile = r#"{"name":"ana","display_name":"アナ","about":"likes tea","picture":"https://x/y.png","age":3}"#;
+        for (event, found) in [
+            (event(0, profile, &[]), text("ana\nアナ", "likes tea")),
+            (event(0, "no JSON", &[]), text("", "")),
+            (event(0, "[1]", &[]), text("", "")),
+            (event(1, "hello", &[&["t", "kukuri:global"], &["t", "tea"]]), text("", "hello\ntea")),
+            (event(11, "first", &[&["title", "Welcome"]]), text("Welcome", "first")),
+            (event(30023, "# Long", &[&["title", "On tea"], &["summary", "short"]]), text("On tea", "short\n# Long")),
+            (event(30818, "about it", &[&["d", "tea-ceremony"]]), text("tea-ceremony", "about it")),
+            (event(1063, "a cup", &[&["alt", "picture of a cup"]]), text("", "picture of a cup\na cup")),
+        ] {
+            assert_eq!(Text::of(&event), found);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! From what an index says to what may be shown: every hit is looked up in the store first (C-1).
+
+use std::{collections::HashSet, sync::Arc};
+
+use kukuri_domain::{Event, EventId, Millis, TopicId, Viewer};
+use kukuri_store::{BoundEvent, Op, Seq, Store, StoreError, StoredEvent};
+
+use crate::{
+    document::Text,
+    index::{IndexError, Search, SearchIndex},
+};
+
+/// Hits that are looked up at a time, at least.
+const FEWEST: usize = 16;
+/// So many hits are looked at for one answer; more than a few that are gone are rare.
+const MOST_HITS: usize = 2_000;
+/// Rows of the outbox that an index may lag behind and still be made up for.
+const MOST_ROWS: usize = 4_096;
+
+/// Why nothing can be said.
+#[derive(Debug, thiserror::Error)]
+pub enum FindError {
+    /// The index failed.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Something that was found and is effective.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The event, as it is served.
+    pub stored: StoredEvent,
+    /// The event.
+    pub event: Event,
+    /// Its topics.
+    pub topics: Vec<TopicId>,
+    /// How good it is; `None`: it is too new to be in the index.
+    pub score: Option<f32>,
+}
+
+/// What a search found.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// The best first, no more than were asked for.
+    pub found: Vec<Found>,
+    /// Everything up to this row was looked at.
+    pub seq: Seq,
+    /// Where the next page begins, if there may be one.
+    pub next: Option<usize>,
+}
+
+/// An index and the store it follows.
+#[derive(Clone)]
+pub struct Finder {
+    index: Arc<dyn SearchIndex>,
+    store: Arc<dyn Store>,
+}
+
+impl Finder {
+    /// Finds in this index what is in this store.
+    pub fn new(index: Arc<dyn SearchIndex>, store: Arc<dyn Store>) -> Self {
+        Self { index, store }
+    }
+
+    /// The index.
+    pub fn index(&self) -> &Arc<dyn SearchIndex> {
+        &self.index
+    }
+
+    /// What answers a search and may be seen, as many as there are up to its limit. `accepts` narrows it further.
+    pub async fn find(
+        &self,
+        search: &Search,
+        viewer: &Viewer,
+        now: Millis,
+        accepts: impl Fn(&Event, &[TopicId]) -> bool,
+    ) -> Result<Findings, FindError> {
+        let mut findings = Findings::default();
+        let mut seen = HashSet::new();
+        // What the index does not have yet comes first: it is the newest.
+        if search.skip == 0 {
+            let reached = self.index.reached().await?.unwrap_or_default();
+            findings.seq = self.add_newest(reached, search, now, &mut findings.found).await?;
+        }
+        findings.found.retain(|found| viewer.may_see(&found.event) && accepts(&found.event, &found.topics));
+        findings.found.truncate(search.limit);
+        seen.extend(findings.found.iter().map(|found| found.event.id));
+        let mut skip = search.skip;
+        while findings.found.len() < search.limit && skip - search.skip < MOST_HITS {
+            let wanted = (search.limit - findings.found.len()).max(FEWEST);
+            let hits = self.index.search(&Search { skip, limit: wanted, ..search.clone() }).await?;
+            let ids: Vec<EventId> = hits.iter().map(|hit| hit.id).collect();
+            let looked_up = self.store.get(&ids, now).await?;
+            let is_end = hits.len() < wanted;
+            for (hit, bound) in hits.into_iter().zip(looked_up) {
+                if findings.found.len() == search.limit {
+                    findings.next = Some(skip);
+                    return Ok(findings);
+                }
+                skip += 1;
+                let Some(found) = bound.map(|bound| found(bound, Some(hit.score))).transpose()? else { continue };
+                let is_shown = viewer.may_see(&found.event) && accepts(&found.event, &found.topics);
+                if is_shown && seen.insert(hit.id) {
+                    findings.found.push(found);
+                }
+            }
+            if is_end {
+                return Ok(findings);
+            }
+        }
+        findings.next = (search.limit > 0).then_some(skip);
+        Ok(findings)
+    }
+
+    /// Adds what has become effective since the index was written, and matches. Returns how far that reaches.
+    async fn add_newest(
+        &self,
+        reached: Seq,
+        search: &Search,
+        now: Millis,
+        newest: &mut Vec<Found>,
+    ) -> Result<Seq, FindError> {
+        let rows = match self.store.outbox(reached, MOST_ROWS).await {
+            // An index that far behind is about to be built anew.
+            Err(StoreError::Truncated { .. }) => return Ok(reached),
+            rows => rows?,
+        };
+        let Some(last) = rows.last().map(|row| row.seq) else { return Ok(reached) };
+        let mut ids: Vec<EventId> = rows.iter().filter(|row| row.op == Op::Upsert).map(|row| row.event_id).collect();
+        ids.reverse();
+        let mut once = HashSet::new();
+        ids.retain(|id| once.insert(*id));
+        for bound in self.store.get(&ids, now).await?.into_iter().flatten() {
+            let found = found(bound, None)?;
+            if found.answers(search) {
+                newest.push(found);
+            }
+        }
+        Ok(last)
+    }
+}
+
+fn found(bound: BoundEvent, score: Option<f32>) -> Result<Found, StoreError> {
+    let BoundEvent { event: stored, topics, .. } = bound;
+    Ok(Found { event: stored.event()?, stored, topics, score })
+}
+
+impl Found {
+    /// Whether an index would have found it.
+    fn answers(&self, search: &Search) -> bool {
+        let event = &self.event;
+        let tokens: Vec<_> = Text::of(event).tokens().collect();
+        search.topics.as_ref().is_none_or(|topics| topics.iter().any(|topic| self.topics.contains(topic)))
+            && search.kinds.as_ref().is_none_or(|kinds| kinds.contains(&event.kind))
+            && search.authors.as_ref().is_none_or(|authors| authors.contains(&event.pubkey))
+            && search.since.is_none_or(|since| event.created_at >= since)
+            && search.until.is_none_or(|until| event.created_at <= until)
+            && search.query.matches(&tokens)
+    }
+}

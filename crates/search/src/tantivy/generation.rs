@@ -1,0 +1,191 @@
+//! One index of tantivy: its files, its writer, its reader.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+use kukuri_domain::{EventId, Timestamp};
+use kukuri_store::Seq;
+use tantivy::{
+    DocAddress, Index, IndexReader, IndexWriter, ReloadPolicy, Searcher, SegmentReader, TantivyError,
+    collector::TopDocs, directory::error::LockError,
+};
+
+use super::{
+    engine,
+    schema::{CREATED_AT, Fields, VERSION, schema},
+};
+use crate::{
+    index::{Change, Hit, IndexError, IndexStats, Result, Search},
+    ranking::recency,
+};
+
+/// What is held in memory until a commit.
+const WRITER_BYTES: usize = 64 << 20;
+
+pub(super) struct Generation {
+    number: u64,
+    path: PathBuf,
+    fields: Fields,
+    reader: IndexReader,
+    writer: Mutex<IndexWriter>,
+}
+
+impl Generation {
+    /// Makes an empty one, in the place of what is there.
+    pub(super) fn make(directory: &Path, number: u64) -> Result<Self> {
+        let path = directory.join(number.to_string());
+        if path.exists() {
+            fs::remove_dir_all(&path).map_err(engine)?;
+        }
+        fs::create_dir_all(&path).map_err(engine)?;
+        let (schema, _) = schema();
+        let index = Index::create_in_dir(&path, schema).map_err(|error| failure(&path, error))?;
+        Self::with(index, path, number)
+    }
+
+    /// Opens the one that is there. `Damaged`: it is of no use.
+    pub(super) fn open(directory: &Path, number: u64) -> Result<Self> {
+        let path = directory.join(number.to_string());
+        if !path.exists() {
+            return Self::make(directory, number);
+        }
+        let index = Index::open_in_dir(&path).map_err(|error| IndexError::Damaged(error.to_string()))?;
+        if index.schema() != schema().0 {
+            return Err(IndexError::Damaged("it was made by another version".to_owned()));
+        }
+        let opened = Self::with(index, path, number)?;
+        if opened.payload()?.is_some_and(|(version, _)| version != VERSION) {
+            return Err(IndexError::Damaged("it was made by another version".to_owned()));
+        }
+        Ok(opened)
+    }
+
+    fn with(index: Index, path: PathBuf, number: u64) -> Result<Self> {
+        let (_, fields) = schema();
+        let reader = index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into();
+        let reader = reader.map_err(|error| failure(&path, error))?;
+        // One thread: a batch is small, and cores are for clients.
+        let writer = index.writer_with_num_threads(1, WRITER_BYTES).map_err(|error| failure(&path, error))?;
+        Ok(Self { number, path, fields, reader, writer: Mutex::new(writer) })
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn apply(&self, changes: Vec<Change>, reached: Option<Seq>) -> Result<()> {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = self.write(&mut writer, &changes, reached);
+        if written.is_err() {
+            // Half of it must not be in the next commit.
+            writer.rollback().map_err(|error| self.failure(error))?;
+        }
+        written?;
+        self.reader.reload().map_err(|error| self.failure(error))
+    }
+
+    fn write(&self, writer: &mut IndexWriter, changes: &[Change], reached: Option<Seq>) -> Result<()> {
+        for change in changes {
+            let id = match change {
+                Change::Put(document) => &document.id,
+                Change::Remove(id) => id,
+            };
+            writer.delete_term(self.fields.by_id(id));
+            if let Change::Put(document) = change {
+                let document = self.fields.document(document);
+                writer.add_document(document).map_err(|error| self.failure(error))?;
+            }
+        }
+        let mut commit = writer.prepare_commit().map_err(|error| self.failure(error))?;
+        commit.set_payload(&payload(reached));
+        commit.commit().map_err(|error| self.failure(error))?;
+        Ok(())
+    }
+
+    /// What the last commit says: the version, and how far it reaches.
+    fn payload(&self) -> Result<Option<(u32, Option<Seq>)>> {
+        let metas = self.reader.searcher().index().load_metas().map_err(|error| self.failure(error))?;
+        let Some(payload) = metas.payload else { return Ok(None) };
+        read_payload(&payload)
+            .map(Some)
+            .ok_or_else(|| IndexError::Damaged(format!("what it says of itself: {payload}")))
+    }
+
+    pub(super) fn reached(&self) -> Result<Option<Seq>> {
+        Ok(self.payload()?.and_then(|(_, reached)| reached))
+    }
+
+    pub(super) fn search(&self, search: &Search) -> Result<Vec<Hit>> {
+        if search.limit == 0 {
+            return Ok(Vec::new());
+        }
+        let searcher = self.reader.searcher();
+        let now = search.now;
+        let best =
+            TopDocs::with_limit(search.limit).and_offset(search.skip).tweak_score(move |segment: &SegmentReader| {
+                let created_at =
+                    segment.fast_fields().u64(CREATED_AT).map(|column| column.first_or_default_col(0)).ok();
+                move |document, score: f32| {
+                    let created_at = created_at.as_ref().map_or(0, |column| column.get_val(document));
+                    score * recency(Timestamp(created_at), now)
+                }
+            });
+        let found = searcher.search(&self.fields.question(search), &best).map_err(|error| self.failure(error))?;
+        let hit = |(score, place): (f32, DocAddress)| Ok(Hit { id: self.id_at(&searcher, place)?, score });
+        let mut hits: Vec<Hit> = found.into_iter().map(hit).collect::<Result<_>>()?;
+        hits.sort_by(|left, right| right.score.total_cmp(&left.score).then(left.id.cmp(&right.id)));
+        Ok(hits)
+    }
+
+    fn id_at(&self, searcher: &Searcher, place: DocAddress) -> Result<EventId> {
+        self.fields.id_of(&searcher.doc(place).map_err(|error| self.failure(error))?)
+    }
+
+    pub(super) fn ids(&self, after: Option<EventId>, limit: usize) -> Result<Vec<EventId>> {
+        let searcher = self.reader.searcher();
+        let mut ids = std::collections::BTreeSet::new();
+        for (segment, reader) in searcher.segment_readers().iter().enumerate() {
+            for document in reader.doc_ids_alive() {
+                let id = self.id_at(&searcher, DocAddress::new(segment as u32, document))?;
+                if after.is_none_or(|after| id > after) {
+                    ids.insert(id);
+                }
+                if ids.len() > limit {
+                    ids.pop_last();
+                }
+            }
+        }
+        Ok(ids.into_iter().collect())
+    }
+
+    pub(super) fn stats(&self) -> Result<IndexStats> {
+        let files = fs::read_dir(&self.path).map_err(engine)?;
+        let bytes = files.flatten().filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum();
+        Ok(IndexStats { documents: self.reader.searcher().num_docs(), bytes })
+    }
+
+    fn failure(&self, error: TantivyError) -> IndexError {
+        failure(&self.path, error)
+    }
+}
+
+fn failure(path: &Path, error: TantivyError) -> IndexError {
+    match error {
+        TantivyError::LockFailure(LockError::LockBusy, _) => IndexError::Locked(path.display().to_string()),
+        error @ TantivyError::DataCorruption(_) => IndexError::Damaged(error.to_string()),
+        error => engine(error),
+    }
+}
+
+fn payload(reached: Option<Seq>) -> String {
+    format!("{VERSION} {}", reached.map_or_else(|| "-".to_owned(), |reached| reached.to_string()))
+}
+
+fn read_payload(text: &str) -> Option<(u32, Option<Seq>)> {
+    let (version, reached) = text.split_once(' ')?;
+    let reached = if reached == "-" { None } else { Some(Seq(reached.parse().ok()?)) };
+    Some((version.parse().ok()?, reached))
+}
