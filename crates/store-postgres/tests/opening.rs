@@ -42,7 +42,7 @@ fn tables_are_made_once_however_many_start_together_and_only_if_asked_for() {
         let open = || PostgresStore::connect(&url, PostgresOptions::default());
         let (one, two, three) = tokio::join!(open(), open(), open());
         assert!(one.is_ok() && two.is_ok() && three.is_ok());
-        assert_eq!(numbers(&url, "SELECT count(*) FROM cn_relay.migrations").await, [3]);
+        assert_eq!(numbers(&url, "SELECT count(*) FROM cn_relay.migrations").await, [4]);
         assert!(PostgresStore::connect(&url, careful).await.is_ok());
     });
 }
@@ -54,7 +54,7 @@ fn an_older_schema_is_brought_up_to_date_and_keeps_what_it_holds() {
         let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
         store.ingest(vec![admitted(&note("one").build())], NOW).await.unwrap();
         store.close().await.unwrap();
-        let back = "ALTER TABLE cn_relay.node DROP COLUMN loading; DROP TABLE cn_relay.leaving CASCADE; DELETE FROM cn_relay.migrations WHERE number > 1";
+        let back = "ALTER TABLE cn_relay.node DROP COLUMN loading; DROP TABLE cn_relay.leaving CASCADE; DROP TABLE cn_relay.consumer_leases; DELETE FROM cn_relay.migrations WHERE number > 1";
         run(&database.url(), back).await.unwrap();
         let careful = PostgresOptions { migrate: false, ..PostgresOptions::default() };
         assert!(PostgresStore::connect(&database.url(), careful).await.is_err());
