@@ -8,13 +8,11 @@ use std::collections::{HashMap, HashSet};
 use heed::RoTxn;
 use kukuri_domain::{
     EventId, Millis,
-    capacity::{Capacity, Stage, Thresholds, Usage},
+    capacity::Thresholds,
     clock::Clock,
     retention::{Keep, Retention, RetentionClass, TopicRetention},
 };
-use kukuri_store::{IdRecord, Purged, StoreError, StoreRules, counters::Counters, report};
-
-use kukuri_store::repeats::Repeats;
+use kukuri_store::{IdRecord, Purged, StoreError, StoreRules, preview::Place, repeats::Repeats};
 
 use crate::{
     ages::{self, Oldest},
@@ -54,16 +52,6 @@ pub(crate) struct Preview {
     pub(crate) purged: Purged,
 }
 
-/// A topic, or the node.
-#[derive(Clone, Copy)]
-struct Place {
-    retention: TopicRetention,
-    capacity: Capacity,
-    stage: Stage,
-    /// What would be left in it.
-    usage: Usage,
-}
-
 enum Phase {
     Ages,
     Room { place: usize, oldest: Option<Oldest> },
@@ -77,18 +65,6 @@ enum Phase {
 enum Progress {
     Done,
     More,
-}
-
-impl Place {
-    fn new(retention: TopicRetention, capacity: Capacity, counters: &Counters) -> Self {
-        Self { retention, capacity, stage: counters.stage, usage: report::total(&counters.by_class) }
-    }
-
-    fn lose(&mut self, bytes: usize) {
-        // Counters were read at the beginning; a row that was purged since is not taken off twice for real.
-        self.usage.events = self.usage.events.saturating_sub(1);
-        self.usage.bytes = self.usage.bytes.saturating_sub(bytes as u64);
-    }
 }
 
 impl Preview {
@@ -166,10 +142,11 @@ impl Preview {
 
     /// A row would go.
     fn lose(&mut self, row: &Row<'_>, view: &View<'_>) -> Result<()> {
-        self.node.lose(row.json.len());
+        let bytes = row.json.len() as u64;
+        self.node.lose(bytes);
         for topic in &row.topics {
             if let Some(place) = self.topics.get_mut(topic) {
-                place.lose(row.json.len());
+                place.lose(bytes);
             }
         }
         if row.is_effective() {
@@ -218,13 +195,11 @@ impl Preview {
                 Some(no) => self.topic(no)?,
                 None => &self.node,
             };
-            let purges = || here.stage.next(here.usage, here.capacity, &self.thresholds) == Stage::Purging;
-            let is_over = here.capacity.is_exceeded(here.usage, self.thresholds.purge_to);
             // Whether a place purges is looked at once, when its turn comes.
             let next = match &mut oldest {
-                _ if !is_over => None,
+                _ if !here.holds_too_much(&self.thresholds) => None,
                 Some(oldest) => oldest.next(view.tables, view.txn)?,
-                none if purges() => {
+                none if here.purges(&self.thresholds) => {
                     none.insert(Oldest::of(view.tables, view.txn, topic)?).next(view.tables, view.txn)?
                 }
                 _ => None,

@@ -8,13 +8,11 @@ use std::collections::{BTreeMap, HashSet};
 use futures_util::TryStreamExt;
 use kukuri_domain::{
     EventId, Millis, TopicId,
-    capacity::{Capacity, Stage, Thresholds, Usage},
+    capacity::Thresholds,
     retention::{Keep, Retention, RetentionClass, TopicRetention},
 };
-use kukuri_store::{Purged, StoreError, StoreRules, counters::Counters, report};
+use kukuri_store::{Purged, StoreError, StoreRules, preview::Place, repeats::Repeats};
 use sqlx::{Connection, PgConnection, PgPool, Row as _, postgres::PgRow};
-
-use kukuri_store::repeats::Repeats;
 
 use crate::{
     asking::Asking,
@@ -42,27 +40,6 @@ pub(crate) struct Preview<'p> {
     /// Outbox rows that would be written.
     deletes: u64,
     purged: Purged,
-}
-
-/// A topic, or the node.
-#[derive(Clone, Copy)]
-struct Place {
-    retention: TopicRetention,
-    capacity: Capacity,
-    stage: Stage,
-    /// What would be left in it.
-    usage: Usage,
-}
-
-impl Place {
-    fn new(retention: TopicRetention, capacity: Capacity, counters: &Counters) -> Self {
-        Self { retention, capacity, stage: counters.stage, usage: report::total(&counters.by_class) }
-    }
-
-    fn lose(&mut self, bytes: u64) {
-        self.usage.events = self.usage.events.saturating_sub(1);
-        self.usage.bytes = self.usage.bytes.saturating_sub(bytes);
-    }
 }
 
 /// What a purge would do now.
@@ -133,14 +110,12 @@ impl Preview<'_> {
 
     /// After retention: what is still too much.
     async fn for_room(&mut self, topic: Option<TopicNo>, connection: &mut PgConnection) -> Result<()> {
-        let here = self.place(topic)?;
-        if here.stage.next(here.usage, here.capacity, &self.thresholds) != Stage::Purging {
+        if !self.place(topic)?.purges(&self.thresholds) {
             return Ok(());
         }
         let mut rows = oldest(topic, (-1, -1), None).fetch(connection);
         loop {
-            let here = self.place(topic)?;
-            if !here.capacity.is_exceeded(here.usage, self.thresholds.purge_to) {
+            if !self.place(topic)?.holds_too_much(&self.thresholds) {
                 return Ok(());
             }
             let Some(row) = rows.try_next().await? else { return Ok(()) };

@@ -5,7 +5,7 @@
 //! - [`port`]: the [`Store`] trait. It speaks in whole decisions; the rules are `kukuri_domain`'s.
 //! - [`event`], [`ingest`], [`query`], [`outbox`], [`maintenance`], [`report`]: the values that cross it, by what they are for.
 //! - What stores hold and work out alike: [`repeats`], copies of known events; [`subscriptions`], topics that are taken in;
-//!   [`counters`], how much is stored; [`lease`], who runs a consumer.
+//!   [`counters`], how much is stored; [`preview`], what a purge would leave; [`lease`], who runs a consumer.
 //! - [`archive`]: everything a store holds, to move it into another. [`error`]: what can go wrong.
 //! - [`model`]: a store in memory, so simple that it is obviously right. Others are compared with it.
 //! - `conformance` (a feature, for tests): the suite that every store passes.
@@ -22,6 +22,7 @@ pub mod maintenance;
 pub mod model;
 pub mod outbox;
 pub mod port;
+pub mod preview;
 pub mod query;
 pub mod repeats;
 pub mod report;
