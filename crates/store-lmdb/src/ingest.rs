@@ -37,14 +37,6 @@ enum Attempt {
     Whole(Failure),
 }
 
-/// Events that a test wants to fail.
-#[cfg(test)]
-#[derive(Default)]
-pub(crate) struct Faults {
-    pub(crate) failing: Vec<EventId>,
-    pub(crate) panicking: Vec<EventId>,
-}
-
 impl Writer {
     pub(crate) fn ingest(&mut self, batch: &[Admitted], now: Millis) -> Result<Ingested> {
         let mut room = self.look_for_room(batch)?;
@@ -419,22 +411,13 @@ pub(crate) fn tombstones_under(
 }
 
 #[cfg(test)]
-impl Faults {
-    fn strike(&self, admitted: &Admitted) -> Result<()> {
-        let id = admitted.event().id;
-        assert!(!self.panicking.contains(&id), "a test wants this event to panic");
-        if self.failing.contains(&id) {
-            return Err(crate::error::damaged("a test wants this event to fail"));
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use kukuri_store::{
         Store,
-        conformance::build::{NOW, admitted, note},
+        conformance::{
+            build::{NOW, admitted, note},
+            faults::Faults,
+        },
     };
 
     use super::*;

@@ -38,7 +38,7 @@ pub(crate) struct Writer {
     /// The clock as it was last seen. Shared: a copy of an event is stamped while a commit is under way.
     pub(crate) clock: Arc<Mutex<Clock>>,
     #[cfg(test)]
-    pub(crate) faults: crate::ingest::Faults,
+    pub(crate) faults: kukuri_store::conformance::faults::Faults,
     /// Held for as long as the store is open: there is one writing process.
     _lock: File,
 }
@@ -60,7 +60,7 @@ impl Writer {
             walked: Walked::default(),
             clock: Arc::new(Mutex::new(clock)),
             #[cfg(test)]
-            faults: crate::ingest::Faults::default(),
+            faults: Default::default(),
             _lock: lock,
         };
         writer.review_stages()?;

@@ -37,16 +37,6 @@ impl<F: Into<Failure>> From<F> for Attempt {
     }
 }
 
-/// Events that a test wants to fail.
-#[cfg(test)]
-#[derive(Default)]
-pub(crate) struct Faults {
-    /// While decisions are made.
-    pub(crate) failing: Vec<EventId>,
-    /// Inside a decision.
-    pub(crate) panicking: Vec<EventId>,
-}
-
 impl Writer {
     pub(crate) async fn ingest(&self, batch: &[Admitted], now: Millis) -> Result<Ingested> {
         if batch.iter().all(|admitted| admitted.event().kind.class() == KindClass::Ephemeral) {
@@ -276,17 +266,5 @@ impl<'w> Taking<'w> {
         };
         self.work.update_stages()?;
         Ok(outcome)
-    }
-}
-
-#[cfg(test)]
-impl Faults {
-    fn strike(&self, admitted: &Admitted) -> Result<()> {
-        let id = admitted.event().id;
-        assert!(!self.panicking.contains(&id), "a test wants this event to panic");
-        if self.failing.contains(&id) {
-            return Err(crate::error::damaged("a test wants this event to fail"));
-        }
-        Ok(())
     }
 }

@@ -48,7 +48,7 @@ pub(crate) struct Writer {
     pub(crate) is_loading: AtomicBool,
     commit_delay: Option<fn() -> Duration>,
     #[cfg(test)]
-    pub(crate) faults: Mutex<crate::ingest::Faults>,
+    pub(crate) faults: Mutex<kukuri_store::conformance::faults::Faults>,
 }
 
 impl Writer {

@@ -3,11 +3,14 @@
 use kukuri_domain::Refusal;
 use kukuri_store::{
     Outcome, Store,
-    conformance::build::{NOW, admitted, note},
+    conformance::{
+        build::{NOW, admitted, note},
+        faults::Faults,
+    },
 };
 
 use super::support::{Database, block_on, run};
-use crate::{PostgresOptions, PostgresStore, ingest::Faults, writer::locked};
+use crate::{PostgresOptions, PostgresStore, writer::locked};
 
 #[test]
 fn an_event_that_can_not_be_stored_is_refused_alone_and_counted() {

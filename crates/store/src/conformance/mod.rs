@@ -5,7 +5,8 @@
 //!
 //! # Layout
 //!
-//! - The ground: `subject`, the store under test; [`build`], events for tests; `probe`, what is read off a store.
+//! - The ground: `subject`, the store under test; [`build`], events for tests; `probe`, what is read off a store;
+//!   [`faults`], events that fail inside one.
 //! - Rules, in tables with a description per row (`story`): `deletion`, `replacement`, `vanish`, `expiration`, `dedupe`,
 //!   `retention`, `capacity`, `outbox`, `subscriptions`, `queries`, `visibility`, and `scale` for what is large.
 //! - Properties, tried on random cases from `world` by `runner`, with `coverage` to see that the hard ones came up:
@@ -26,6 +27,7 @@ pub mod crash;
 mod dedupe;
 mod deletion;
 mod expiration;
+pub mod faults;
 mod fold;
 mod lifecycle;
 mod oracle;
