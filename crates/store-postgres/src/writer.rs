@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -44,8 +44,8 @@ pub(crate) struct Writer {
     months: Mutex<HashSet<Millis>>,
     /// The clock as it was last seen: what copies of events are stamped with.
     clock: Mutex<Clock>,
-    /// Whether it is this writer that loads another store's pieces.
-    pub(crate) is_loading: AtomicBool,
+    /// If it is this writer that loads another store's pieces: indexes that are to be made again.
+    pub(crate) loading: Mutex<Option<Vec<String>>>,
     commit_delay: Option<fn() -> Duration>,
     #[cfg(test)]
     pub(crate) faults: Mutex<kukuri_store::conformance::faults::Faults>,
@@ -64,7 +64,7 @@ impl Writer {
             subscriptions: Mutex::default(),
             months: Mutex::default(),
             clock: Mutex::default(),
-            is_loading: AtomicBool::default(),
+            loading: Mutex::default(),
             commit_delay: options.commit_delay,
             #[cfg(test)]
             faults: Mutex::default(),

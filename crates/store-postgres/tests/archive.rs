@@ -20,7 +20,7 @@ use kukuri_store::{
 use kukuri_store_lmdb::{LmdbOptions, LmdbStore, Sync};
 use kukuri_store_postgres::{PostgresOptions, PostgresStore};
 
-use support::{Database, block_on, run};
+use support::{Database, block_on, numbers, run};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
@@ -164,6 +164,25 @@ fn a_node_goes_on_in_its_new_store_where_it_was_in_the_old_one() {
         let retention = Retention::default();
         assert_eq!(store.purge(&retention, now).await.unwrap(), source.purge(&retention, now).await.unwrap());
         assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
+    });
+}
+
+#[test]
+fn a_copy_of_much_is_found_by_the_same_indexes() {
+    block_on(async {
+        let (from, to) = (Database::new().await, Database::new().await);
+        let (source, store) = (connect(&from).await.unwrap(), connect(&to).await.unwrap());
+        let events: Vec<_> =
+            (0..1_500).map(|n| admitted(&note(&format!("note {n}")).tag(["r", "x"]).build())).collect();
+        source.ingest(events, NOW).await.unwrap();
+        load(&store, &pieces(&source, 1_200).await, 1_200).await;
+        assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
+        let indexes = "SELECT hashtextextended(string_agg(indexdef, ' ' ORDER BY indexdef), 0) FROM pg_indexes \
+             WHERE schemaname = 'cn_relay' AND (tablename IN ('events', 'event_topics', 'event_tags') \
+             OR tablename LIKE '%_default_202311') GROUP BY tablename ORDER BY tablename";
+        let expected = numbers(&from.url(), indexes).await;
+        assert_eq!(expected.len(), 6);
+        assert_eq!(numbers(&to.url(), indexes).await, expected);
     });
 }
 

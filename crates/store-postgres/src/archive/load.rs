@@ -1,9 +1,6 @@
 //! Pieces of another store, taken in.
 
-use std::{
-    collections::{BTreeSet, HashSet},
-    sync::atomic::Ordering,
-};
+use std::collections::{BTreeSet, HashSet};
 
 use kukuri_domain::{
     Event, EventId, Millis, TopicId, capacity::Stage, clock::Clock, deletion::Tombstone,
@@ -11,6 +8,7 @@ use kukuri_domain::{
 };
 use kukuri_store::{IdRecord, OutboxRow, Piece, RowRecord, Seq, StoreError};
 
+use super::indexes;
 use crate::{
     batch::Batch,
     codes::{Class, signed},
@@ -18,8 +16,11 @@ use crate::{
     error::Result,
     months, partitions, records, subscriptions,
     work::Node,
-    writer::Writer,
+    writer::{Writer, locked},
 };
+
+/// Whoever brings so many events at a time has more of them.
+const MANY: usize = 1_000;
 
 impl Writer {
     /// Takes in pieces of another store, in one transaction.
@@ -33,10 +34,11 @@ impl Writer {
             batch.abandon().await?;
             return Err(refused);
         }
-        batch.load(sorted).await?;
+        let mut indexes = locked(&self.loading).take().unwrap_or_default();
+        batch.load(sorted, &mut indexes).await?;
         let Node { loading, subscriptions_version, .. } = batch.work.node;
         batch.commit().await?;
-        self.is_loading.store(loading, Ordering::Relaxed);
+        *locked(&self.loading) = loading.then_some(indexes);
         self.subscription_version.send_replace(subscriptions_version);
         Ok(())
     }
@@ -46,7 +48,7 @@ impl Batch<'_> {
     /// Goes on with what this process has begun to load, or begins in an empty store.
     async fn begin_loading(&mut self) -> Result<()> {
         if self.work.node.loading {
-            let is_own = self.writer.is_loading.load(Ordering::Relaxed);
+            let is_own = locked(&self.writer.loading).is_some();
             return if is_own { Ok(()) } else { Err(self.writer.unfinished()) };
         }
         let is_filled: bool = sqlx::query_scalar(IS_FILLED).fetch_one(self.connection()).await?;
@@ -58,8 +60,11 @@ impl Batch<'_> {
     }
 
     /// Puts pieces among what this transaction has changed, or writes them if it knows nothing of their kind.
-    async fn load(&mut self, pieces: Pieces) -> Result<()> {
+    async fn load(&mut self, pieces: Pieces, indexes: &mut Vec<String>) -> Result<()> {
         self.take_time().await?;
+        if indexes.is_empty() && pieces.events.len() >= MANY {
+            *indexes = indexes::take_away(self.connection()).await?;
+        }
         if !pieces.subscriptions.is_empty() {
             subscriptions::write(&pieces.subscriptions, self.connection()).await?;
             self.work.node.subscriptions_version += 1;
@@ -88,6 +93,7 @@ impl Batch<'_> {
             (node.head, node.outbox_dropped, node.clock, node.failed) = (head, dropped, clock, failed);
             node.counters.stage = stage;
             node.loading = false;
+            indexes::make(std::mem::take(indexes), self.connection()).await?;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@
 //! Until the last of them the node's row says that half a copy is here, and nobody else can write.
 
 mod dump;
+mod indexes;
 mod load;
 
 pub(crate) use dump::Dumping;

@@ -64,7 +64,8 @@ static MADE: AtomicU32 = AtomicU32::new(0);
 /// Tables by month are left from one use to the next, but not without end.
 const EMPTY: &str = "DO $$ BEGIN \
      IF to_regclass('cn_relay.node') IS NULL THEN RETURN; END IF; \
-     IF (SELECT count(*) FROM cn_relay.partitions) > 30 OR EXISTS (SELECT 1 FROM cn_relay.leaving) THEN DROP SCHEMA cn_relay CASCADE; RETURN; END IF; \
+     IF (SELECT count(*) FROM cn_relay.partitions) > 30 OR EXISTS (SELECT 1 FROM cn_relay.leaving) \
+     OR (SELECT loading FROM cn_relay.node) THEN DROP SCHEMA cn_relay CASCADE; RETURN; END IF; \
      DELETE FROM cn_relay.events; DELETE FROM cn_relay.event_topics; DELETE FROM cn_relay.event_tags; \
      DELETE FROM cn_relay.partition_counters; DELETE FROM cn_relay.event_dedupe; DELETE FROM cn_relay.floors; \
      DELETE FROM cn_relay.replaceable_current; DELETE FROM cn_relay.addressable_current; \
