@@ -33,8 +33,7 @@ pub(crate) struct Load {
     server_cpu: Duration,
     /// While it waited for the store.
     client_cpu: Duration,
-    wal_bytes: f64,
-    syncs: f64,
+    log_bytes: f64,
 }
 
 impl Load {
@@ -42,19 +41,16 @@ impl Load {
     pub(super) async fn of(url: Option<&str>) -> anyhow::Result<Option<Self>> {
         let Some(url) = url else { return Ok(None) };
         let mut session = PgConnection::connect(url).await?;
-        let row = sqlx::query(
-            "SELECT pg_backend_pid() AS pid, wal_bytes::float8 AS bytes, wal_sync::float8 AS syncs FROM pg_stat_wal",
-        )
-        .fetch_one(&mut session)
-        .await?;
+        let row = sqlx::query("SELECT pg_backend_pid() AS pid, (pg_current_wal_insert_lsn() - '0/0')::float8 AS log")
+            .fetch_one(&mut session)
+            .await?;
         let backend: i32 = row.try_get("pid")?;
         let load = Self {
             batches: 0,
             wall: Duration::ZERO,
             server_cpu: cpu_of_server(backend).unwrap_or_default(),
             client_cpu: Duration::ZERO,
-            wal_bytes: row.try_get("bytes")?,
-            syncs: row.try_get("syncs")?,
+            log_bytes: row.try_get("log")?,
         };
         session.close().await?;
         Ok(Some(load))
@@ -66,8 +62,7 @@ impl Load {
             wall: batches.total(),
             server_cpu: self.server_cpu.saturating_sub(before.server_cpu),
             client_cpu,
-            wal_bytes: self.wal_bytes - before.wal_bytes,
-            syncs: self.syncs - before.syncs,
+            log_bytes: self.log_bytes - before.log_bytes,
         }
     }
 }
@@ -79,12 +74,11 @@ impl fmt::Display for Load {
         write!(
             out,
             "a batch takes {:.0} ms: processor time {:.0} ms of the server, {:.0} ms of this process, the rest is waiting; \
-             {:.1} MB of log, {:.1} syncs",
+             {:.1} MB of log",
             each(self.wall),
             each(self.server_cpu),
             each(self.client_cpu),
-            self.wal_bytes / batches / 1e6,
-            self.syncs / batches,
+            self.log_bytes / batches / 1e6,
         )
     }
 }
