@@ -10,7 +10,19 @@ where
     I: IntoIterator<Item = S>,
     S: AsRef<OsStr>,
 {
-    run(Command::new(env!("CARGO")).args(arguments))
+    run(cargo_command().args(arguments))
+}
+
+/// Cargo, as if it was started by hand: by what this program was built with, some crates would be built anew each time.
+pub(crate) fn cargo_command() -> Command {
+    let mut cargo = Command::new(env!("CARGO"));
+    let is_ours = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(is_ours) {
+            cargo.env_remove(name);
+        }
+    }
+    cargo
 }
 
 /// Runs a program to its end and fails if it does.

@@ -8,11 +8,9 @@ mod javascript;
 mod postgres;
 mod tools;
 
-use std::process::Command;
-
 use clap::Parser;
 
-use command::{cargo, run};
+use command::{cargo, cargo_command, run};
 
 /// Everything a developer or CI runs.
 #[derive(Parser)]
@@ -50,7 +48,7 @@ fn bench(rest: &[String]) -> anyhow::Result<()> {
         // It is measured as it is shipped, from where it lies beside the benchmark.
         cargo(["build", "--release", "--quiet", "--package", "kukuri-node"])?;
     }
-    let mut bench = Command::new(env!("CARGO"));
+    let mut bench = cargo_command();
     bench.args(["run", "--release", "--quiet", "--package", "kukuri-bench", "--"]).args(rest);
     if !rest.iter().any(|word| word.contains("postgres")) || rest.iter().any(|word| word.starts_with("--url")) {
         return run(&mut bench);
@@ -64,7 +62,7 @@ fn test(rest: &[String]) -> anyhow::Result<()> {
     tools::ensure("strace", "strace")?;
     javascript::prepare()?;
     let server = postgres::Server::start()?;
-    let mut tests = Command::new(env!("CARGO"));
+    let mut tests = cargo_command();
     tests.args(["test", "--workspace", "--all-features"]).args(rest);
     run(tests.env(postgres::URL, server.url()))
 }
