@@ -29,6 +29,7 @@ pub struct Filter {
     since: Option<Timestamp>,
     until: Option<Timestamp>,
     limit: Option<usize>,
+    search: Option<Box<str>>,
     written: Written,
 }
 
@@ -54,6 +55,13 @@ impl Filter {
     /// Reads a filter from JSON. A key NIP-01 does not know is an error: passing it over would answer another question.
     pub fn from_json(json: impl AsRef<[u8]>) -> Result<Self, Malformed> {
         serde_json::from_slice(json.as_ref()).map_err(|error| Malformed::from_json(&error))
+    }
+
+    /// For what has these words (NIP-50).
+    #[must_use]
+    pub fn with_search(mut self, words: &str) -> Self {
+        self.search = Some(words.into());
+        self
     }
 
     /// With these ids.
@@ -150,6 +158,11 @@ impl Filter {
         self.limit
     }
 
+    /// The words that are searched for (NIP-50). Stores and [`Self::matches`] know nothing of them.
+    pub fn search(&self) -> Option<&str> {
+        self.search.as_deref()
+    }
+
     /// How many values its lists hold together, for a limit on them (W-4).
     pub fn value_count(&self) -> usize {
         self.ids.as_ref().map_or(0, Vec::len)
@@ -167,7 +180,8 @@ impl Filter {
             || self.tags.iter().any(|(_, values)| values.is_empty())
     }
 
-    /// Whether an event that is bound to these topics meets every condition. The limit is none of them.
+    /// Whether an event that is bound to these topics meets every condition. The limit is none of them, and words are
+    /// another's business.
     ///
     /// `#t` asks for topics as much as for tags: an event may be bound to one it does not name (T-7, T-9).
     pub fn matches(&self, event: &Event, topics: &[TopicId]) -> bool {
@@ -215,6 +229,7 @@ impl<'de> Deserialize<'de> for Filter {
                         "kinds" => once(&mut filter.kinds, "kinds", sorted(map.next_value::<Vec<_>>()?))?,
                         "since" => once(&mut filter.since, "since", map.next_value()?)?,
                         "until" => once(&mut filter.until, "until", map.next_value()?)?,
+                        "search" => once(&mut filter.search, "search", map.next_value()?)?,
                         "limit" => once(&mut filter.limit, "limit", map.next_value::<AnyLimit>()?.0)?,
                         name => {
                             let letter = name.strip_prefix('#').and_then(Letter::from_name);
@@ -269,6 +284,6 @@ fn once<T, E: de::Error>(field: &mut Option<T>, name: &'static str, value: T) ->
 fn unknown_key<E: de::Error>(name: &str) -> E {
     let shown: String = name.chars().take(40).collect();
     E::custom(format_args!(
-        "filter key `{shown}` is unknown; there are ids, authors, kinds, since, until, limit and # with one letter"
+        "filter key `{shown}` is unknown; there are ids, authors, kinds, since, until, limit, search and # with one letter"
     ))
 }

@@ -63,7 +63,7 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     let listening = listener.local_addr()?;
     let public_url = wiring::public_url(settings, listening);
     let config = wiring::relay_config(settings, &public_url, Some(key.public()))?;
-    let (relay, writer) = Relay::start(store, config).await?;
+    let (relay, writer) = Relay::start(store, None, config).await?;
     let upkeep = tokio::spawn(upkeep::keep_in_order(Arc::clone(&relay)));
     let commands = tokio::spawn(control::server::serve(control::server::listen(&data)?, Arc::clone(&relay)));
     let serving = tokio::spawn(server::serve(Arc::clone(&relay), listener, http::routes(Arc::clone(&relay))));

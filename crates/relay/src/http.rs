@@ -46,7 +46,7 @@ async fn root(State(relay): State<Arc<Relay>>, Extension(caller): Extension<Call
     let mut response = match *request.method() {
         Method::OPTIONS => StatusCode::NO_CONTENT.into_response(),
         Method::GET | Method::HEAD if wants_information(request.headers()) => {
-            let document = information::document(&relay.config()).to_string();
+            let document = information::document(&relay.config(), relay.finder.is_some()).to_string();
             ([(header::CONTENT_TYPE, "application/nostr+json")], document).into_response()
         }
         Method::GET | Method::HEAD => match page::status(&relay).await {

@@ -9,6 +9,7 @@ use std::{
 };
 
 use kukuri_domain::{Admitted, Event, EventId, Filter, Kind, Letter, PublicKey, TopicId, Viewer};
+use kukuri_search::{Finder, SearchQuery};
 use kukuri_store::Seq;
 
 use crate::{
@@ -26,9 +27,16 @@ enum Key {
     Everything,
 }
 
+/// A filter, and the words it asks for.
+#[derive(Clone)]
+pub(crate) struct Asked {
+    pub(crate) filter: Filter,
+    pub(crate) words: Option<SearchQuery>,
+}
+
 struct Subscription {
     id: SubscriptionId,
-    filters: Vec<Filter>,
+    asked: Vec<Asked>,
     viewer: Viewer,
     queue: Arc<Queue>,
 }
@@ -42,32 +50,37 @@ struct Index {
 }
 
 /// All live subscriptions of this process.
-#[derive(Default)]
 pub(crate) struct Hub {
     index: Mutex<Index>,
+    finder: Option<Finder>,
 }
 
 impl Hub {
+    /// The finder says which events have which words.
+    pub(crate) fn new(finder: Option<Finder>) -> Self {
+        Self { index: Mutex::default(), finder }
+    }
+
     /// From now on events that match go to the queue. Returns the number to end it by.
-    pub(crate) fn subscribe(&self, id: SubscriptionId, filters: Vec<Filter>, viewer: Viewer, queue: Arc<Queue>) -> u64 {
+    pub(crate) fn subscribe(&self, id: SubscriptionId, asked: Vec<Asked>, viewer: Viewer, queue: Arc<Queue>) -> u64 {
         let mut index = self.index();
         index.last += 1;
         let number = index.last;
-        for key in filters.iter().flat_map(keys_of) {
+        for key in asked.iter().flat_map(|asked| keys_of(&asked.filter)) {
             let numbers = index.by_key.entry(key).or_default();
             // It is the highest there is; a filter may name one thing twice.
             if numbers.last() != Some(&number) {
                 numbers.push(number);
             }
         }
-        index.subscriptions.insert(number, Subscription { id, filters, viewer, queue });
+        index.subscriptions.insert(number, Subscription { id, asked, viewer, queue });
         number
     }
 
     pub(crate) fn unsubscribe(&self, number: u64) {
         let mut index = self.index();
         let Some(subscription) = index.subscriptions.remove(&number) else { return };
-        for key in subscription.filters.iter().flat_map(keys_of) {
+        for key in subscription.asked.iter().flat_map(|asked| keys_of(&asked.filter)) {
             if let Some(numbers) = index.by_key.get_mut(&key) {
                 if let Ok(place) = numbers.binary_search(&number) {
                     numbers.remove(place);
@@ -112,12 +125,18 @@ impl Hub {
         let mut delivered = 0;
         for number in numbers {
             let Some(subscription) = index.subscriptions.get(&number) else { continue };
-            let matches = subscription.filters.iter().any(|filter| filter.matches(event, topics));
+            let has_words =
+                |words: &SearchQuery| self.finder.as_ref().is_some_and(|finder| finder.would_find(words, event));
+            let matches = subscription
+                .asked
+                .iter()
+                .any(|asked| asked.filter.matches(event, topics) && asked.words.as_ref().is_none_or(has_words));
             if matches && subscription.viewer.may_see(event) {
                 subscription.queue.deliver(Delivery {
                     subscription: subscription.id.clone(),
                     number,
                     seq,
+                    id: event.id,
                     json: json.clone(),
                 });
                 delivered += 1;

@@ -10,9 +10,18 @@ use crate::{
 };
 
 /// What this relay implements.
-pub(crate) const NIPS: [u16; 10] = [1, 9, 11, 40, 42, 45, 62, 67, 70, 77];
+const NIPS: [u16; 10] = [1, 9, 11, 40, 42, 45, 62, 67, 70, 77];
+/// What is there if there is an index.
+const SEARCH: u16 = 50;
 
-pub(crate) fn document(config: &RelayConfig) -> Value {
+/// The NIPs that are kept here.
+pub(crate) fn nips(has_search: bool) -> Vec<u16> {
+    let mut nips: Vec<u16> = NIPS.into_iter().chain(has_search.then_some(SEARCH)).collect();
+    nips.sort_unstable();
+    nips
+}
+
+pub(crate) fn document(config: &RelayConfig, has_search: bool) -> Value {
     let RelayConfig { info, requests, admission, auth, retention, .. } = config;
     let limits = &admission.limits;
     let auth_required = match auth {
@@ -22,7 +31,7 @@ pub(crate) fn document(config: &RelayConfig) -> Value {
     let mut document = json!({
         "name": info.name,
         "description": info.description,
-        "supported_nips": NIPS,
+        "supported_nips": nips(has_search),
         "software": "kukuri-node",
         "version": env!("CARGO_PKG_VERSION"),
         "limitation": {

@@ -206,6 +206,7 @@ mod tests {
 
     use super::*;
     use crate::{
+        hub::Asked,
         message::ClientMessage,
         queue::{Outgoing, queue},
     };
@@ -215,13 +216,13 @@ mod tests {
     async fn events_of_others_come_once_and_in_order_however_few_rows_are_read_at_a_time() {
         // W-2, W-3
         let store = Arc::new(ModelStore::new(StoreRules::default()));
-        let hub = Arc::new(Hub::default());
+        let hub = Arc::new(Hub::new(None));
         let mut live = Live::new(Arc::clone(&store) as _, Arc::clone(&hub), Arc::new(Metrics::new()));
         (live.page, live.most_waiting) = (2, 3);
         let (queue, mut receiver) = queue();
         let Ok(ClientMessage::Close(id)) = ClientMessage::parse(r#"["CLOSE","s"]"#) else { panic!("a CLOSE") };
         let filter = Filter::from_json(format!(r##"{{"#t":["{TOPIC}","{OTHER_TOPIC}"]}}"##)).unwrap();
-        hub.subscribe(id, vec![filter], Viewer::Client(Arc::default()), queue);
+        hub.subscribe(id, vec![Asked { filter, words: None }], Viewer::Client(Arc::default()), queue);
 
         let mut events: Vec<Event> = Vec::new();
         for number in 0..40 {

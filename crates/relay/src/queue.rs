@@ -33,6 +33,7 @@ pub(crate) struct Delivery {
     pub(crate) number: u64,
     /// Its place in the outbox; `None` for what is not stored.
     pub(crate) seq: Option<Seq>,
+    pub(crate) id: EventId,
     pub(crate) json: Bytes,
 }
 
@@ -132,6 +133,7 @@ mod tests {
             subscription: subscription.clone(),
             number: 1,
             seq: None,
+            id: EventId::from_bytes([0; 32]),
             json: Bytes::from(vec![b'x'; 64 << 10]),
         };
         for _ in 0..1_000 {

@@ -11,6 +11,7 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use kukuri_domain::{Filter, TopicId, subscription::SubscriptionChange};
+use kukuri_search::Finder;
 use kukuri_store::{PurgeCursor, Purged, Store, StoreError};
 use tokio::sync::{Notify, watch};
 
@@ -33,6 +34,7 @@ pub struct Relay {
     config: ArcSwap<RelayConfig>,
     rates: ArcSwapOption<RateLimits>,
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) finder: Option<Finder>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) pipeline: Pipeline,
     pub(crate) topics: Topics,
@@ -58,12 +60,14 @@ pub(crate) struct Signal {
 }
 
 impl Relay {
-    /// Starts a relay on a store. The returned handle ends when all accepted work is committed.
+    /// Starts a relay on a store, with search if there is a finder (NIP-50). The returned handle ends when all accepted
+    /// work is committed.
     pub async fn start(
         store: Arc<dyn Store>,
+        finder: Option<Finder>,
         config: RelayConfig,
     ) -> Result<(Arc<Self>, tokio::task::JoinHandle<()>), StoreError> {
-        let hub = Arc::new(Hub::default());
+        let hub = Arc::new(Hub::new(finder.clone()));
         let ephemeral = Arc::new(Recent::default());
         let metrics = Arc::new(Metrics::new());
         let purge_wanted = Arc::new(Notify::new());
@@ -78,6 +82,7 @@ impl Relay {
             rates: ArcSwapOption::new(limits_of(&config)),
             config: ArcSwap::from_pointee(config),
             store,
+            finder,
             hub,
             pipeline,
             topics: Topics::default(),

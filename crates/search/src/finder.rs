@@ -1,13 +1,17 @@
 //! From what an index says to what may be shown: every hit is looked up in the store first (C-1).
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
 
-use kukuri_domain::{Event, EventId, Millis, TopicId, Viewer};
+use kukuri_domain::{Event, EventId, Kind, Millis, TopicId, Viewer};
 use kukuri_store::{BoundEvent, Op, Seq, Store, StoreError, StoredEvent};
 
 use crate::{
     document::Text,
     index::{IndexError, Search, SearchIndex},
+    query::SearchQuery,
 };
 
 /// Hits that are looked up at a time, at least.
@@ -57,12 +61,18 @@ pub struct Findings {
 pub struct Finder {
     index: Arc<dyn SearchIndex>,
     store: Arc<dyn Store>,
+    kinds: Arc<BTreeSet<Kind>>,
 }
 
 impl Finder {
-    /// Finds in this index what is in this store.
-    pub fn new(index: Arc<dyn SearchIndex>, store: Arc<dyn Store>) -> Self {
-        Self { index, store }
+    /// Finds in this index what is in this store. Events of these kinds are indexed.
+    pub fn new(index: Arc<dyn SearchIndex>, store: Arc<dyn Store>, kinds: impl IntoIterator<Item = Kind>) -> Self {
+        Self { index, store, kinds: Arc::new(kinds.into_iter().collect()) }
+    }
+
+    /// Whether an event would be found by these words, once it is in the index.
+    pub fn would_find(&self, query: &SearchQuery, event: &Event) -> bool {
+        self.kinds.contains(&event.kind) && query.matches(&Text::of(event).tokens().collect::<Vec<_>>())
     }
 
     /// The index.
@@ -82,8 +92,7 @@ impl Finder {
         let mut seen = HashSet::new();
         // What the index does not have yet comes first: it is the newest.
         if search.skip == 0 {
-            let reached = self.index.reached().await?.unwrap_or_default();
-            findings.seq = self.add_newest(reached, search, now, &mut findings.found).await?;
+            findings.seq = self.add_newest(search, now, &mut findings.found).await?;
         }
         findings.found.retain(|found| viewer.may_see(&found.event) && accepts(&found.event, &found.topics));
         findings.found.truncate(search.limit);
@@ -115,17 +124,16 @@ impl Finder {
         Ok(findings)
     }
 
-    /// Adds what has become effective since the index was written, and matches. Returns how far that reaches.
-    async fn add_newest(
-        &self,
-        reached: Seq,
-        search: &Search,
-        now: Millis,
-        newest: &mut Vec<Found>,
-    ) -> Result<Seq, FindError> {
+    /// Adds what has become effective since the index was written, and matches. Returns how far was looked. An index that
+    /// is far behind, or is being built for the first time, is not made up for.
+    async fn add_newest(&self, search: &Search, now: Millis, newest: &mut Vec<Found>) -> Result<Seq, FindError> {
+        let head = *self.store.watch_outbox().borrow();
+        let Some(reached) = self.index.reached().await? else { return Ok(head) };
+        if head.0.saturating_sub(reached.0) > MOST_ROWS as u64 {
+            return Ok(head);
+        }
         let rows = match self.store.outbox(reached, MOST_ROWS).await {
-            // An index that far behind is about to be built anew.
-            Err(StoreError::Truncated { .. }) => return Ok(reached),
+            Err(StoreError::Truncated { .. }) => return Ok(head),
             rows => rows?,
         };
         let Some(last) = rows.last().map(|row| row.seq) else { return Ok(reached) };
@@ -135,7 +143,7 @@ impl Finder {
         ids.retain(|id| once.insert(*id));
         for bound in self.store.get(&ids, now).await?.into_iter().flatten() {
             let found = found(bound, None)?;
-            if found.answers(search) {
+            if self.would_find(&search.query, &found.event) && found.meets(search) {
                 newest.push(found);
             }
         }
@@ -149,15 +157,13 @@ fn found(bound: BoundEvent, score: Option<f32>) -> Result<Found, StoreError> {
 }
 
 impl Found {
-    /// Whether an index would have found it.
-    fn answers(&self, search: &Search) -> bool {
+    /// Whether it meets what a search asks for beside words.
+    fn meets(&self, search: &Search) -> bool {
         let event = &self.event;
-        let tokens: Vec<_> = Text::of(event).tokens().collect();
         search.topics.as_ref().is_none_or(|topics| topics.iter().any(|topic| self.topics.contains(topic)))
             && search.kinds.as_ref().is_none_or(|kinds| kinds.contains(&event.kind))
             && search.authors.as_ref().is_none_or(|authors| authors.contains(&event.pubkey))
             && search.since.is_none_or(|since| event.created_at >= since)
             && search.until.is_none_or(|until| event.created_at <= until)
-            && search.query.matches(&tokens)
     }
 }

@@ -113,7 +113,7 @@ pub trait SearchIndex: Send + Sync + 'static {
     /// What answers a question, the best first; ties by the lower id.
     async fn search(&self, search: &Search) -> Result<Vec<Hit>>;
 
-    /// The outbox row up to which changes are in it. `None`: it was never filled.
+    /// The outbox row up to which a search that begins now finds changes. `None`: it was never filled.
     async fn reached(&self) -> Result<Option<Seq>>;
 
     /// Makes changes, in order, and notes how far they reach: durably, and all of it or nothing.

@@ -34,7 +34,7 @@ impl Link {
             Ok(store) => {
                 let public_url = wiring::public_url(settings, settings.listen);
                 let config = wiring::relay_config(settings, &public_url, None)?;
-                let (relay, writer) = Relay::start(store, config).await?;
+                let (relay, writer) = Relay::start(store, None, config).await?;
                 Ok(Self::Here(relay, writer))
             }
             Err(error) if stores::is_locked(&error) => Self::connect(&settings.data).await,

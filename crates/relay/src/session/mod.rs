@@ -1,13 +1,14 @@
 //! One client's connection: its messages in, its answers and live events out, in one task.
 //!
-//! `requests` answers what it asks for; `wire` sends and closes, with `frames` for what is about to be sent.
+//! `requests` answers what it asks for, `searching` what it looks for by words; `wire` sends and closes, with `frames` for what is about to be sent.
 
 mod frames;
 mod requests;
+mod searching;
 mod wire;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     net::IpAddr,
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -15,7 +16,7 @@ use std::{
 
 use frames::Frames;
 use futures_util::StreamExt;
-use kukuri_domain::{Event, Millis, PublicKey, Viewer};
+use kukuri_domain::{Event, EventId, Millis, PublicKey, Viewer};
 use kukuri_store::{Outcome, Seq};
 use tokio::{net::TcpStream, sync::watch, time::Instant};
 use tokio_tungstenite::{
@@ -71,6 +72,8 @@ struct Session {
 struct Live {
     number: u64,
     read_at: Seq,
+    /// What a search has shown may have come later than that.
+    found: HashSet<EventId>,
     /// How many values its filters have.
     values: usize,
 }
@@ -345,9 +348,11 @@ impl Session {
 
     /// Whether a live event belongs to a subscription that is still there, and was not among its stored ones.
     fn is_due(&self, delivery: &Delivery) -> bool {
-        self.subscriptions
-            .get(&delivery.subscription)
-            .is_some_and(|live| live.number == delivery.number && delivery.seq.is_none_or(|seq| seq > live.read_at))
+        self.subscriptions.get(&delivery.subscription).is_some_and(|live| {
+            live.number == delivery.number
+                && delivery.seq.is_none_or(|seq| seq > live.read_at)
+                && !live.found.contains(&delivery.id)
+        })
     }
 }
 

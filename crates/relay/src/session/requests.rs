@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use kukuri_domain::{Filter, Sketch, Timestamp};
 use kukuri_store::Query;
 
-use super::{End, Live, Session};
+use super::{End, Live, Session, searching::without_words};
 use crate::{
     clock,
     intake::AUTHENTICATE,
@@ -26,27 +26,30 @@ impl Session {
     /// turn comes.
     pub(super) async fn subscribe(&mut self, id: SubscriptionId, filters: Vec<Filter>) -> Result<(), End> {
         self.unsubscribe(&id);
-        let pages_back = filters.iter().any(|filter| *filter.window().end() < Timestamp(u64::MAX));
-        let act = if pages_back { Act::Backfill } else { Act::Request };
+        let is_heavy = |filter: &Filter| *filter.window().end() < Timestamp(u64::MAX) || filter.search().is_some();
+        let act = if filters.iter().any(is_heavy) { Act::Backfill } else { Act::Request };
         let filters = match self.may_ask(act).and_then(|()| self.relay.check_filters(filters)) {
             Ok(filters) => self.relay.clamp(filters),
+            Err(reason) => return self.refuse(&id, &reason).await,
+        };
+        let asked = match self.relay.read_words(filters) {
+            Ok(asked) => asked,
             Err(reason) => return self.refuse(&id, &reason).await,
         };
         let most = self.relay.config().requests.subscriptions;
         if self.subscriptions.len() >= most {
             return self.refuse(&id, &format!("error: more subscriptions than {most}")).await;
         }
-        let values: usize = filters.iter().map(Filter::value_count).sum();
+        let values: usize = asked.iter().map(|asked| asked.filter.value_count()).sum();
         let others: usize = self.subscriptions.values().map(|live| live.values).sum();
         if values + others > MOST_VALUES {
             let reason = format!("error: more than {MOST_VALUES} values in the filters of one connection");
             return self.refuse(&id, &reason).await;
         }
         let queue = Arc::clone(&self.queue);
-        let number = self.relay.hub.subscribe(id.clone(), filters.clone(), self.viewer(), queue);
-        let query = self.query(filters);
+        let number = self.relay.hub.subscribe(id.clone(), asked.clone(), self.viewer(), queue);
         let started = Instant::now();
-        let answer = match self.while_there(self.relay.store.query(&query)).await {
+        let answer = match self.while_there(self.stored(asked)).await {
             Ok(Ok(answer)) => answer,
             Err(end) => {
                 self.relay.hub.unsubscribe(number);
@@ -59,7 +62,7 @@ impl Session {
             }
         };
         self.took(started, "REQ");
-        self.subscriptions.insert(id.clone(), Live { number, read_at: answer.seq, values });
+        self.subscriptions.insert(id.clone(), Live { number, read_at: answer.seq, found: answer.found, values });
         self.relay.metrics.answered_events.increment(answer.events.len() as u64);
         for event in &answer.events {
             self.feed(&say::event(&id, &event.json)).await?;
@@ -80,7 +83,8 @@ impl Session {
     }
 
     pub(super) async fn count(&mut self, id: &SubscriptionId, filters: Vec<Filter>) -> Result<(), End> {
-        let filters = match self.may_ask(Act::Backfill).and_then(|()| self.relay.check_filters(filters)) {
+        let allowed = self.may_ask(Act::Backfill).and_then(|()| self.relay.check_filters(filters));
+        let filters = match allowed.and_then(without_words) {
             Ok(filters) => filters,
             Err(reason) => return self.refuse(id, &reason).await,
         };
@@ -115,7 +119,7 @@ impl Session {
 
     async fn open_reconciliation(&self, filter: Filter) -> Result<Reconciliation, String> {
         self.may_ask(Act::Backfill)?;
-        let filters = self.relay.check_filters(vec![filter])?;
+        let filters = self.relay.check_filters(vec![filter]).and_then(without_words)?;
         let config = self.relay.config();
         let most = config.requests.sync_sessions;
         if self.reconciliations.len() >= most {
@@ -176,7 +180,7 @@ impl Session {
         self.relay.check_rate(act, who).map_err(|too_fast| too_fast.to_string())
     }
 
-    fn query(&self, filters: Vec<Filter>) -> Query {
+    pub(super) fn query(&self, filters: Vec<Filter>) -> Query {
         let bytes = self.relay.config().requests.answer_bytes;
         Query { filters, viewer: self.viewer(), now: clock::now(), bytes }
     }

@@ -15,11 +15,14 @@ use std::{
 };
 
 use kukuri_domain::{
-    Admission,
+    Admission, Kind,
     topic::{TopicRules, TopicsMode},
     vanish::RelayUrls,
 };
+use kukuri_outbox::{Consumer, ConsumerSettings, Handle};
 use kukuri_relay::{Relay, RelayConfig, http, server, upkeep};
+use kukuri_search::{Finder, IndexSink, SearchIndex, TantivyIndex, document::DEFAULT_KINDS, following::CONSUMER};
+use kukuri_store::{Seq, Store};
 use kukuri_store_lmdb::{LmdbOptions, LmdbStore, Sync};
 use serde_json::Value;
 
@@ -36,6 +39,7 @@ pub(crate) struct TestRelay {
     pub(crate) url: String,
     pub(crate) address: SocketAddr,
     _dir: tempfile::TempDir,
+    _index_dir: Option<tempfile::TempDir>,
 }
 
 impl TestRelay {
@@ -54,9 +58,40 @@ impl TestRelay {
         mode: TopicsMode,
         change: impl FnOnce(&mut RelayConfig),
     ) -> Self {
+        Self::start_with_finder(options, |_| None, mode, change).await
+    }
+
+    /// The same with an index, and what keeps it up to date.
+    pub(crate) async fn start_searching(mode: TopicsMode) -> (Self, Handle) {
+        let index_dir = tempfile::tempdir().unwrap();
+        let index: Arc<dyn SearchIndex> = Arc::new(TantivyIndex::open(index_dir.path()).unwrap());
+        let mut consumer = None;
+        let relay = Self::start_with_finder(
+            LmdbOptions::default(),
+            |store| {
+                let sink = Arc::new(IndexSink::with_default_kinds(Arc::clone(&index)));
+                consumer = Some(Consumer::start(CONSUMER, Arc::clone(store), sink, ConsumerSettings::default()));
+                Some(Finder::new(index, Arc::clone(store), DEFAULT_KINDS.map(Kind)))
+            },
+            mode,
+            |_| {},
+        )
+        .await;
+        let consumer = consumer.unwrap();
+        assert!(consumer.caught_up(Seq(0)).await);
+        (Self { _index_dir: Some(index_dir), ..relay }, consumer)
+    }
+
+    async fn start_with_finder(
+        options: LmdbOptions,
+        finder: impl FnOnce(&Arc<dyn Store>) -> Option<Finder>,
+        mode: TopicsMode,
+        change: impl FnOnce(&mut RelayConfig),
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let options = LmdbOptions { sync: Sync::Off, reserve: 1 << 20, ..options };
-        let store = LmdbStore::open(dir.path(), options).unwrap();
+        let store: Arc<dyn Store> = Arc::new(LmdbStore::open(dir.path(), options).unwrap());
+        let finder = finder(&store);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let url = format!("ws://{address}");
@@ -69,10 +104,10 @@ impl TestRelay {
             ..RelayConfig::default()
         };
         change(&mut config);
-        let (relay, _) = Relay::start(Arc::new(store), config).await.unwrap();
+        let (relay, _) = Relay::start(store, finder, config).await.unwrap();
         tokio::spawn(upkeep::keep_in_order(Arc::clone(&relay)));
         tokio::spawn(server::serve(Arc::clone(&relay), listener, http::routes(Arc::clone(&relay))));
-        Self { relay, url, address, _dir: dir }
+        Self { relay, url, address, _dir: dir, _index_dir: None }
     }
 
     /// Changes what is set while it runs.

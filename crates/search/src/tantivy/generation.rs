@@ -3,7 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use kukuri_domain::{EventId, Timestamp};
@@ -31,6 +31,8 @@ pub(super) struct Generation {
     fields: Fields,
     reader: IndexReader,
     writer: Mutex<IndexWriter>,
+    /// How far what can be searched reaches: a commit is on disk a moment before.
+    reached: Mutex<Option<Seq>>,
 }
 
 impl Generation {
@@ -69,7 +71,9 @@ impl Generation {
         let reader = reader.map_err(|error| failure(&path, error))?;
         // One thread: a batch is small, and cores are for clients.
         let writer = index.writer_with_num_threads(1, WRITER_BYTES).map_err(|error| failure(&path, error))?;
-        Ok(Self { number, path, fields, reader, writer: Mutex::new(writer) })
+        let made = Self { number, path, fields, reader, writer: Mutex::new(writer), reached: Mutex::default() };
+        *made.shown() = made.payload()?.and_then(|(_, reached)| reached);
+        Ok(made)
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -84,7 +88,13 @@ impl Generation {
             writer.rollback().map_err(|error| self.failure(error))?;
         }
         written?;
-        self.reader.reload().map_err(|error| self.failure(error))
+        self.reader.reload().map_err(|error| self.failure(error))?;
+        *self.shown() = reached;
+        Ok(())
+    }
+
+    fn shown(&self) -> MutexGuard<'_, Option<Seq>> {
+        self.reached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self, writer: &mut IndexWriter, changes: &[Change], reached: Option<Seq>) -> Result<()> {
@@ -114,8 +124,8 @@ impl Generation {
             .ok_or_else(|| IndexError::Damaged(format!("what it says of itself: {payload}")))
     }
 
-    pub(super) fn reached(&self) -> Result<Option<Seq>> {
-        Ok(self.payload()?.and_then(|(_, reached)| reached))
+    pub(super) fn reached(&self) -> Option<Seq> {
+        *self.shown()
     }
 
     pub(super) fn search(&self, search: &Search) -> Result<Vec<Hit>> {

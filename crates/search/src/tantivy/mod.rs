@@ -67,7 +67,7 @@ impl SearchIndex for TantivyIndex {
     }
 
     async fn reached(&self) -> Result<Option<Seq>> {
-        self.run(|shared| shared.current.load().reached()).await
+        Ok(self.shared.current.load().reached())
     }
 
     async fn apply(&self, changes: Vec<Change>, reached: Seq) -> Result<()> {
