@@ -55,6 +55,9 @@ fn check_builder(filter: &Filter) {
     if let Some(limit) = filter.limit() {
         built = built.with_limit(limit);
     }
+    if let Some(words) = filter.search() {
+        built = built.with_search(words);
+    }
     assert_eq!(&built, filter);
 }
 
@@ -76,6 +79,9 @@ fn check_written(filter: &Filter) {
     }
     if let Some(limit) = filter.limit() {
         write("limit", limit.into());
+    }
+    if let Some(words) = filter.search() {
+        write("search", words.into());
     }
     write("since", filter.window().start().0.into());
     write("until", filter.window().end().0.into());
