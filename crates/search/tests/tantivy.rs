@@ -1,6 +1,8 @@
 //! The embedded index passes the suite.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
 
+use std::sync::Arc;
+
 use kukuri_search::{IndexError, SearchIndex, TantivyIndex, conformance};
 use proptest::prelude::*;
 
@@ -9,7 +11,7 @@ fn block_on<T>(test: impl Future<Output = T>) -> T {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: conformance::cases(24), ..ProptestConfig::default() })]
 
     #[test]
     fn it_finds_what_a_look_at_every_document_finds(life in conformance::lives()) {
@@ -18,6 +20,20 @@ proptest! {
         block_on(conformance::live(life, async |before: Option<TantivyIndex>| {
             drop(before);
             TantivyIndex::open(directory.path()).unwrap()
+        }));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: conformance::cases(12), max_shrink_time: 60_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens_it_ends_with_what_is_effective(following in conformance::followings()) {
+        // O-6, O-7, O-8, C-1
+        let directory = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(conformance::follow(following, async || {
+            Arc::new(TantivyIndex::open(directory.path()).unwrap()) as _
         }));
     }
 }

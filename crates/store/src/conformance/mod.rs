@@ -48,6 +48,7 @@ mod vanish;
 mod visibility;
 mod world;
 
+pub use runner::case_count;
 pub use subject::{Harness, ModelHarness};
 
 /// Runs a test to its end.

@@ -40,9 +40,13 @@ impl<H: Harness> Property<'_, H> {
     }
 
     fn case_count(&self) -> u32 {
-        let set = std::env::var("KUKURI_TEST_PROPERTY_CASES").ok();
-        let all =
-            set.map_or(self.harness.cases(), |text| text.parse().expect("KUKURI_TEST_PROPERTY_CASES is a number"));
+        let all = case_count().unwrap_or(self.harness.cases());
         (all / self.one_in).max(1)
     }
+}
+
+/// How many random cases are to be tried, if `KUKURI_TEST_PROPERTY_CASES` says so.
+pub fn case_count() -> Option<u32> {
+    let set = std::env::var("KUKURI_TEST_PROPERTY_CASES").ok();
+    set.map(|text| text.parse().expect("KUKURI_TEST_PROPERTY_CASES is a number"))
 }

@@ -1,21 +1,14 @@
-//! The suite that every index passes: it finds what a look at every document finds, whatever was changed before.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::missing_panics_doc,
-    reason = "a test may stop where it is surprised"
-)]
+//! An index finds what a look at every document finds, whatever was changed before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kukuri_domain::{EventId, Kind, PublicKey, Timestamp, TopicId};
+use kukuri_domain::{EventId, Kind, PublicKey, Timestamp};
 use kukuri_store::Seq;
 use proptest::{prelude::*, sample::select};
 
+use super::{NOW, id, topic};
 use crate::{Change, Document, Search, SearchIndex, SearchQuery, Text};
 
-/// The time of the tests.
-pub const NOW: Timestamp = Timestamp(1_700_000_000);
 const WORDS: [&str; 12] = [
     "rust",
     "Tokyo",
@@ -44,16 +37,6 @@ const QUESTIONS: [&str; 12] = [
     "example",
     "tokyo 東京",
 ];
-
-/// An id with this number.
-pub fn id(number: u8) -> EventId {
-    EventId::from_bytes([number; 32])
-}
-
-/// A topic with this number.
-pub fn topic(number: u8) -> TopicId {
-    TopicId::trusted(&format!("kukuri:{}", format!("{number:02x}").repeat(32)))
-}
 
 fn document() -> impl Strategy<Value = Document> {
     let words = |most| proptest::collection::vec(select(&WORDS[..]), 0..most);
@@ -224,32 +207,4 @@ pub async fn live<I: SearchIndex>(life: Life, mut open: impl AsyncFnMut(Option<I
     }
     assert_eq!(ids, all);
     assert_eq!(index.stats().await.expect("figures").documents, all.len() as u64);
-}
-
-/// What is better stands first: a title before a text, many words before few, the new before the old.
-pub async fn rank(index: &dyn SearchIndex) {
-    let document = |number, title: &str, body: &str, days: u64| Document {
-        id: id(number),
-        author: PublicKey::from_bytes([1; 32]),
-        kind: Kind(1),
-        created_at: Timestamp(NOW.0 - days * 86_400),
-        topics: vec![topic(1)],
-        text: Text { title: title.to_owned(), body: body.to_owned() },
-    };
-    let documents = [
-        document(1, "", "green tea and much else that has nothing to do with it at all", 10),
-        document(2, "", "tea tea tea, as it is made here", 10),
-        document(3, "Tea", "as it is made here, every day again", 10),
-        document(4, "", "tea, as it is made here, every day", 400),
-        document(5, "", "tea, as it is made here, every day", 1),
-    ];
-    let changes = documents.into_iter().map(|document| Change::Put(Box::new(document))).collect();
-    index.apply(changes, Seq(1)).await.expect("documents");
-    let search = Search::new(SearchQuery::parse("tea").expect("a question"), NOW, 10);
-    let hits: Vec<EventId> = index.search(&search).await.expect("hits").into_iter().map(|hit| hit.id).collect();
-    let place = |number| hits.iter().position(|hit| *hit == id(number)).expect("it is found");
-    assert_eq!(hits.len(), 5);
-    assert!(place(3) < place(4), "a title before a text");
-    assert!(place(2) < place(1), "often before once, in few words before in many");
-    assert!(place(5) < place(4), "the new before the old");
 }

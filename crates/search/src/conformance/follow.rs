@@ -1,0 +1,233 @@
+//! An index behind a consumer, over a store that lives: after crashes, replays and rebuilds it holds exactly the effective
+//! events of the indexed kinds (O-6 to O-8, C-1).
+
+use std::{cell::Cell, collections::BTreeSet, sync::Arc, time::Duration};
+
+use kukuri_domain::{
+    Event, EventId, Kind, Millis, PublicKey, TopicId,
+    retention::{Keep, Retention},
+};
+use kukuri_outbox::{Consumer, ConsumerSettings, Handle, State};
+use kukuri_store::{
+    SnapshotCursor, Store, StoreRules,
+    conformance::build::{self, ALICE, BOB, Draft, OTHER_TOPIC, admitted},
+    model::ModelStore,
+};
+use proptest::{collection::vec, prelude::*, sample::select};
+use tokio::time::{Instant, sleep};
+
+use crate::{IndexSink, Search, SearchIndex, SearchQuery, document::DEFAULT_KINDS, following::CONSUMER};
+
+/// Long enough for everything that is under way, for retries and leases to end; it costs nothing.
+const LONG: Duration = Duration::from_secs(120);
+/// In every text, so that all can be found by it.
+const WORD: &str = "猫の話";
+
+/// An event, of whose kinds one is not indexed.
+#[derive(Clone, Debug)]
+enum Made {
+    Note { number: u8, ends: Option<u64> },
+    Reaction(u8),
+    Profile(u8),
+    Article(u8, u8),
+    Deletion { of: u8, by_address: bool },
+    Vanish(u8),
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Send(Vec<(Made, PublicKey)>),
+    Expire,
+    Purge {
+        regular: u64,
+        outbox: u64,
+    },
+    Rest(Duration),
+    /// The consumer is gone from one moment to the next, and another comes.
+    Crash,
+    /// The same of the whole process.
+    Restart,
+    Replay(u8),
+    Rebuild,
+}
+
+/// What happens to a store, and to a consumer of it.
+#[derive(Clone, Debug)]
+pub struct Following {
+    steps: Vec<Step>,
+}
+
+/// Lives of stores that are followed.
+pub fn followings() -> impl Strategy<Value = Following> {
+    let made = prop_oneof![
+        6 => (any::<u8>(), proptest::option::weighted(0.3, 1_u64..200)).prop_map(|(number, ends)| Made::Note { number, ends }),
+        1 => any::<u8>().prop_map(Made::Reaction),
+        2 => any::<u8>().prop_map(Made::Profile),
+        4 => (0_u8..3, any::<u8>()).prop_map(|(key, version)| Made::Article(key, version)),
+        4 => (any::<u8>(), any::<bool>()).prop_map(|(of, by_address)| Made::Deletion { of, by_address }),
+        1 => any::<u8>().prop_map(Made::Vanish),
+    ];
+    let author = select(vec![ALICE, ALICE, BOB]);
+    let rest = prop_oneof![
+        3 => (0_u64..300).prop_map(Duration::from_millis),
+        1 => (1_u64..100).prop_map(Duration::from_secs),
+    ];
+    let step = prop_oneof![
+        8 => vec((made, author), 1..6).prop_map(Step::Send),
+        1 => Just(Step::Expire),
+        1 => (1_u64..200, 1_u64..200).prop_map(|(regular, outbox)| Step::Purge { regular, outbox }),
+        5 => rest.prop_map(Step::Rest),
+        1 => Just(Step::Crash),
+        1 => Just(Step::Restart),
+        1 => any::<u8>().prop_map(Step::Replay),
+        1 => Just(Step::Rebuild),
+    ];
+    vec(step, 1..40).prop_map(|steps| Following { steps })
+}
+
+/// Lets a store live and an index follow it, and compares them at the end. `open` opens the index of a place; nobody has it
+/// open then. To be run on a thread of its own where time is paused, by a runtime that nothing else uses.
+pub async fn follow(following: Following, mut open: impl AsyncFnMut() -> Arc<dyn SearchIndex>) {
+    START.set(Some(Instant::now()));
+    let mut run = Run::begin(open().await);
+    for step in following.steps {
+        match step {
+            Step::Send(made) => run.send(made).await,
+            Step::Expire => drop(run.store.expire(clock()).await.expect("a sweep")),
+            Step::Purge { regular, outbox } => run.purge(regular, outbox).await,
+            Step::Rest(time) => sleep(time).await,
+            Step::Crash => {
+                run.consumer.abort().await;
+                run.consumer = start(&run.store, &run.index);
+            }
+            Step::Restart => {
+                let Run { store, index, consumer, sent } = run;
+                consumer.abort().await;
+                drop(index);
+                // Time stands still until whatever it was at has ended.
+                sleep(Duration::from_millis(1)).await;
+                let index = open().await;
+                run = Run { consumer: start(&store, &index), store, index, sent };
+            }
+            Step::Replay(back) => {
+                let offset = run.consumer.status().borrow().offset.0;
+                run.consumer.replay(kukuri_store::Seq(offset.saturating_sub(back.into()))).await;
+            }
+            Step::Rebuild => run.consumer.rebuild().await,
+        }
+    }
+    run.end().await;
+}
+
+struct Run {
+    store: Arc<ModelStore>,
+    index: Arc<dyn SearchIndex>,
+    consumer: Handle,
+    sent: Vec<Event>,
+}
+
+impl Run {
+    fn begin(index: Arc<dyn SearchIndex>) -> Self {
+        let store = Arc::new(ModelStore::new(StoreRules::default()));
+        Self { consumer: start(&store, &index), store, index, sent: Vec::new() }
+    }
+
+    async fn send(&mut self, made: Vec<(Made, PublicKey)>) {
+        let before = self.sent.len();
+        for (made, author) in made {
+            let event = made.draft(&self.sent).by(author).build();
+            self.sent.push(event);
+        }
+        self.store.ingest(self.sent[before..].iter().map(admitted).collect(), clock()).await.expect("events");
+    }
+
+    async fn purge(&self, regular: u64, outbox: u64) {
+        let seconds = |seconds| Keep::For(Duration::from_secs(seconds));
+        let retention = Retention { regular: seconds(regular), outbox: seconds(outbox), ..Retention::default() };
+        self.store.purge(&retention, clock()).await.expect("a purge");
+    }
+
+    async fn end(self) {
+        sleep(LONG).await;
+        // What has ended is announced by a sweep (X-3).
+        self.store.expire(clock()).await.expect("a sweep");
+        let head = self.store.stats().await.expect("figures").head;
+        if !self.consumer.caught_up(head).await {
+            // It says so, and is told what to do (O-8).
+            let state = self.consumer.status().borrow().state.clone();
+            assert!(matches!(state, State::TooFarBehind { .. }), "{state:?}");
+            self.consumer.rebuild().await;
+            sleep(LONG).await;
+            assert!(self.consumer.caught_up(head).await);
+        }
+        assert_eq!(self.index.reached().await.expect("a place"), Some(head));
+        let (all, in_other_topic) = self.effective().await;
+        let ids = self.index.ids(None, usize::MAX).await.expect("ids");
+        assert_eq!(ids.into_iter().collect::<BTreeSet<_>>(), all, "C-1");
+        assert_eq!(self.found(None).await, all, "all can be found");
+        assert_eq!(self.found(Some(OTHER_TOPIC)).await, in_other_topic, "in each of their topics");
+        self.consumer.stop().await;
+    }
+
+    /// Effective events of indexed kinds: all, and those of the other topic.
+    async fn effective(&self) -> (BTreeSet<EventId>, BTreeSet<EventId>) {
+        let page = self.store.snapshot(SnapshotCursor::default(), usize::MAX).await.expect("a snapshot");
+        let kinds = DEFAULT_KINDS.map(Kind);
+        let indexed = page.events.iter().filter(|bound| kinds.contains(&bound.event.event().expect("an event").kind));
+        let ids = |other_only: bool| {
+            let is_in = move |topics: &[TopicId]| !other_only || topics.contains(&build::other_topic());
+            indexed.clone().filter(|bound| is_in(&bound.topics)).map(|bound| bound.event.id).collect()
+        };
+        (ids(false), ids(true))
+    }
+
+    async fn found(&self, topic: Option<&str>) -> BTreeSet<EventId> {
+        let query = SearchQuery::parse(WORD).expect("a question");
+        let topics = topic.map(|topic| vec![TopicId::trusted(topic)]);
+        let search = Search { topics, ..Search::new(query, clock().seconds(), 10_000) };
+        self.index.search(&search).await.expect("hits").into_iter().map(|hit| hit.id).collect()
+    }
+}
+
+impl Made {
+    fn draft(&self, sent: &[Event]) -> Draft {
+        match self {
+            Self::Note { number, ends } => {
+                let note = build::note(&format!("{WORD} {number}")).at(u64::from(*number));
+                let note = if number % 3 == 0 { note.tag(["t", OTHER_TOPIC]) } else { note };
+                ends.iter().fold(note, |note, seconds| note.until(*seconds))
+            }
+            Self::Reaction(number) => build::event(7).content(&format!("{WORD} {number}")),
+            Self::Profile(version) => {
+                build::profile(&format!(r#"{{"about":"{WORD} {version}"}}"#)).at(u64::from(*version))
+            }
+            Self::Article(key, version) => {
+                build::article(&key.to_string(), &format!("{WORD} {version}")).at(u64::from(*version))
+            }
+            Self::Deletion { of, by_address } => {
+                let deletion = build::deletion().at(200);
+                match sent.get(usize::from(*of) % sent.len().max(1)) {
+                    Some(target) if *by_address && target.address().is_some() => deletion.of_key(target),
+                    Some(target) => deletion.of(target),
+                    None => deletion,
+                }
+            }
+            Self::Vanish(until) => build::vanish().at(u64::from(*until)),
+        }
+    }
+}
+
+fn start(store: &Arc<ModelStore>, index: &Arc<dyn SearchIndex>) -> Handle {
+    // Small batches: there is a place between any two rows where something may happen.
+    let settings = ConsumerSettings { batch_rows: 3, clock, ..ConsumerSettings::default() };
+    let sink = IndexSink::with_default_kinds(Arc::clone(index));
+    Consumer::start(CONSUMER, Arc::clone(store) as _, Arc::new(sink), settings)
+}
+
+thread_local!(static START: Cell<Option<Instant>> = const { Cell::new(None) });
+
+/// Goes on with the time of the runtime, which does not wait.
+fn clock() -> Millis {
+    let since = START.get().map_or(Duration::ZERO, |start| Instant::now().saturating_duration_since(start));
+    Millis(build::NOW.0 + since.as_millis() as u64)
+}
