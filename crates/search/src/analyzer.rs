@@ -78,6 +78,10 @@ impl Scan<'_> {
     fn take_run(&mut self) {
         let end = self.end_of(self.at, |class| class == Class::Dense);
         let is_single = end - self.at == 1;
+        // コーヒー・マシン is also written without the dot.
+        if self.purpose == Purpose::Document && self.joins_katakana(end) {
+            self.push(end - 1..end + 2);
+        }
         for first in self.at..end {
             if self.purpose == Purpose::Document || is_single {
                 self.push(first..first + 1);
@@ -91,15 +95,18 @@ impl Scan<'_> {
 
     fn take_word(&mut self) {
         let start = self.at;
-        let mut end = start;
+        let (mut end, mut part) = (start, start);
         loop {
             end = self.end_of(end, |class| class == Class::Word);
-            // An apostrophe between letters is within a word.
-            let is_within = self.is_apostrophe(end) && self.class_at(end + 1) == Some(Class::Word);
-            if !is_within {
+            // Ana is found in Ana's, été in l'été.
+            if self.purpose == Purpose::Document && end - part > 1 && (part > start || self.is_within_word(end)) {
+                self.push(part..end);
+            }
+            if !self.is_within_word(end) {
                 break;
             }
             end += 1;
+            part = end;
         }
         if end - start <= LONGEST_WORD {
             self.push(start..end);
@@ -146,8 +153,21 @@ impl Scan<'_> {
         self.folded.get(at).map(|folded| Class::of(folded.character))
     }
 
-    fn is_apostrophe(&self, at: usize) -> bool {
-        self.folded.get(at).is_some_and(|folded| matches!(folded.character, '\'' | '’'))
+    /// Whether here is an apostrophe with a letter after it.
+    fn is_within_word(&self, at: usize) -> bool {
+        let is_apostrophe = self.folded.get(at).is_some_and(|folded| matches!(folded.character, '\'' | '’'));
+        is_apostrophe && self.class_at(at + 1) == Some(Class::Word)
+    }
+
+    /// Whether here is a dot between words of katakana.
+    fn joins_katakana(&self, at: usize) -> bool {
+        let is_katakana = |at: usize| {
+            self.folded.get(at).is_some_and(|folded| {
+                Class::of(folded.character) == Class::Dense
+                    && folded.character.script_extension().contains_script(Script::Katakana)
+            })
+        };
+        self.spells(at, "・") && is_katakana(at - 1) && is_katakana(at + 1)
     }
 
     fn begins_with(&self, text: &str) -> bool {
@@ -228,10 +248,12 @@ mod tests {
     fn words_of_spaced_scripts() {
         assert_eq!(
             texts("Hello, World! foo_bar e-mail don’t 3.14"),
-            ["hello", "world", "foo", "bar", "e", "mail", "dont", "3", "14"]
+            ["hello", "world", "foo", "bar", "e", "mail", "don", "dont", "3", "14"]
         );
         assert_eq!(texts("Привет мир"), ["привет", "мир"]);
-        assert_eq!(texts("rock'n'roll 'quoted'"), ["rocknroll", "quoted"]);
+        assert_eq!(texts("rock'n'roll 'quoted'"), ["rock", "roll", "rocknroll", "quoted"]);
+        assert_eq!(asked("don't Ana’s"), ["dont", "anas"]);
+        assert_eq!(texts("Ana’s l'été"), ["ana", "anas", "ete", "lete"]);
     }
 
     #[test]
@@ -241,6 +263,8 @@ mod tests {
         assert_eq!(asked("猫"), ["猫"]);
         assert_eq!(asked("ラーメン"), ["ラー", "ーメ", "メン"]);
         assert_eq!(asked("ﾗｰﾒﾝ"), asked("ラーメン"));
+        assert!(texts("コーヒー・マシン").contains(&"ーマ".to_owned()), "with the dot or without");
+        assert_eq!(asked("リンゴ・ミカン"), ["リン", "ンゴ", "ミカ", "カン"]);
         assert_eq!(asked("한국어"), ["한국", "국어"]);
         assert_eq!(asked("ไทย"), ["ไท", "ทย"]);
     }

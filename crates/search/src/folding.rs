@@ -49,6 +49,13 @@ fn fold_case(character: char) -> impl Iterator<Item = char> {
     let (first, second) = match character {
         'ß' | 'ẞ' => ('s', Some('s')),
         'ς' => ('σ', None),
+        // Strokes and ligatures are part of a letter to Unicode, but not to whoever types it.
+        'æ' | 'Æ' => ('a', Some('e')),
+        'œ' | 'Œ' => ('o', Some('e')),
+        'ø' | 'Ø' => ('o', None),
+        'ł' | 'Ł' => ('l', None),
+        'đ' | 'Đ' => ('d', None),
+        'ı' => ('i', None),
         other => (other, None),
     };
     first.to_lowercase().chain(second)
@@ -90,6 +97,7 @@ mod tests {
             ("①２", "12"),
             ("\u{1112}\u{1161}\u{11ab}", "한"),
             ("İstanbul", "istanbul"),
+            ("Sørensen Łódź Œuvre", "sorensen lodz oeuvre"),
         ] {
             assert_eq!(folded(written), compared, "{written}");
         }

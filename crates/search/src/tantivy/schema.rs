@@ -21,7 +21,7 @@ use crate::{
 
 /// Changes whenever documents are kept in another way, or taken apart in another way: an index of another version is
 /// built anew.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 /// Where `created_at` is.
 pub(super) const CREATED_AT: &str = "created_at";
 
@@ -42,6 +42,8 @@ pub(super) fn schema() -> (Schema, Fields) {
     let mut builder = Schema::builder();
     // How often a word occurs counts; where it does is seen in the event itself.
     let indexing = TextFieldIndexing::default().set_tokenizer("raw").set_index_option(IndexRecordOption::WithFreqs);
+    // Most documents have no title: beside their average length any title would count as long, and for little.
+    let title = TextOptions::default().set_indexing_options(indexing.clone().set_fieldnorms(false));
     let text = TextOptions::default().set_indexing_options(indexing);
     let number = NumericOptions::default().set_indexed();
     let fields = Fields {
@@ -50,7 +52,7 @@ pub(super) fn schema() -> (Schema, Fields) {
         kind: builder.add_u64_field("kind", number),
         created_at: builder.add_u64_field(CREATED_AT, FAST),
         topic: builder.add_text_field("topic", STRING),
-        title: builder.add_text_field("title", text.clone()),
+        title: builder.add_text_field("title", title),
         body: builder.add_text_field("body", text),
     };
     (builder.build(), fields)
