@@ -45,6 +45,12 @@ fn the_better_stands_first() {
 }
 
 #[test]
+fn people_find_what_they_look_for() {
+    let directory = tempfile::tempdir().unwrap();
+    block_on(conformance::relevance(&TantivyIndex::open(directory.path()).unwrap()));
+}
+
+#[test]
 fn one_process_has_it_and_what_is_damaged_begins_anew() {
     let directory = tempfile::tempdir().unwrap();
     let index = TantivyIndex::open(directory.path()).unwrap();

@@ -5,6 +5,7 @@
 //! - `life`: it finds what a look at every document finds, whatever was changed before.
 //! - `rank`: what is better stands first.
 //! - `follow`: behind a consumer of a store that lives, it ends with what is effective, whatever happened meanwhile.
+//! - `relevance`: what people look for, and find.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -15,12 +16,14 @@
 mod follow;
 mod life;
 mod rank;
+mod relevance;
 
 use kukuri_domain::{EventId, Timestamp, TopicId};
 
 pub use follow::{Following, follow, followings};
 pub use life::{Life, live, lives};
 pub use rank::rank;
+pub use relevance::relevance;
 
 /// The time of the tests.
 pub const NOW: Timestamp = Timestamp(1_700_000_000);

@@ -1,0 +1,108 @@
+//! What people look for, and find: a small corpus and questions to it, written by hand (`tests/relevance`).
+
+use std::collections::BTreeSet;
+
+use kukuri_domain::EventId;
+use kukuri_store::{Seq, conformance::build};
+use serde::Deserialize;
+
+use super::{NOW, topic};
+use crate::{Change, Document, Search, SearchIndex, SearchQuery};
+
+const CORPUS: &str = include_str!("../../tests/relevance/corpus.toml");
+const QUERIES: &str = include_str!("../../tests/relevance/queries.toml");
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Corpus {
+    document: Vec<Post>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Post {
+    name: String,
+    #[serde(default = "note")]
+    kind: u16,
+    title: Option<String>,
+    summary: Option<String>,
+    content: String,
+    #[serde(default)]
+    hashtags: Vec<String>,
+}
+
+fn note() -> u16 {
+    1
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Questions {
+    query: Vec<Question>,
+    limit: Vec<Limit>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Question {
+    text: String,
+    finds: BTreeSet<String>,
+    best: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Limit {
+    text: String,
+    finds: BTreeSet<String>,
+    expected: BTreeSet<String>,
+}
+
+impl Post {
+    fn document(&self) -> Document {
+        let tags = [("title", &self.title), ("summary", &self.summary)];
+        let tags = tags.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
+        let hashtags = self.hashtags.iter().map(|hashtag| ("t", hashtag.as_str()));
+        let draft = build::bare(self.kind).at(0).content(&self.content);
+        let draft = tags.chain(hashtags).fold(draft, |draft, (name, value)| draft.tag([name, value]));
+        Document::new(&draft.build(), vec![topic(1)])
+    }
+}
+
+/// Asks an empty index every question of the corpus: it finds exactly what a reader would.
+pub async fn relevance(index: &dyn SearchIndex) {
+    let posts = toml::from_str::<Corpus>(CORPUS).expect("a corpus").document;
+    let questions: Questions = toml::from_str(QUERIES).expect("questions");
+    let documents: Vec<(&str, Document)> = posts.iter().map(|post| (post.name.as_str(), post.document())).collect();
+    let puts = documents.iter().map(|(_, document)| Change::Put(Box::new(document.clone())));
+    index.apply(puts.collect(), Seq(1)).await.expect("documents");
+    let name = |id: EventId| documents.iter().find(|(_, document)| document.id == id).expect("one of ours").0;
+
+    let mut wrong = Vec::new();
+    for Question { text, finds, best } in &questions.query {
+        let found: Vec<&str> = answer(index, text).await.into_iter().map(name).collect();
+        if !are_the_same(&found, finds) {
+            wrong.push(format!("{text}: found {found:?}, expected {finds:?}"));
+        } else if best.as_ref().is_some_and(|best| found.first() != Some(&best.as_str())) {
+            wrong.push(format!("{text}: {best:?} is not the first of {found:?}"));
+        }
+    }
+    for Limit { text, finds, expected } in &questions.limit {
+        let found: Vec<&str> = answer(index, text).await.into_iter().map(name).collect();
+        if !are_the_same(&found, finds) || finds == expected {
+            wrong.push(format!("{text}: found {found:?}, which is no longer the limit that is told"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+async fn answer(index: &dyn SearchIndex, text: &str) -> Vec<EventId> {
+    let query = SearchQuery::parse(text).expect("a question");
+    let hits = index.search(&Search::new(query, NOW, 100)).await.expect("hits");
+    hits.into_iter().map(|hit| hit.id).collect()
+}
+
+/// The same names, each once, in any order.
+fn are_the_same(found: &[&str], names: &BTreeSet<String>) -> bool {
+    found.len() == names.len() && found.iter().all(|name| names.contains(*name))
+}
