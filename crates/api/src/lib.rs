@@ -1,0 +1,72 @@
+//! HTTP beside the relay: search.
+//!
+//! # Layout
+//!
+//! - [`routes`]: what is served. [`gate`]: who may ask, which the relay knows.
+//! - `search`: hits, looked up in the store (C-1).
+//! - `parameters`, `cursor`: what is asked; `answer`, `error`: what is answered.
+
+mod answer;
+mod cursor;
+mod error;
+pub mod gate;
+mod parameters;
+mod search;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    http::{HeaderValue, StatusCode, header},
+    middleware::map_response,
+    response::Response,
+    routing::{MethodRouter, get},
+};
+use kukuri_domain::{Millis, topic::TopicRules};
+use kukuri_search::Finder;
+use kukuri_store::Store;
+
+use error::Problem;
+pub use gate::{Act, Gate, Refused};
+
+/// What is served, and from where.
+pub struct Api {
+    /// Where events are.
+    pub store: Arc<dyn Store>,
+    /// What finds them; `None`: search is switched off.
+    pub finder: Option<Finder>,
+    /// How topics are read, and whether they have to be named (T-6).
+    pub topics: TopicRules,
+    /// Who may ask; `None`: everybody.
+    pub gate: Option<Arc<dyn Gate>>,
+    /// What time it is.
+    pub clock: fn() -> Millis,
+}
+
+impl Api {
+    fn now(&self) -> Millis {
+        (self.clock)()
+    }
+}
+
+/// What is served, to be merged with other routes.
+pub fn routes(api: Api) -> Router {
+    let preflight = |routes: MethodRouter<Arc<Api>>| routes.options(async || StatusCode::NO_CONTENT);
+    Router::new()
+        .route("/v1/search", preflight(get(search::search)))
+        .method_not_allowed_fallback(async || Problem::Method)
+        .layer(map_response(for_all_origins))
+        .with_state(Arc::new(api))
+}
+
+/// Pages of any site may ask, as they may ask the relay.
+async fn for_all_origins(mut response: Response) -> Response {
+    for name in [
+        header::ACCESS_CONTROL_ALLOW_ORIGIN,
+        header::ACCESS_CONTROL_ALLOW_HEADERS,
+        header::ACCESS_CONTROL_ALLOW_METHODS,
+    ] {
+        response.headers_mut().insert(name, HeaderValue::from_static("*"));
+    }
+    response
+}

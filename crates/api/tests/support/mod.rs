@@ -1,0 +1,158 @@
+//! A node's routes over a store in memory, and what tests ask of them.
+#![allow(dead_code, reason = "no test file needs all of it")]
+
+mod away;
+
+use std::{
+    cell::Cell,
+    sync::{Arc, Mutex},
+};
+
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    http::{HeaderMap, Request, StatusCode, request::Parts},
+    response::Response,
+};
+use kukuri_api::{Act, Api, Gate, Refused, routes};
+use kukuri_domain::{
+    Event, Millis,
+    topic::{TopicRules, TopicsMode},
+};
+use kukuri_search::{Change, Document, Finder, SearchIndex, TantivyIndex};
+use kukuri_store::{
+    Seq, Store, StoreRules,
+    conformance::build::{NOW, admitted},
+    model::ModelStore,
+};
+use serde_json::Value;
+use tempfile::TempDir;
+use tower::ServiceExt;
+
+pub(crate) use self::away::Away;
+
+thread_local!(static TIME: Cell<Millis> = const { Cell::new(NOW) });
+
+/// The time of the tests; each has its own.
+pub(crate) fn clock() -> Millis {
+    TIME.get()
+}
+
+pub(crate) fn set_clock(now: Millis) {
+    TIME.set(now);
+}
+
+/// Refuses what it is told to.
+#[derive(Default)]
+pub(crate) struct TestGate {
+    pub(crate) refused: Mutex<Option<Refused>>,
+    pub(crate) asked: Mutex<Vec<Act>>,
+}
+
+impl Gate for TestGate {
+    fn admit(&self, _request: &Parts, act: Act) -> Result<(), Refused> {
+        self.asked.lock().unwrap().push(act);
+        self.refused.lock().unwrap().map_or(Ok(()), Err)
+    }
+}
+
+pub(crate) struct Node {
+    pub(crate) store: Arc<ModelStore>,
+    pub(crate) router: Router,
+    pub(crate) gate: Arc<TestGate>,
+    index: Option<(Arc<TantivyIndex>, TempDir)>,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or(Value::Null)
+    }
+
+    pub(crate) fn code(&self) -> (u16, String) {
+        (self.status.as_u16(), self.json()["error"]["code"].as_str().unwrap_or_default().to_owned())
+    }
+}
+
+impl Node {
+    /// Without search.
+    pub(crate) fn new(mode: TopicsMode) -> Self {
+        Self::with_index(mode, None)
+    }
+
+    /// With an index that tests fill.
+    pub(crate) fn searching(mode: TopicsMode) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let index = Arc::new(TantivyIndex::open(directory.path()).unwrap());
+        Self::with_index(mode, Some((index, directory)))
+    }
+
+    fn with_index(mode: TopicsMode, index: Option<(Arc<TantivyIndex>, TempDir)>) -> Self {
+        let store = Arc::new(ModelStore::new(StoreRules::default()));
+        let finder = index.as_ref().map(|(index, _)| Finder::new(Arc::clone(index) as _, Arc::clone(&store) as _));
+        let gate = Arc::new(TestGate::default());
+        let router = serve(Arc::clone(&store) as _, finder, mode, Arc::clone(&gate));
+        Self { store, router, gate, index }
+    }
+
+    /// The same with a store that does not answer, and an index that does.
+    pub(crate) async fn without_store(mode: TopicsMode) -> Self {
+        let mut node = Self::searching(mode);
+        let event = kukuri_store::conformance::build::note("green tea").build();
+        node.send(std::slice::from_ref(&event)).await;
+        node.index(std::slice::from_ref(&event)).await;
+        let index = Arc::clone(&node.index.as_ref().unwrap().0);
+        let finder = Finder::new(index as _, Arc::new(Away) as _);
+        node.router = serve(Arc::new(Away), Some(finder), mode, Arc::clone(&node.gate));
+        node
+    }
+
+    pub(crate) async fn send(&self, events: &[Event]) {
+        let admitted = events.iter().map(admitted).collect();
+        self.store.ingest(admitted, clock()).await.unwrap();
+    }
+
+    pub(crate) async fn head(&self) -> Seq {
+        self.store.stats().await.unwrap().head
+    }
+
+    /// Puts events into the index, which then has followed all there is.
+    pub(crate) async fn index(&self, events: &[Event]) {
+        let topics = |event: &Event| admitted(event).topics().to_vec();
+        let put = |event: &Event| Change::Put(Box::new(Document::new(event, topics(event))));
+        let index = &self.index.as_ref().unwrap().0;
+        index.apply(events.iter().map(put).collect(), self.head().await).await.unwrap();
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.ask(Request::get(path)).await
+    }
+
+    pub(crate) async fn ask(&self, request: axum::http::request::Builder) -> Answer {
+        let response = self.respond(request).await;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let bytes = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        Answer { status, headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
+    }
+
+    pub(crate) async fn respond(&self, request: axum::http::request::Builder) -> Response {
+        self.router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap()
+    }
+}
+
+fn serve(store: Arc<dyn Store>, finder: Option<Finder>, mode: TopicsMode, gate: Arc<TestGate>) -> Router {
+    let topics = TopicRules::new(mode, &[""; 0]).unwrap();
+    routes(Api { store, finder, topics, gate: Some(gate), clock })
+}
+
+/// A text as it stands in a query string.
+pub(crate) fn encoded(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
