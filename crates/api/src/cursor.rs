@@ -1,6 +1,7 @@
 //! Where an answer goes on, as a text that callers hand back and need not understand.
 
 use kukuri_domain::{EventId, Timestamp};
+use kukuri_store::{Seq, SnapshotCursor};
 
 use crate::{error::Problem, parameters::invalid};
 
@@ -90,6 +91,18 @@ fn prefixes(text: &str) -> Option<Vec<Prefix>> {
     text.as_bytes().chunks(16).map(prefix).collect()
 }
 
+/// The cursor of a snapshot as a text.
+pub(crate) fn snapshot_to_text(cursor: SnapshotCursor) -> String {
+    format!("{}.{}", cursor.seq.unwrap_or_default(), cursor.after)
+}
+
+/// And back.
+pub(crate) fn read_snapshot(text: &str) -> Result<SnapshotCursor, Problem> {
+    let (seq, after) = text.split_once('.').ok_or_else(bad)?;
+    let cursor = SnapshotCursor { seq: decimal(seq).map(Seq), after: decimal(after).ok_or_else(bad)? };
+    if cursor.seq.is_some() { Ok(cursor) } else { Err(bad()) }
+}
+
 /// Digits only, and no more than every store can count to.
 fn decimal(text: &str) -> Option<u64> {
     let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -114,6 +127,8 @@ mod tests {
         for cursor in [first, next] {
             assert_eq!(SearchCursor::read(&cursor.to_text()).unwrap(), cursor);
         }
+        let cursor = SnapshotCursor { seq: Some(Seq(7)), after: 12 };
+        assert_eq!(read_snapshot(&snapshot_to_text(cursor)).unwrap(), cursor);
     }
 
     #[test]
@@ -123,6 +138,9 @@ mod tests {
             ["", ".", "..", "1.2", "a.2.", "1.-2.", "1.+2.", "1.10001.", "1.2.00", "1.2.é000000000000000", &too_many]
         {
             assert!(SearchCursor::read(text).is_err(), "{text}");
+        }
+        for text in ["", ".", "1", ".1", "1.", "-1.2", "1.99999999999999999999"] {
+            assert!(read_snapshot(text).is_err(), "{text}");
         }
         assert_eq!(SearchCursor::first(Timestamp(1)).next(MOST_SKIPPED + 1, [].into_iter(), [].into_iter()), None);
     }

@@ -5,7 +5,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use kukuri_search::FindError;
-use kukuri_store::StoreError;
+use kukuri_store::{Seq, StoreError};
 use serde_json::json;
 
 /// Why there is no answer.
@@ -21,12 +21,18 @@ pub(crate) enum Problem {
     Denied,
     /// This caller asks too often.
     TooFast { seconds: u64 },
+    /// Rows that are asked for are gone (O-8).
+    Behind { after: Seq, first: Seq },
+    /// The caller knows of rows that this node never had: it follows another store, or one that was put back.
+    Ahead { after: Seq, head: Seq },
     /// There is no such method here.
     Method,
     /// This node has no search, or its index does not answer.
     SearchUnavailable,
     /// The store does not answer.
     StoreUnavailable,
+    /// There are as many streams as there may be.
+    TooManyStreams,
 }
 
 /// When to try again if nobody knows.
@@ -39,8 +45,9 @@ impl Problem {
             Self::AuthRequired => StatusCode::UNAUTHORIZED,
             Self::Denied => StatusCode::FORBIDDEN,
             Self::TooFast { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::Behind { .. } | Self::Ahead { .. } => StatusCode::GONE,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
-            Self::SearchUnavailable | Self::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::SearchUnavailable | Self::StoreUnavailable | Self::TooManyStreams => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
@@ -51,9 +58,11 @@ impl Problem {
             Self::AuthRequired => "AUTH_REQUIRED",
             Self::Denied => "DENIED",
             Self::TooFast { .. } => "RATE_LIMITED",
+            Self::Behind { .. } | Self::Ahead { .. } => "GONE",
             Self::Method => "METHOD_NOT_ALLOWED",
             Self::SearchUnavailable => "SEARCH_UNAVAILABLE",
             Self::StoreUnavailable => "STORE_UNAVAILABLE",
+            Self::TooManyStreams => "TOO_MANY_STREAMS",
         }
     }
 
@@ -64,16 +73,25 @@ impl Problem {
             Self::AuthRequired => "this node answers only those who have authenticated, over WebSocket".to_owned(),
             Self::Denied => "this address is denied".to_owned(),
             Self::TooFast { seconds } => format!("too many requests; try again in {seconds} s"),
+            Self::Behind { after, first } => format!(
+                "changes after {after} are gone, the first kept is {first}; \
+                 take a snapshot and follow from its seq, and drop what you hold that it does not name"
+            ),
+            Self::Ahead { after, head } => format!(
+                "this node has come to {head} and never was at {after}; \
+                 take a snapshot and follow from its seq, and drop what you hold that it does not name"
+            ),
             Self::Method => "only GET is answered here".to_owned(),
             Self::SearchUnavailable => "there is no search on this node now".to_owned(),
             Self::StoreUnavailable => "the store does not answer; try again".to_owned(),
+            Self::TooManyStreams => "this node has as many streams as it can; read pages, or try again".to_owned(),
         }
     }
 
     fn retry_after(&self) -> Option<u64> {
         match self {
             Self::TooFast { seconds } => Some(*seconds),
-            Self::StoreUnavailable => Some(SOON),
+            Self::StoreUnavailable | Self::TooManyStreams => Some(SOON),
             _ => None,
         }
     }
@@ -81,7 +99,12 @@ impl Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let error = json!({ "code": self.code(), "message": self.message() });
+        let mut error = json!({ "code": self.code(), "message": self.message() });
+        match self {
+            Self::Behind { first, .. } => error["first"] = first.0.into(),
+            Self::Ahead { head, .. } => error["head"] = head.0.into(),
+            _ => {}
+        }
         let body = json!({ "error": error }).to_string();
         let mut response = (self.status(), [(header::CONTENT_TYPE, "application/json")], body).into_response();
         if let Some(seconds) = self.retry_after() {
@@ -93,8 +116,13 @@ impl IntoResponse for Problem {
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
-        tracing::error!(%error, "the store does not answer");
-        Self::StoreUnavailable
+        match error {
+            StoreError::Truncated { after, first } => Self::Behind { after, first },
+            error => {
+                tracing::error!(%error, "the store does not answer");
+                Self::StoreUnavailable
+            }
+        }
     }
 }
 

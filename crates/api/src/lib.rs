@@ -1,17 +1,23 @@
-//! HTTP beside the relay: search.
+//! HTTP beside the relay: search, and what happens in a topic, as pages and as a stream.
 //!
 //! # Layout
 //!
 //! - [`routes`]: what is served. [`gate`]: who may ask, which the relay knows.
 //! - `search`: hits, looked up in the store (C-1).
+//! - `changes`: the outbox seen from outside (W-8); `feed`: pages of it; `stream`: as it comes; `snapshot`: where a
+//!   follower begins (O-8).
 //! - `parameters`, `cursor`: what is asked; `answer`, `error`: what is answered.
 
 mod answer;
+mod changes;
 mod cursor;
 mod error;
+mod feed;
 pub mod gate;
 mod parameters;
 mod search;
+mod snapshot;
+mod stream;
 
 use std::sync::Arc;
 
@@ -25,6 +31,7 @@ use axum::{
 use kukuri_domain::{Millis, topic::TopicRules};
 use kukuri_search::Finder;
 use kukuri_store::Store;
+use tokio::sync::{Semaphore, watch};
 
 use error::Problem;
 pub use gate::{Act, Gate, Refused};
@@ -41,6 +48,10 @@ pub struct Api {
     pub gate: Option<Arc<dyn Gate>>,
     /// What time it is.
     pub clock: fn() -> Millis,
+    /// Places for streams: how many there may be at a time.
+    pub streams: Arc<Semaphore>,
+    /// `true` once the node stops: streams end then. They end as well when its sender is gone.
+    pub stopping: watch::Receiver<bool>,
 }
 
 impl Api {
@@ -54,6 +65,8 @@ pub fn routes(api: Api) -> Router {
     let preflight = |routes: MethodRouter<Arc<Api>>| routes.options(async || StatusCode::NO_CONTENT);
     Router::new()
         .route("/v1/search", preflight(get(search::search)))
+        .route("/v1/topics/{id}/changes", preflight(get(feed::changes)))
+        .route("/v1/topics/{id}/snapshot", preflight(get(snapshot::snapshot)))
         .method_not_allowed_fallback(async || Problem::Method)
         .layer(map_response(for_all_origins))
         .with_state(Arc::new(api))

@@ -1,7 +1,8 @@
 //! A node's routes over a store in memory, and what tests ask of them.
-#![allow(dead_code, reason = "no test file needs all of it")]
+#![allow(dead_code, unused_imports, reason = "no test file needs all of it")]
 
 mod away;
+mod sse;
 
 use std::{
     cell::Cell,
@@ -27,9 +28,13 @@ use kukuri_store::{
 };
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::sync::{Semaphore, watch};
 use tower::ServiceExt;
 
-pub(crate) use self::away::Away;
+pub(crate) use self::{
+    away::Away,
+    sse::{Message, Stream},
+};
 
 thread_local!(static TIME: Cell<Millis> = const { Cell::new(NOW) });
 
@@ -59,6 +64,7 @@ impl Gate for TestGate {
 pub(crate) struct Node {
     pub(crate) store: Arc<ModelStore>,
     pub(crate) router: Router,
+    pub(crate) stop: watch::Sender<bool>,
     pub(crate) gate: Arc<TestGate>,
     index: Option<(Arc<TantivyIndex>, TempDir)>,
 }
@@ -81,6 +87,9 @@ impl Answer {
     }
 }
 
+/// Places for streams in tests.
+pub(crate) const STREAMS: usize = 3;
+
 impl Node {
     /// Without search.
     pub(crate) fn new(mode: TopicsMode) -> Self {
@@ -98,8 +107,9 @@ impl Node {
         let store = Arc::new(ModelStore::new(StoreRules::default()));
         let finder = index.as_ref().map(|(index, _)| Finder::new(Arc::clone(index) as _, Arc::clone(&store) as _));
         let gate = Arc::new(TestGate::default());
-        let router = serve(Arc::clone(&store) as _, finder, mode, Arc::clone(&gate));
-        Self { store, router, gate, index }
+        let (stop, stopping) = watch::channel(false);
+        let router = serve(Arc::clone(&store) as _, finder, mode, Arc::clone(&gate), stopping);
+        Self { store, router, stop, gate, index }
     }
 
     /// The same with a store that does not answer, and an index that does.
@@ -110,7 +120,7 @@ impl Node {
         node.index(std::slice::from_ref(&event)).await;
         let index = Arc::clone(&node.index.as_ref().unwrap().0);
         let finder = Finder::new(index as _, Arc::new(Away) as _);
-        node.router = serve(Arc::new(Away), Some(finder), mode, Arc::clone(&node.gate));
+        node.router = serve(Arc::new(Away), Some(finder), mode, Arc::clone(&node.gate), node.stop.subscribe());
         node
     }
 
@@ -145,11 +155,30 @@ impl Node {
     pub(crate) async fn respond(&self, request: axum::http::request::Builder) -> Response {
         self.router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap()
     }
+
+    /// Opens a stream of changes.
+    pub(crate) async fn stream(&self, topic: &str, after: u64) -> Result<Stream, Answer> {
+        let path = format!("/v1/topics/{topic}/changes?after={after}");
+        let response = self.respond(Request::get(path).header("accept", "text/event-stream")).await;
+        if response.status() == StatusCode::OK {
+            return Ok(Stream::new(response.into_body()));
+        }
+        let (status, headers) = (response.status(), response.headers().clone());
+        let bytes = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        Err(Answer { status, headers, text: String::from_utf8(bytes.to_vec()).unwrap() })
+    }
 }
 
-fn serve(store: Arc<dyn Store>, finder: Option<Finder>, mode: TopicsMode, gate: Arc<TestGate>) -> Router {
+fn serve(
+    store: Arc<dyn Store>,
+    finder: Option<Finder>,
+    mode: TopicsMode,
+    gate: Arc<TestGate>,
+    stopping: watch::Receiver<bool>,
+) -> Router {
     let topics = TopicRules::new(mode, &[""; 0]).unwrap();
-    routes(Api { store, finder, topics, gate: Some(gate), clock })
+    let streams = Arc::new(Semaphore::new(STREAMS));
+    routes(Api { store, finder, topics, gate: Some(gate), clock, streams, stopping })
 }
 
 /// A text as it stands in a query string.

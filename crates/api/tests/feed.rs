@@ -1,0 +1,264 @@
+//! The changes of a topic, as pages and as a stream (W-8, O-8).
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
+
+mod support;
+
+use std::time::Duration;
+
+use axum::http::Request;
+use kukuri_domain::{
+    Event,
+    retention::{Keep, Retention},
+    topic::TopicsMode,
+};
+use kukuri_store::{
+    Store,
+    conformance::build::{ALICE, OTHER_TOPIC, TOPIC, article, bare, deletion, event, later, note},
+};
+use serde_json::{Value, json};
+use support::{Node, STREAMS, clock, set_clock};
+use tokio::time::Instant;
+
+fn other(number: u32) -> Event {
+    bare(1).tag(["t", OTHER_TOPIC]).content(&number.to_string()).build()
+}
+
+fn notes(count: usize) -> Vec<Event> {
+    (0..count).map(|number| note(&number.to_string()).build()).collect()
+}
+
+async fn changes(node: &Node, parameters: &str) -> Value {
+    let answer = node.get(&format!("/v1/topics/{TOPIC}/changes{parameters}")).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.json()
+}
+
+/// Operation, id and reason of each change.
+fn told(page: &Value) -> Vec<(String, String, Option<String>)> {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let change =
+        |change: &Value| (text(&change["op"]).unwrap(), text(&change["event_id"]).unwrap(), text(&change["reason"]));
+    page["changes"].as_array().unwrap().iter().map(change).collect()
+}
+
+/// Drops the outbox up to now.
+async fn forget(node: &Node) {
+    let retention = Retention { outbox: Keep::For(Duration::from_secs(1)), ..Retention::default() };
+    set_clock(later(60));
+    assert!(node.store.purge(&retention, clock()).await.unwrap().outbox > 0);
+}
+
+#[tokio::test]
+async fn a_page_tells_what_happened_in_the_topic_and_moves_past_the_rest() {
+    // W-8, O-1, O-2
+    let node = Node::new(TopicsMode::Required);
+    let first = note("first").build();
+    let old = article("a", "old").at(1).build();
+    node.send(&[first.clone(), other(1), old.clone(), event(4).content("private").build()]).await;
+    let page = changes(&node, "").await;
+    let upsert = |event: &Event| ("upsert".to_owned(), event.id.to_string(), None);
+    assert_eq!(told(&page), [upsert(&first), upsert(&old)], "neither other topics nor private kinds (E-10)");
+    assert_eq!((&page["next"], &page["head"]), (&json!(4), &json!(4)));
+    assert_eq!(page["changes"][0]["event"]["content"], "first");
+    assert_eq!((&page["changes"][0]["kind"], &page["changes"][0]["seq"]), (&json!(1), &json!(1)));
+
+    let new = article("a", "new").at(2).build();
+    let request = deletion().of(&first).build();
+    node.send(&[new.clone(), request.clone(), other(2)]).await;
+    let page = changes(&node, "?after=4").await;
+    let delete = |event: &Event, reason: &str| ("delete".to_owned(), event.id.to_string(), Some(reason.to_owned()));
+    let expected = [delete(&old, "replaced"), upsert(&new), delete(&first, "nip09"), upsert(&request)];
+    assert_eq!(told(&page), expected);
+    assert!(page["changes"][0].get("event").is_none());
+    assert_eq!(page["next"], page["head"]);
+    let again = changes(&node, "").await;
+    assert_eq!(told(&again)[..2], [delete(&old, "replaced"), upsert(&new)], "an upsert that is gone is left out");
+}
+
+#[tokio::test]
+async fn a_page_holds_no_more_than_was_asked_for_and_pages_lose_nothing() {
+    let node = Node::new(TopicsMode::Required);
+    let all: Vec<Event> = notes(25).into_iter().zip(0..).flat_map(|(note, number)| [note, other(number)]).collect();
+    node.send(&all).await;
+    let (mut after, mut seen) = (0, Vec::new());
+    loop {
+        let page = changes(&node, &format!("?after={after}&limit=4")).await;
+        seen.extend(told(&page).into_iter().map(|(_, id, _)| id));
+        assert!(page["changes"].as_array().unwrap().len() <= 4);
+        if page["next"] == after {
+            break;
+        }
+        after = page["next"].as_u64().unwrap();
+    }
+    assert_eq!(seen, notes(25).iter().map(|note| note.id.to_string()).collect::<Vec<_>>());
+    assert_eq!(changes(&node, "?limit=0").await["changes"].as_array().unwrap().len(), 1, "brought into range");
+    assert_eq!(changes(&node, "?limit=999").await["changes"].as_array().unwrap().len(), 25);
+}
+
+#[tokio::test]
+async fn large_events_make_small_pages_and_a_quiet_topic_costs_a_bounded_look() {
+    let node = Node::new(TopicsMode::Required);
+    let large: Vec<Event> = (0..40).map(|number| note(&number.to_string().repeat(30_000)).build()).collect();
+    node.send(&large).await;
+    let page = changes(&node, "?limit=500").await;
+    let count = page["changes"].as_array().unwrap().len();
+    assert!((1..40).contains(&count), "{count}");
+    assert_eq!(page["next"], count, "the rest is for the next page");
+
+    let rest: Vec<Event> = (0..4_500).map(other).collect();
+    node.send(&rest).await;
+    let page = changes(&node, "?after=40").await;
+    assert_eq!((told(&page).len(), &page["next"], &page["head"]), (0, &json!(4_040), &json!(4_540)));
+    assert_eq!(changes(&node, "?after=4040").await["next"], 4_540);
+}
+
+#[tokio::test]
+async fn a_snapshot_is_the_topic_in_pages_and_says_where_to_follow_from() {
+    // O-8
+    let node = Node::new(TopicsMode::Required);
+    let all: Vec<Event> = notes(23).into_iter().zip(0..).flat_map(|(note, number)| [note, other(number)]).collect();
+    node.send(&all).await;
+    node.send(&[note("brief").until(5).build(), event(1059).tag(["p", &ALICE.to_string()]).build()]).await;
+    let head = node.head().await.0;
+    set_clock(later(5));
+    let (mut ids, mut cursor, mut pages) = (Vec::new(), String::new(), 0);
+    loop {
+        let page = node.get(&format!("/v1/topics/{TOPIC}/snapshot?limit=6{cursor}")).await.json();
+        let events = page["events"].as_array().unwrap_or_else(|| panic!("{page}"));
+        assert!(events.len() <= 6);
+        ids.extend(events.iter().map(|event| event["id"].as_str().unwrap().to_owned()));
+        assert_eq!(page["seq"], head, "all pages say the same");
+        node.send(&[other(1_000 + pages)]).await;
+        pages += 1;
+        let Some(next) = page["cursor"].as_str() else { break };
+        cursor = format!("&cursor={next}");
+    }
+    let mut expected: Vec<String> = notes(23).iter().map(|note| note.id.to_string()).collect();
+    expected.sort();
+    ids.sort();
+    assert_eq!(ids, expected, "each once; nothing expired (X-2) or private (E-10)");
+}
+
+#[tokio::test]
+async fn who_is_too_far_behind_or_ahead_is_told_to_begin_again() {
+    // O-8
+    let node = Node::new(TopicsMode::Required);
+    node.send(&notes(3)).await;
+    let ahead = node.get(&format!("/v1/topics/{TOPIC}/changes?after=4")).await;
+    assert_eq!((ahead.code(), &ahead.json()["error"]["head"]), ((410, "GONE".to_owned()), &json!(3)));
+    forget(&node).await;
+    node.send(&[note("after").build()]).await;
+    let behind = node.get(&format!("/v1/topics/{TOPIC}/changes?after=2")).await;
+    assert_eq!((behind.code(), &behind.json()["error"]["first"]), ((410, "GONE".to_owned()), &json!(4)));
+    assert!(behind.json()["error"]["message"].as_str().unwrap().contains("snapshot"));
+    let stream = node.stream(TOPIC, 2).await.err().unwrap();
+    assert_eq!(stream.code(), (410, "GONE".to_owned()), "before a stream begins");
+    assert_eq!(told(&changes(&node, "?after=3").await).len(), 1);
+}
+
+#[tokio::test]
+async fn what_can_not_be_asked_is_said() {
+    let node = Node::new(TopicsMode::Required);
+    for (path, code) in [
+        (format!("/v1/topics/{TOPIC}/changes?after=-1"), "INVALID_QUERY"),
+        (format!("/v1/topics/{TOPIC}/changes?after=last"), "INVALID_QUERY"),
+        (format!("/v1/topics/{TOPIC}/changes?after=1&after=2"), "INVALID_QUERY"),
+        (format!("/v1/topics/{TOPIC}/changes?limit=x"), "INVALID_QUERY"),
+        (format!("/v1/topics/{TOPIC}/changes?cursor=1.2"), "INVALID_QUERY"),
+        (format!("/v1/topics/{TOPIC}/snapshot?cursor=1"), "INVALID_QUERY"),
+        (format!("/v1/topics/{TOPIC}/snapshot?after=1"), "INVALID_QUERY"),
+        ("/v1/topics/cats/changes".to_owned(), "INVALID_TOPIC"),
+        ("/v1/topics/kukuri:cats/snapshot".to_owned(), "INVALID_TOPIC"),
+        ("/v1/topics/%FF/changes".to_owned(), "INVALID_TOPIC"),
+    ] {
+        assert_eq!(node.get(&path).await.code(), (400, code.to_owned()), "{path}");
+    }
+    let resumed = Request::get(format!("/v1/topics/{TOPIC}/changes"))
+        .header("accept", "text/event-stream")
+        .header("last-event-id", "yesterday");
+    assert_eq!(node.ask(resumed).await.code(), (400, "INVALID_QUERY".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_tells_what_is_there_and_then_what_comes() {
+    // W-8
+    let node = Node::new(TopicsMode::Required);
+    node.send(&[notes(2), vec![other(1)]].concat()).await;
+    let mut stream = node.stream(TOPIC, 1).await.unwrap();
+    let first = stream.next().await.unwrap();
+    assert_eq!((first[0].id, &first[0].data.as_ref().unwrap()["op"]), (Some(2), &json!("upsert")));
+    assert_eq!((first[1].id, &first[1].data), (Some(3), &None), "a row of another topic need not be read again");
+
+    let begun = Instant::now();
+    node.send(&[deletion().of(&notes(1)[0]).build()]).await;
+    let live = stream.next().await.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(1), "it was woken, and did not wait for its next look");
+    let op = |number: usize| live[number].data.as_ref().unwrap()["op"].clone();
+    assert_eq!((op(0), op(1)), (json!("delete"), json!("upsert")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_on_which_nothing_happens_shows_that_it_lives_and_moves_on() {
+    let node = Node::new(TopicsMode::Required);
+    let mut stream = node.stream(TOPIC, 0).await.unwrap();
+    let at_once = stream.next().await.unwrap();
+    assert!(at_once[0].is_comment, "whoever waits for the answer has it");
+    for round in 1..=3 {
+        let begun = Instant::now();
+        node.send(&[other(round)]).await;
+        let beat = stream.next().await.unwrap();
+        assert_eq!(begun.elapsed().as_secs(), 15);
+        assert!(beat[0].is_comment && beat[0].data.is_none());
+        assert_eq!(beat[1].id, Some(u64::from(round)), "a reader that resumes does not begin where it began");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_end_with_the_node_and_there_are_no_more_than_there_may_be() {
+    let node = Node::new(TopicsMode::Required);
+    let mut streams = Vec::new();
+    for _ in 0..STREAMS {
+        let mut stream = node.stream(TOPIC, 0).await.unwrap();
+        stream.next().await.unwrap();
+        streams.push(stream);
+    }
+    let refused = node.stream(TOPIC, 0).await.err().unwrap();
+    assert_eq!(refused.code(), (503, "TOO_MANY_STREAMS".to_owned()));
+    streams.pop();
+    streams.push(node.stream(TOPIC, 0).await.unwrap());
+    node.stop.send(true).unwrap();
+    for mut stream in streams {
+        assert_eq!(stream.next().await, None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_rests_gets_everything_later_or_is_told_that_it_is_too_late() {
+    // W-5
+    let node = Node::new(TopicsMode::Required);
+    let (mut slow, mut slower) = (node.stream(TOPIC, 0).await.unwrap(), node.stream(TOPIC, 0).await.unwrap());
+    node.send(&notes(1_000)).await;
+    let mut seen = 0;
+    while seen < 1_000 {
+        let piece = slow.next().await.unwrap();
+        assert!(piece.len() <= 101, "a piece is bounded");
+        seen += piece.iter().filter(|message| message.data.is_some()).count();
+    }
+    assert_eq!(slower.next().await.unwrap().len(), 1, "what was read before anything came");
+    forget(&node).await;
+    assert_eq!(slower.next().await, None, "it resumes, and is told");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_is_resumed_by_the_id_that_came_last() {
+    let node = Node::new(TopicsMode::Required);
+    node.send(&notes(5)).await;
+    let request = Request::get(format!("/v1/topics/{TOPIC}/changes?after=1"))
+        .header("accept", "text/event-stream")
+        .header("last-event-id", "4");
+    let response = node.respond(request).await;
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    assert_eq!(response.headers()["access-control-allow-origin"], "*");
+    let first = support::Stream::new(response.into_body()).next().await.unwrap();
+    assert_eq!((first.len(), first[0].id), (1, Some(5)));
+}
