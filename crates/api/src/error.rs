@@ -39,6 +39,20 @@ pub(crate) enum Problem {
 const SOON: u64 = 5;
 
 impl Problem {
+    /// All codes, for the description.
+    pub(crate) const CODES: &[&str] = &[
+        "INVALID_QUERY",
+        "INVALID_TOPIC",
+        "AUTH_REQUIRED",
+        "DENIED",
+        "RATE_LIMITED",
+        "GONE",
+        "METHOD_NOT_ALLOWED",
+        "SEARCH_UNAVAILABLE",
+        "STORE_UNAVAILABLE",
+        "TOO_MANY_STREAMS",
+    ];
+
     fn status(&self) -> StatusCode {
         match self {
             Self::InvalidQuery(_) | Self::InvalidTopic => StatusCode::BAD_REQUEST,

@@ -6,7 +6,7 @@
 //! - `search`: hits, looked up in the store (C-1).
 //! - `changes`: the outbox seen from outside (W-8); `feed`: pages of it; `stream`: as it comes; `snapshot`: where a
 //!   follower begins (O-8).
-//! - `parameters`, `cursor`: what is asked; `answer`, `error`: what is answered.
+//! - `parameters`, `cursor`: what is asked; `answer`, `error`: what is answered. `openapi`: all of it, described.
 
 mod answer;
 mod changes;
@@ -14,6 +14,7 @@ mod cursor;
 mod error;
 mod feed;
 pub mod gate;
+mod openapi;
 mod parameters;
 mod search;
 mod snapshot;
@@ -64,9 +65,10 @@ impl Api {
 pub fn routes(api: Api) -> Router {
     let preflight = |routes: MethodRouter<Arc<Api>>| routes.options(async || StatusCode::NO_CONTENT);
     Router::new()
-        .route("/v1/search", preflight(get(search::search)))
-        .route("/v1/topics/{id}/changes", preflight(get(feed::changes)))
-        .route("/v1/topics/{id}/snapshot", preflight(get(snapshot::snapshot)))
+        .route(openapi::SEARCH, preflight(get(search::search)))
+        .route(openapi::CHANGES, preflight(get(feed::changes)))
+        .route(openapi::SNAPSHOT, preflight(get(snapshot::snapshot)))
+        .route(openapi::DESCRIPTION, preflight(get(openapi::description)))
         .method_not_allowed_fallback(async || Problem::Method)
         .layer(map_response(for_all_origins))
         .with_state(Arc::new(api))

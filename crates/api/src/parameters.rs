@@ -7,6 +7,7 @@ use kukuri_domain::{
     TopicId,
     topic::{TopicRules, TopicValue},
 };
+use serde_json::{Value, json};
 
 use crate::error::Problem;
 
@@ -35,7 +36,6 @@ pub(crate) struct Limit {
 
 /// A parameter.
 #[derive(Clone, Copy, Debug)]
-#[expect(dead_code, reason = "a description will be made of it")]
 pub(crate) struct Parameter {
     pub(crate) name: &'static str,
     pub(crate) form: Form,
@@ -52,6 +52,18 @@ impl Parameter {
     /// One that may not.
     pub(crate) const fn required(name: &'static str, form: Form, about: &'static str) -> Self {
         Self { name, form, about, is_required: true }
+    }
+
+    /// As OpenAPI has it.
+    pub(crate) fn schema(&self) -> Value {
+        match self.form {
+            Form::Text => json!({ "type": "string" }),
+            Form::Number => json!({ "type": "integer", "minimum": 0 }),
+            Form::Limit(Limit { most, default }) => {
+                json!({ "type": "integer", "minimum": 1, "maximum": most, "default": default })
+            }
+            Form::Repeated => json!({ "type": "array", "items": { "type": "string" }, "maxItems": MOST_VALUES }),
+        }
     }
 }
 
