@@ -1,11 +1,12 @@
-//! One port for everything: WebSocket, information (NIP-11), a page for people, health, metrics.
+//! One port for everything: WebSocket, information (NIP-11), a page for people, health, metrics; and who may read over
+//! HTTP what others serve beside it.
 
 use std::{net::IpAddr, sync::Arc};
 
 use axum::{
     Extension, Router,
     extract::{Request, State},
-    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts},
     response::{Html, IntoResponse, Response},
     routing::{any, get},
 };
@@ -21,9 +22,11 @@ use tokio_tungstenite::{
 };
 
 use crate::{
+    clock,
     config::Proxy,
     door::{Inside, TurnedAway},
     information, page,
+    rates::{Act, Counted},
     relay::Relay,
     server::Caller,
     session,
@@ -137,6 +140,41 @@ fn let_in(relay: &Relay, caller: &Caller, headers: &HeaderMap) -> Result<(IpAddr
     let ip = client_of(proxy, headers).ok_or(TurnedAway::NoAddress)?;
     place.comes_from(ip, relay)?;
     Ok((ip, place))
+}
+
+/// Why a reader over HTTP is not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReaderRefused {
+    /// Only who has authenticated is served here, and over HTTP nobody can (W-7).
+    Unauthenticated,
+    /// Its address is denied.
+    Denied,
+    /// It asks too often.
+    TooFast {
+        /// When it may ask again.
+        seconds: u64,
+    },
+}
+
+impl Relay {
+    /// Counts a request over HTTP that reads as much as a REQ for history does, or refuses it (W-4).
+    pub fn admit_reader(&self, request: &Parts) -> Result<(), ReaderRefused> {
+        let config = self.config();
+        if config.auth.is_demanded(clock::now(), clock::now()) {
+            return Err(ReaderRefused::Unauthenticated);
+        }
+        let caller = request.extensions.get::<Caller>().ok_or(ReaderRefused::Denied)?;
+        let proxy = config.proxy.as_ref().filter(|proxy| proxy.is_at(caller.peer));
+        let ip = match proxy {
+            None => caller.peer,
+            Some(proxy) => client_of(proxy, &request.headers).ok_or(ReaderRefused::Denied)?,
+        };
+        if config.deny.covers_ip(ip) {
+            return Err(ReaderRefused::Denied);
+        }
+        let who = Counted { ip, keys: &[] };
+        self.check_rate(Act::Backfill, who).map_err(|too_fast| ReaderRefused::TooFast { seconds: too_fast.seconds })
+    }
 }
 
 /// Whom the proxy speaks for. Its header lists hops, the nearest last: the last one that is no proxy of ours is the

@@ -41,7 +41,7 @@ pub(crate) enum Act {
 #[error("rate-limited: too many {what}; try again in {seconds} s")]
 pub(crate) struct TooFast {
     what: &'static str,
-    seconds: u64,
+    pub(crate) seconds: u64,
 }
 
 /// A client that is counted: its address and its keys.
