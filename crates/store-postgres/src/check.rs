@@ -3,11 +3,11 @@
 
 use futures_util::TryStreamExt;
 use kukuri_domain::TopicId;
+use kukuri_postgres::Asking;
 use kukuri_store::CheckReport;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Row as _};
 
 use crate::{
-    asking::Asking,
     codes::{event_id, retention_code, signed},
     error::Result,
     open::FREELY,

@@ -50,6 +50,18 @@ impl Failure {
     }
 }
 
+impl From<kukuri_postgres::Error> for Failure {
+    fn from(error: kukuri_postgres::Error) -> Self {
+        use kukuri_postgres::Error;
+        Self::Port(match error {
+            Error::Engine(error) => return Self::Engine(error),
+            Error::NotOpened { name, reason } => StoreError::NotOpened { path: name.into(), reason },
+            Error::Newer { name, found, supported } => StoreError::Newer { path: name.into(), found, supported },
+            Error::Older { name, found, supported } => StoreError::Older { path: name.into(), found, supported },
+        })
+    }
+}
+
 impl From<Failure> for StoreError {
     fn from(failure: Failure) -> Self {
         if failure.is_full() {

@@ -5,7 +5,9 @@ use std::{sync::Arc, time::Duration};
 use sqlx::{PgPool, postgres::PgListener};
 use tokio::time::{sleep, timeout};
 
-use crate::{asking::Asking, batch::read_node, error::Result, writer::Writer};
+use kukuri_postgres::Asking;
+
+use crate::{batch::read_node, error::Result, writer::Writer};
 
 /// How long a lost notification can go unnoticed.
 const LONGEST_SILENCE: Duration = Duration::from_secs(1);

@@ -3,9 +3,8 @@
 //! # Layout
 //!
 //! - `store`: the port of `kukuri_store`, put together from the rest.
-//! - `open`: sessions, and what the server must promise; `connecting`: the first of them. `asking`: one that reads, at work.
-//!   `schema`: migrations. `follow`: hearing of other processes. `archive`: everything, read piece by piece and loaded into
-//!   another store.
+//! - `open`: sessions, and what the server must promise; `kukuri_postgres` opens them. `schema`: migrations.
+//!   `follow`: hearing of other processes. `archive`: everything, read piece by piece and loaded into another store.
 //! - `writer`: what writing holds between transactions. `batch`: one write transaction (`facts`, `writing`). `work`: what it
 //!   knows and has changed, in memory (`rows`, `loading`, `counting`). `ingest`: events into it. `upkeep`: expiry and purges; `due`: what has to go.
 //!   `preview`: purges thought through. `partitions`, `months`: tables by month; `dropping`: months that are over;
@@ -21,11 +20,9 @@
 //! so outbox sequences become visible in their order (O-5), with any number of processes.
 
 mod archive;
-mod asking;
 mod batch;
 mod check;
 mod codes;
-mod connecting;
 mod copy;
 mod dropping;
 mod due;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use kukuri_postgres::Server;
 use kukuri_store::{StoreError, StoreRules};
 use sqlx::{Connection, PgConnection, PgPool, postgres::PgPoolOptions};
 
 use crate::{
-    connecting::Server,
     error::{Failure, Result},
-    schema,
+    schema::MIGRATIONS,
 };
 
 /// How a store on Postgres is opened.
@@ -98,11 +98,12 @@ pub(crate) async fn connect(url: &str, options: &PostgresOptions) -> Result<Sess
     if !options.may_lose {
         require_durability(&mut first, &server.name).await?;
     }
-    if options.migrate {
-        schema::migrate(&mut first, &server.name).await.map_err(|failure| server.explain(failure))?;
+    let prepared = if options.migrate {
+        MIGRATIONS.run(&mut first, &server.name).await.map(drop)
     } else {
-        schema::check(&mut first, &server.name).await.map_err(|failure| server.explain(failure))?;
-    }
+        MIGRATIONS.check(&mut first, &server.name).await
+    };
+    prepared.map_err(|error| server.explain(error, MIGRATIONS.schema))?;
     first.close().await?;
 
     let connect = server.options;
@@ -124,7 +125,8 @@ pub(crate) async fn connect(url: &str, options: &PostgresOptions) -> Result<Sess
 pub(crate) async fn migrate(url: &str) -> Result<u32> {
     let server = Server::parse(url)?;
     let mut connection = server.connect(PostgresOptions::default().acquire_timeout).await?;
-    let found = schema::migrate(&mut connection, &server.name).await.map_err(|failure| server.explain(failure))?;
+    let found = MIGRATIONS.run(&mut connection, &server.name).await;
+    let found = found.map_err(|error| server.explain(error, MIGRATIONS.schema))?;
     connection.close().await?;
     Ok(found)
 }

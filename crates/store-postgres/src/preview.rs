@@ -11,11 +11,11 @@ use kukuri_domain::{
     capacity::Thresholds,
     retention::{Keep, Retention, RetentionClass, TopicRetention},
 };
+use kukuri_postgres::Asking;
 use kukuri_store::{Purged, StoreError, StoreRules, preview::Place, repeats::Repeats};
 use sqlx::{Connection, PgConnection, PgPool, Row as _, postgres::PgRow};
 
 use crate::{
-    asking::Asking,
     batch::read_node,
     codes::{signed, unsigned},
     due::{Cutoffs, oldest},

@@ -4,11 +4,11 @@ use std::collections::HashSet;
 
 use futures_util::TryStreamExt;
 use kukuri_domain::{EventId, Filter, PublicKey, Sketch, Timestamp, TopicId};
+use kukuri_postgres::Asking;
 use kukuri_store::{Answer, BoundEvent, Count, Query, Rest, Seq, StoredEvent};
 use sqlx::{Connection, PgConnection, PgPool, Row as _};
 
 use crate::{
-    asking::Asking,
     codes::{event_id, millis, timestamp, unsigned},
     error::Result,
     open::AT_ONE_MOMENT,

@@ -7,6 +7,7 @@ use kukuri_domain::{
     deletion::{DeletionTargetKind, Tombstone},
     vanish::VanishMark,
 };
+use kukuri_postgres::Asking;
 use kukuri_store::{
     AddressExplanation, BoundEvent, ConsumerOffset, Explanation, OutboxRow, RowRecord, Seq, SnapshotCursor,
     SnapshotPage, Stats, StoreError, TopicStats,
@@ -14,7 +15,6 @@ use kukuri_store::{
 use sqlx::{Connection, PgConnection, PgPool, Row as _, postgres::PgRow};
 
 use crate::{
-    asking::Asking,
     batch::read_node,
     codes::{millis, signed, unsigned},
     error::{Result, damaged},

@@ -9,11 +9,11 @@ use std::{
 };
 
 use kukuri_domain::{EventId, State};
+use kukuri_postgres::Asking;
 use sqlx::{PgPool, Row as _};
 use tokio::{runtime::Handle, sync::oneshot};
 
 use crate::{
-    asking::Asking,
     codes::{self, event_id},
     error::{Failure, Result},
     writer::locked,

@@ -8,6 +8,7 @@ use kukuri_domain::{
     retention::Retention,
     subscription::{NodeSubscription, SubscriptionChange},
 };
+use kukuri_postgres::Asking;
 use kukuri_store::{
     AddressExplanation, Answer, Archive, BoundEvent, CheckReport, ConsumerOffset, Count, DumpCursor, DumpPage,
     Explanation, Holder, Ingested, OutboxRow, Piece, PurgeCursor, PurgeStep, Purged, Query, Result, Seq,
@@ -18,9 +19,9 @@ use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
     archive::Dumping,
-    asking::Asking,
     check,
     codes::signed,
+    error::Failure,
     follow,
     open::{self, PostgresOptions, Sessions},
     preview, query, reading,
@@ -181,7 +182,7 @@ impl Store for PostgresStore {
     }
 
     async fn subscriptions(&self) -> Result<Vec<NodeSubscription>> {
-        let mut asking = Asking::of(&self.readers).await?;
+        let mut asking = Asking::of(&self.readers).await.map_err(Failure::from)?;
         let all = subscriptions::load(&mut asking).await?;
         asking.done();
         Ok(all.all().cloned().collect())

@@ -11,6 +11,7 @@ use kukuri_domain::{
     clock::Clock,
     subscription::{NodeSubscription, SubscriptionChange},
 };
+use kukuri_postgres::name_of;
 use kukuri_store::{
     Holder, Seq, StoreError, StoreRules,
     outbox::check_consumer,
@@ -23,7 +24,6 @@ use tokio::sync::watch;
 use crate::{
     batch::{Batch, read_node},
     codes::signed,
-    connecting::name_of,
     error::{Failure, Result},
     open::PostgresOptions,
     subscriptions,

@@ -10,7 +10,9 @@ use kukuri_store::{
 use sqlx::{Connection as _, PgConnection};
 
 use super::support::{Database, block_on, numbers};
-use crate::{PostgresOptions, PostgresStore, asking::Asking};
+use kukuri_postgres::Asking;
+
+use crate::{PostgresOptions, PostgresStore};
 
 /// Each test has a database of its own.
 const AT_WORK: &str = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \

@@ -2,47 +2,49 @@
 
 use std::{io, str::FromStr, time::Duration};
 
-use kukuri_store::StoreError;
 use sqlx::{ConnectOptions, PgConnection, postgres::PgConnectOptions};
 use tokio::time::timeout;
 
-use crate::error::{Failure, Result};
+use crate::{Error, Result};
 
 /// A server, and what it is called in messages.
-pub(crate) struct Server {
-    pub(crate) options: PgConnectOptions,
-    pub(crate) name: String,
+pub struct Server {
+    /// How sessions are opened.
+    pub options: PgConnectOptions,
+    /// What it is called: without a password.
+    pub name: String,
 }
 
 impl Server {
-    pub(crate) fn parse(url: &str) -> Result<Self> {
+    /// Reads a URL.
+    pub fn parse(url: &str) -> Result<Self> {
         let options = PgConnectOptions::from_str(url).map_err(|error| not_opened("postgres", reason(&error)))?;
         let options = options.application_name("kukuri-node").disable_statement_logging();
         Ok(Self { name: name_of(&options), options })
     }
 
     /// Opens a session, or tells why that can't be.
-    pub(crate) async fn connect(&self, within: Duration) -> Result<PgConnection> {
+    pub async fn connect(&self, within: Duration) -> Result<PgConnection> {
         match timeout(within, self.options.connect()).await {
             Ok(connected) => connected.map_err(|error| not_opened(&self.name, reason(&error))),
             Err(_) => Err(not_opened(&self.name, format!("it did not answer within {within:?}"))),
         }
     }
 
-    /// Says what right is missing, if that is what a failure to make tables is about.
-    pub(crate) fn explain(&self, failure: Failure) -> Failure {
-        match &failure {
-            Failure::Engine(error) if code(error).as_deref() == Some("42501") => not_opened(
+    /// Says what right is missing, if that is what a failure to make the tables of a schema is about.
+    pub fn explain(&self, error: Error, schema: &str) -> Error {
+        match &error {
+            Error::Engine(engine) if code(engine).as_deref() == Some("42501") => not_opened(
                 &self.name,
-                format!("{}: the role has to own the schema cn_relay, or may create it", reason(error)),
+                format!("{}: the role has to own the schema {schema}, or may create it", reason(engine)),
             ),
-            _ => failure,
+            _ => error,
         }
     }
 }
 
-/// What a store is called in messages: without a password.
-pub(crate) fn name_of(options: &PgConnectOptions) -> String {
+/// What a database is called in messages: without a password.
+pub fn name_of(options: &PgConnectOptions) -> String {
     let place = match options.get_socket() {
         Some(socket) => socket.display().to_string(),
         None => format!("{}:{}", options.get_host(), options.get_port()),
@@ -50,8 +52,8 @@ pub(crate) fn name_of(options: &PgConnectOptions) -> String {
     format!("postgres {place}/{}", options.get_database().unwrap_or_default())
 }
 
-fn not_opened(name: &str, reason: String) -> Failure {
-    Failure::Port(StoreError::NotOpened { path: name.into(), reason })
+fn not_opened(name: &str, reason: String) -> Error {
+    Error::NotOpened { name: name.to_owned(), reason }
 }
 
 fn code(error: &sqlx::Error) -> Option<String> {

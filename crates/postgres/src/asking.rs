@@ -8,21 +8,20 @@ use std::ops::{Deref, DerefMut};
 
 use sqlx::{PgConnection, PgPool, Postgres, pool::PoolConnection};
 
-use crate::error::Result;
-
-/// A reading session at work.
-pub(crate) struct Asking {
+/// A session of a pool, at work.
+pub struct Asking {
     session: PoolConnection<Postgres>,
     is_answered: bool,
 }
 
 impl Asking {
-    pub(crate) async fn of(pool: &PgPool) -> Result<Self> {
+    /// Takes one.
+    pub async fn of(pool: &PgPool) -> sqlx::Result<Self> {
         Ok(Self { session: pool.acquire().await?, is_answered: false })
     }
 
     /// Gives the session back: nothing runs in it.
-    pub(crate) fn done(mut self) {
+    pub fn done(mut self) {
         self.is_answered = true;
     }
 }

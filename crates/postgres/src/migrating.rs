@@ -1,0 +1,75 @@
+//! A schema's version, and the way from an older one.
+//!
+//! Migrations are SQL files, each run once, in order, in one transaction for all that are missing.
+
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+
+use crate::{Error, Result};
+
+/// The migrations of a schema.
+#[derive(Clone, Copy, Debug)]
+pub struct Migrations {
+    /// Its name. It is part of statements.
+    pub schema: &'static str,
+    /// The advisory lock at which processes that start together wait for each other.
+    pub lock: i64,
+    /// All there are, each with a title and its SQL: the first is number 1.
+    pub steps: &'static [(&'static str, &'static str)],
+}
+
+impl Migrations {
+    /// The version this program works with.
+    pub const fn version(&self) -> u32 {
+        self.steps.len() as u32
+    }
+
+    /// Brings the schema up to date. One that is newer than this program is left untouched. Returns the version it had: 0
+    /// if there was none.
+    pub async fn run(&self, connection: &mut PgConnection, name: &str) -> Result<u32> {
+        let Self { schema, lock, steps } = self;
+        let begin = format!("BEGIN; SELECT pg_advisory_xact_lock({lock})");
+        let mut txn = connection.begin_with(AssertSqlSafe(begin)).await?;
+        sqlx::raw_sql(AssertSqlSafe(format!(
+            "SET LOCAL client_min_messages = warning; CREATE SCHEMA IF NOT EXISTS {schema}; \
+             CREATE TABLE IF NOT EXISTS {schema}.migrations (number integer PRIMARY KEY, name text NOT NULL, \
+             applied_at timestamptz NOT NULL DEFAULT now())",
+        )))
+        .execute(&mut *txn)
+        .await?;
+        let found = self.newest(&mut txn).await?;
+        self.refuse_newer(found, name)?;
+        for (number, (title, sql)) in (1..).zip(steps.iter()).skip(found as usize) {
+            sqlx::raw_sql(*sql).execute(&mut *txn).await?;
+            let noted = format!("INSERT INTO {schema}.migrations (number, name) VALUES ($1, $2)");
+            sqlx::query(AssertSqlSafe(noted)).bind(number).bind(*title).execute(&mut *txn).await?;
+            tracing::info!(schema, number, title, "schema migrated");
+        }
+        txn.commit().await?;
+        Ok(found)
+    }
+
+    /// Refuses a schema that is not this program's: older, newer, or not there.
+    pub async fn check(&self, connection: &mut PgConnection, name: &str) -> Result<()> {
+        let exists = sqlx::query_scalar("SELECT to_regclass($1) IS NOT NULL");
+        let exists: bool = exists.bind(format!("{}.migrations", self.schema)).fetch_one(&mut *connection).await?;
+        let found = if exists { self.newest(connection).await? } else { 0 };
+        self.refuse_newer(found, name)?;
+        if found < self.version() {
+            return Err(Error::Older { name: name.to_owned(), found, supported: self.version() });
+        }
+        Ok(())
+    }
+
+    async fn newest(&self, connection: &mut PgConnection) -> Result<u32> {
+        let newest = format!("SELECT coalesce(max(number), 0) FROM {}.migrations", self.schema);
+        let newest: i32 = sqlx::query_scalar(AssertSqlSafe(newest)).fetch_one(connection).await?;
+        Ok(newest.unsigned_abs())
+    }
+
+    fn refuse_newer(&self, found: u32, name: &str) -> Result<()> {
+        if found > self.version() {
+            return Err(Error::Newer { name: name.to_owned(), found, supported: self.version() });
+        }
+        Ok(())
+    }
+}
