@@ -10,6 +10,8 @@ use unicode_script::{Script, UnicodeScript};
 
 use crate::folding::{Folded, fold};
 
+/// Changes whenever texts are taken apart in another way: an index of another version has to be built anew.
+pub const VERSION: u32 = 2;
 /// A longer word is a key, a hash or noise.
 const LONGEST_WORD: usize = 48;
 const REFERENCE: &str = "nostr:";

@@ -15,9 +15,10 @@ use tantivy::{
 
 use super::{
     engine,
-    schema::{CREATED_AT, Fields, VERSION, schema},
+    schema::{CREATED_AT, Fields, schema},
 };
 use crate::{
+    analyzer::VERSION,
     index::{Change, Hit, IndexError, IndexStats, Result, Search},
     ranking::recency,
 };

@@ -19,9 +19,6 @@ use crate::{
     ranking::TITLE_WEIGHT,
 };
 
-/// Changes whenever documents are kept in another way, or taken apart in another way: an index of another version is
-/// built anew.
-pub(super) const VERSION: u32 = 2;
 /// Where `created_at` is.
 pub(super) const CREATED_AT: &str = "created_at";
 
