@@ -1,11 +1,17 @@
 //! The changes of a topic: the outbox seen from outside (W-8), a bounded part at a time.
 
+use std::sync::Arc;
+
 use kukuri_domain::{EventId, Millis, TopicId};
-use kukuri_store::{BoundEvent, Op, OutboxRow, Seq, Store, StoredEvent};
+use kukuri_store::{BoundEvent, Op, OutboxRow, Seq, Store, StoreError, StoredEvent};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::{answer::raw, error::Problem};
+use crate::{
+    answer::raw,
+    error::Problem,
+    tail::{Rows, Tail},
+};
 
 /// Rows that are read at a time.
 const ROWS: usize = 1_000;
@@ -16,9 +22,26 @@ const EVENTS: usize = 50;
 /// Bytes of events in one part, the first aside.
 const MOST_BYTES: usize = 1 << 20;
 
+/// Where rows are read.
+pub(crate) enum Source<'t> {
+    /// In the store.
+    Store,
+    /// In what streams share, up to the highest sequence that is heard of.
+    Shared(&'t Tail, Seq),
+}
+
+impl Source<'_> {
+    async fn read(&self, store: &dyn Store, after: Seq) -> Result<Rows, StoreError> {
+        match self {
+            Self::Store => Rows::read(store, after, ROWS).await,
+            Self::Shared(tail, head) => tail.read(store, after, ROWS, *head).await,
+        }
+    }
+}
+
 /// What happened to an event in the topic.
 pub(crate) struct Change {
-    row: OutboxRow,
+    row: Arc<OutboxRow>,
     /// Of an upsert.
     stored: Option<StoredEvent>,
 }
@@ -75,6 +98,7 @@ pub(crate) struct Part {
 /// asks over HTTP is a party to none (E-10).
 pub(crate) async fn read(
     store: &dyn Store,
+    source: Source<'_>,
     topic: &TopicId,
     after: Seq,
     limit: usize,
@@ -83,11 +107,10 @@ pub(crate) async fn read(
     let mut part = Part { changes: Vec::new(), next: after, is_end: false };
     let (mut looked_at, mut bytes) = (0, 0);
     while looked_at < MOST_ROWS && part.changes.len() < limit {
-        let rows = store.outbox(part.next, ROWS).await?;
+        let Rows { rows, is_end } = source.read(store, part.next).await?;
         looked_at += rows.len();
-        let is_last = rows.len() < ROWS;
         let end = rows.last().map_or(part.next, |row| row.seq);
-        let own: Vec<OutboxRow> =
+        let own: Vec<Arc<OutboxRow>> =
             rows.into_iter().filter(|row| row.topic == *topic && !row.kind.is_private()).collect();
         // What does not fit is read again for the next part.
         let fitting = own.len().min(limit - part.changes.len());
@@ -101,13 +124,13 @@ pub(crate) async fn read(
                 bytes += size;
                 part.next = row.seq;
                 if stored.is_some() || row.op != Op::Upsert {
-                    part.changes.push(Change { row: row.clone(), stored });
+                    part.changes.push(Change { row: Arc::clone(row), stored });
                 }
             }
         }
         if fitting == own.len() {
             part.next = end;
-            part.is_end = is_last;
+            part.is_end = is_end;
         }
         if part.is_end {
             break;
@@ -117,7 +140,7 @@ pub(crate) async fn read(
 }
 
 /// The events of rows, as far as they are effective; `None` for a delete.
-async fn look_up(store: &dyn Store, rows: &[OutboxRow], now: Millis) -> Result<Vec<Option<StoredEvent>>, Problem> {
+async fn look_up(store: &dyn Store, rows: &[Arc<OutboxRow>], now: Millis) -> Result<Vec<Option<StoredEvent>>, Problem> {
     let upserts: Vec<EventId> = rows.iter().filter(|row| row.op == Op::Upsert).map(|row| row.event_id).collect();
     let mut found = if upserts.is_empty() { Vec::new() } else { store.get(&upserts, now).await? }.into_iter();
     let event = |bound: Option<BoundEvent>| bound.map(|bound| bound.event);

@@ -11,9 +11,9 @@ use kukuri_store::Seq;
 use serde::Serialize;
 
 use crate::{
-    Api,
+    Served,
     answer::json,
-    changes::{self, Change, ChangeBody},
+    changes::{self, Change, ChangeBody, Source},
     error::Problem,
     gate::Act,
     parameters::{Asked, Form, Limit, Parameter, number, topic},
@@ -37,7 +37,7 @@ struct Page<'p> {
 }
 
 pub(crate) async fn changes(
-    State(api): State<Arc<Api>>,
+    State(api): State<Arc<Served>>,
     id: Result<Path<String>, PathRejection>,
     request: Parts,
 ) -> Result<Response, Problem> {
@@ -57,7 +57,7 @@ pub(crate) async fn changes(
     if is_stream {
         return stream::begin(api, topic, after).await;
     }
-    let part = changes::read(&*api.store, &topic, after, limit, api.now()).await?;
+    let part = changes::read(&*api.store, Source::Store, &topic, after, limit, api.now()).await?;
     let head = (*api.store.watch_outbox().borrow()).max(part.next);
     let changes = part.changes.iter().map(Change::body).collect::<Result<_, _>>()?;
     json(&Page { changes, next: part.next.0, head: head.0 })

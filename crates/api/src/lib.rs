@@ -4,8 +4,8 @@
 //!
 //! - [`routes`]: what is served. [`gate`]: who may ask, which the relay knows.
 //! - `search`: hits, looked up in the store (C-1).
-//! - `changes`: the outbox seen from outside (W-8); `feed`: pages of it; `stream`: as it comes; `snapshot`: where a
-//!   follower begins (O-8).
+//! - `changes`: the outbox seen from outside (W-8); `feed`: pages of it; `stream`: as it comes; `tail`: what streams
+//!   share; `snapshot`: where a follower begins (O-8).
 //! - `parameters`, `cursor`: what is asked; `answer`, `error`: what is answered. `openapi`: all of it, described.
 
 mod answer;
@@ -19,8 +19,9 @@ mod parameters;
 mod search;
 mod snapshot;
 mod stream;
+mod tail;
 
-use std::sync::Arc;
+use std::{ops::Deref, sync::Arc};
 
 use axum::{
     Router,
@@ -36,6 +37,7 @@ use tokio::sync::{Semaphore, watch};
 
 use error::Problem;
 pub use gate::{Act, Gate, Refused};
+use tail::Tail;
 
 /// What is served, and from where.
 pub struct Api {
@@ -55,6 +57,20 @@ pub struct Api {
     pub stopping: watch::Receiver<bool>,
 }
 
+/// What routes work with.
+struct Served {
+    api: Api,
+    tail: Tail,
+}
+
+impl Deref for Served {
+    type Target = Api;
+
+    fn deref(&self) -> &Api {
+        &self.api
+    }
+}
+
 impl Api {
     fn now(&self) -> Millis {
         (self.clock)()
@@ -63,7 +79,7 @@ impl Api {
 
 /// What is served, to be merged with other routes.
 pub fn routes(api: Api) -> Router {
-    let preflight = |routes: MethodRouter<Arc<Api>>| routes.options(async || StatusCode::NO_CONTENT);
+    let preflight = |routes: MethodRouter<Arc<Served>>| routes.options(async || StatusCode::NO_CONTENT);
     Router::new()
         .route(openapi::SEARCH, preflight(get(search::search)))
         .route(openapi::CHANGES, preflight(get(feed::changes)))
@@ -71,7 +87,7 @@ pub fn routes(api: Api) -> Router {
         .route(openapi::DESCRIPTION, preflight(get(openapi::description)))
         .method_not_allowed_fallback(async || Problem::Method)
         .layer(map_response(for_all_origins))
-        .with_state(Arc::new(api))
+        .with_state(Arc::new(Served { api, tail: Tail::default() }))
 }
 
 /// Pages of any site may ask, as they may ask the relay.

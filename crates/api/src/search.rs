@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::{
-    Api,
+    Api, Served,
     answer::{json, raw},
     cursor::SearchCursor,
     error::Problem,
@@ -58,7 +58,7 @@ struct Piece {
     text: String,
 }
 
-pub(crate) async fn search(State(api): State<Arc<Api>>, request: Parts) -> Result<Response, Problem> {
+pub(crate) async fn search(State(api): State<Arc<Served>>, request: Parts) -> Result<Response, Problem> {
     api.admit(&request, Act::Search)?;
     let now = api.now();
     let asked = Asked::read(&request, &PARAMETERS)?;

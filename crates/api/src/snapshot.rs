@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::{
-    Api,
+    Served,
     answer::{json, raw},
     cursor::{read_snapshot, snapshot_to_text},
     error::Problem,
@@ -37,7 +37,7 @@ struct Page<'p> {
 }
 
 pub(crate) async fn snapshot(
-    State(api): State<Arc<Api>>,
+    State(api): State<Arc<Served>>,
     id: Result<Path<String>, PathRejection>,
     request: Parts,
 ) -> Result<Response, Problem> {

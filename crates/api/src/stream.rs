@@ -19,8 +19,8 @@ use tokio::{
 };
 
 use crate::{
-    Api, answer,
-    changes::{self, Part},
+    Served, answer,
+    changes::{self, Part, Source},
     error::Problem,
 };
 
@@ -28,11 +28,13 @@ use crate::{
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// The outbox is not read again sooner: what comes meanwhile is read together.
 const GATHER: Duration = Duration::from_millis(50);
+/// A head that nobody has heard of: the store is asked.
+const UNKNOWN: Seq = Seq(u64::MAX);
 /// Changes that are read at a time.
 const PART: usize = 100;
 
 struct Following {
-    api: Arc<Api>,
+    api: Arc<Served>,
     topic: TopicId,
     next: Seq,
     /// What the reader would resume from.
@@ -46,11 +48,12 @@ struct Following {
 }
 
 /// Begins a stream.
-pub(crate) async fn begin(api: Arc<Api>, topic: TopicId, after: Seq) -> Result<Response, Problem> {
+pub(crate) async fn begin(api: Arc<Served>, topic: TopicId, after: Seq) -> Result<Response, Problem> {
     let place = Arc::clone(&api.streams).try_acquire_owned().map_err(|_| Problem::TooManyStreams)?;
     let heads = api.store.watch_outbox();
     let read_at = Instant::now();
-    let first = Some(changes::read(&*api.store, &topic, after, PART, api.now()).await?);
+    let source = Source::Shared(&api.tail, UNKNOWN);
+    let first = Some(changes::read(&*api.store, source, &topic, after, PART, api.now()).await?);
     let following =
         Following { api, topic, next: after, told: after, heads, first, read_at, beat_at: read_at, _place: place };
     let frames = futures_util::stream::unfold(following, |mut following| async move {
@@ -105,8 +108,11 @@ impl Following {
         }
         sleep_until(self.read_at + GATHER).await;
         self.read_at = Instant::now();
-        self.heads.mark_unchanged();
-        changes::read(&*self.api.store, &self.topic, self.next, PART, self.api.now()).await.ok()
+        // A wake-up may be lost: with each heartbeat the store itself is asked (O-4).
+        let heard_of = *self.heads.borrow_and_update();
+        let head = if self.read_at >= self.beat_at { UNKNOWN } else { heard_of };
+        let source = Source::Shared(&self.api.tail, head);
+        changes::read(&*self.api.store, source, &self.topic, self.next, PART, self.api.now()).await.ok()
     }
 
     fn frames(&mut self, part: &Part) -> Option<Bytes> {

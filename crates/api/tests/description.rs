@@ -72,7 +72,8 @@ async fn answers() -> Vec<(&'static str, Answer)> {
     node.send(std::slice::from_ref(&found)).await;
     node.index(std::slice::from_ref(&found)).await;
     node.send(&[note("new tea").build(), article("a", "x").build(), deletion().of(&found).build()]).await;
-    let away = Node::without_store(TopicsMode::Required).await;
+    let away = Node::searching(TopicsMode::Required);
+    away.lose_store();
     let question = format!("{SEARCH}?topic={TOPIC}&q=tea&limit=1");
     let mut answers = vec![
         (SEARCH, node.get(&question).await),

@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use axum::http::Request;
 use kukuri_domain::{
@@ -236,7 +236,7 @@ async fn streams_end_with_the_node_and_there_are_no_more_than_there_may_be() {
 async fn a_reader_that_rests_gets_everything_later_or_is_told_that_it_is_too_late() {
     // W-5
     let node = Node::new(TopicsMode::Required);
-    let (mut slow, mut slower) = (node.stream(TOPIC, 0).await.unwrap(), node.stream(TOPIC, 0).await.unwrap());
+    let mut slow = node.stream(TOPIC, 0).await.unwrap();
     node.send(&notes(1_000)).await;
     let mut seen = 0;
     while seen < 1_000 {
@@ -244,9 +244,43 @@ async fn a_reader_that_rests_gets_everything_later_or_is_told_that_it_is_too_lat
         assert!(piece.len() <= 101, "a piece is bounded");
         seen += piece.iter().filter(|message| message.data.is_some()).count();
     }
-    assert_eq!(slower.next().await.unwrap().len(), 1, "what was read before anything came");
+    node.send(&[note("more").build()]).await;
     forget(&node).await;
-    assert_eq!(slower.next().await, None, "it resumes, and is told");
+    assert_eq!(slow.next().await, None, "when it resumes, it is told");
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_share_what_is_read_and_each_hears_all_of_its_topic() {
+    // W-8
+    let node = Node::new(TopicsMode::Required);
+    let mut streams = Vec::new();
+    for topic in [TOPIC, TOPIC, OTHER_TOPIC] {
+        let mut stream = node.stream(topic, 0).await.unwrap();
+        stream.next().await.unwrap();
+        streams.push(stream);
+    }
+    let before = node.store.outbox_reads.load(Relaxed);
+    for round in 0..20 {
+        node.send(&[note(&round.to_string()).build(), other(round)]).await;
+        for stream in &mut streams {
+            let heard = stream.next().await.unwrap();
+            let changes: Vec<_> = heard.iter().filter_map(|message| message.data.as_ref()).collect();
+            assert_eq!(changes.len(), 1);
+            assert_eq!(changes[0]["event"]["content"], round.to_string());
+        }
+    }
+    let reads = node.store.outbox_reads.load(Relaxed) - before;
+    assert!((20..=22).contains(&reads), "one a round for all of them, not {reads}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_ends_when_the_store_is_away() {
+    let node = Node::new(TopicsMode::Required);
+    let mut stream = node.stream(TOPIC, 0).await.unwrap();
+    stream.next().await.unwrap();
+    node.lose_store();
+    assert_eq!(stream.next().await, None, "it connects again, and is told");
+    assert_eq!(node.stream(TOPIC, 0).await.err().unwrap().code(), (503, "STORE_UNAVAILABLE".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -203,8 +203,9 @@ async fn what_can_not_be_asked_is_said() {
 async fn without_search_or_a_store_it_is_said_to_be_away() {
     let switched_off = Node::new(TopicsMode::Required);
     assert_eq!(search(&switched_off, "tea", "").await.code(), (503, "SEARCH_UNAVAILABLE".to_owned()));
-    let without_store = Node::without_store(TopicsMode::Required).await;
-    let answer = search(&without_store, "tea", "").await;
+    let node = Node::searching(TopicsMode::Required);
+    node.lose_store();
+    let answer = search(&node, "tea", "").await;
     assert_eq!(answer.code(), (503, "STORE_UNAVAILABLE".to_owned()));
     assert!(!answer.text.contains("server"), "what it looks like inside is for the log");
     assert!(answer.headers.contains_key("retry-after"));

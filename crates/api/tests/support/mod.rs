@@ -1,12 +1,12 @@
 //! A node's routes over a store in memory, and what tests ask of them.
 #![allow(dead_code, unused_imports, reason = "no test file needs all of it")]
 
-mod away;
 mod sse;
+mod store;
 
 use std::{
     cell::Cell,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::Ordering::Relaxed},
 };
 
 use axum::{
@@ -22,9 +22,8 @@ use kukuri_domain::{
 };
 use kukuri_search::{Change, Document, Finder, SearchIndex, TantivyIndex};
 use kukuri_store::{
-    Seq, Store, StoreRules,
+    Seq, Store,
     conformance::build::{NOW, admitted},
-    model::ModelStore,
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -32,8 +31,8 @@ use tokio::sync::{Semaphore, watch};
 use tower::ServiceExt;
 
 pub(crate) use self::{
-    away::Away,
     sse::{Message, Stream},
+    store::TestStore,
 };
 
 thread_local!(static TIME: Cell<Millis> = const { Cell::new(NOW) });
@@ -62,7 +61,7 @@ impl Gate for TestGate {
 }
 
 pub(crate) struct Node {
-    pub(crate) store: Arc<ModelStore>,
+    pub(crate) store: Arc<TestStore>,
     pub(crate) router: Router,
     pub(crate) stop: watch::Sender<bool>,
     pub(crate) gate: Arc<TestGate>,
@@ -104,24 +103,25 @@ impl Node {
     }
 
     fn with_index(mode: TopicsMode, index: Option<(Arc<TantivyIndex>, TempDir)>) -> Self {
-        let store = Arc::new(ModelStore::new(StoreRules::default()));
+        let store = Arc::new(TestStore::new());
         let finder = index.as_ref().map(|(index, _)| Finder::new(Arc::clone(index) as _, Arc::clone(&store) as _));
         let gate = Arc::new(TestGate::default());
         let (stop, stopping) = watch::channel(false);
-        let router = serve(Arc::clone(&store) as _, finder, mode, Arc::clone(&gate), stopping);
+        let router = routes(Api {
+            store: Arc::clone(&store) as _,
+            finder,
+            topics: TopicRules::new(mode, &[""; 0]).unwrap(),
+            gate: Some(Arc::clone(&gate) as _),
+            clock,
+            streams: Arc::new(Semaphore::new(STREAMS)),
+            stopping,
+        });
         Self { store, router, stop, gate, index }
     }
 
-    /// The same with a store that does not answer, and an index that does.
-    pub(crate) async fn without_store(mode: TopicsMode) -> Self {
-        let mut node = Self::searching(mode);
-        let event = kukuri_store::conformance::build::note("green tea").build();
-        node.send(std::slice::from_ref(&event)).await;
-        node.index(std::slice::from_ref(&event)).await;
-        let index = Arc::clone(&node.index.as_ref().unwrap().0);
-        let finder = Finder::new(index as _, Arc::new(Away) as _);
-        node.router = serve(Arc::new(Away), Some(finder), mode, Arc::clone(&node.gate), node.stop.subscribe());
-        node
+    /// The store does not answer any more.
+    pub(crate) fn lose_store(&self) {
+        self.store.is_away.store(true, Relaxed);
     }
 
     pub(crate) async fn send(&self, events: &[Event]) {
@@ -167,18 +167,6 @@ impl Node {
         let bytes = to_bytes(response.into_body(), usize::MAX).await.unwrap();
         Err(Answer { status, headers, text: String::from_utf8(bytes.to_vec()).unwrap() })
     }
-}
-
-fn serve(
-    store: Arc<dyn Store>,
-    finder: Option<Finder>,
-    mode: TopicsMode,
-    gate: Arc<TestGate>,
-    stopping: watch::Receiver<bool>,
-) -> Router {
-    let topics = TopicRules::new(mode, &[""; 0]).unwrap();
-    let streams = Arc::new(Semaphore::new(STREAMS));
-    routes(Api { store, finder, topics, gate: Some(gate), clock, streams, stopping })
 }
 
 /// A text as it stands in a query string.
