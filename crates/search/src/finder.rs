@@ -125,10 +125,10 @@ impl Finder {
     }
 
     /// Adds what has become effective since the index was written, and matches. Returns how far was looked. An index that
-    /// is far behind, or is being built for the first time, is not made up for.
+    /// is far behind is not made up for.
     async fn add_newest(&self, search: &Search, now: Millis, newest: &mut Vec<Found>) -> Result<Seq, FindError> {
         let head = *self.store.watch_outbox().borrow();
-        let Some(reached) = self.index.reached().await? else { return Ok(head) };
+        let reached = self.index.reached().await?.unwrap_or_default();
         if head.0.saturating_sub(reached.0) > MOST_ROWS as u64 {
             return Ok(head);
         }

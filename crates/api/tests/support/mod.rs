@@ -17,10 +17,10 @@ use axum::{
 };
 use kukuri_api::{Act, Api, Gate, Refused, routes};
 use kukuri_domain::{
-    Event, Millis,
+    Event, Kind, Millis,
     topic::{TopicRules, TopicsMode},
 };
-use kukuri_search::{Change, Document, Finder, SearchIndex, TantivyIndex};
+use kukuri_search::{Change, Document, Finder, SearchIndex, TantivyIndex, document::DEFAULT_KINDS};
 use kukuri_store::{
     Seq, Store,
     conformance::build::{NOW, admitted},
@@ -104,7 +104,9 @@ impl Node {
 
     fn with_index(mode: TopicsMode, index: Option<(Arc<TantivyIndex>, TempDir)>) -> Self {
         let store = Arc::new(TestStore::new());
-        let finder = index.as_ref().map(|(index, _)| Finder::new(Arc::clone(index) as _, Arc::clone(&store) as _));
+        let finder = index
+            .as_ref()
+            .map(|(index, _)| Finder::new(Arc::clone(index) as _, Arc::clone(&store) as _, DEFAULT_KINDS.map(Kind)));
         let gate = Arc::new(TestGate::default());
         let (stop, stopping) = watch::channel(false);
         let router = routes(Api {
