@@ -18,11 +18,15 @@ use kukuri_store::{
     },
 };
 use proptest::{
+    option,
     prelude::*,
     test_runner::{Config, TestRunner},
 };
 use serde_json::Value;
-use support::{Answer, Message, Node, clock, set_clock};
+use support::{Answer, Message, Node, Stream, clock, set_clock};
+
+/// They share what is read for streams, and must not disturb each other.
+const FOLLOWERS: usize = 2;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -40,11 +44,12 @@ enum Step {
     Purge,
     /// The outbox forgets.
     Forget,
-    Pages(u8, u8),
-    /// Reads so many pieces of a stream; of the last only so many messages.
-    Stream(u8, u8),
+    /// A follower reads so many pages of this size.
+    Pages(usize, u8, u8),
+    /// A follower reads so many pieces of a stream; if there is a number, it dies after so many messages of the last.
+    Stream(usize, u8, Option<usize>),
     /// It dies, having written down its place some changes ago.
-    Kill(u8),
+    Kill(usize, u8),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -62,9 +67,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => (0_u8..40).prop_map(Step::Expire),
         1 => Just(Step::Purge),
         1 => Just(Step::Forget),
-        5 => (1_u8..4, 1_u8..6).prop_map(|(pages, limit)| Step::Pages(pages, limit)),
-        4 => (1_u8..4, 0_u8..6).prop_map(|(pieces, rest)| Step::Stream(pieces, rest)),
-        2 => (0_u8..10).prop_map(Step::Kill),
+        5 => (0..FOLLOWERS, 1_u8..4, 1_u8..6).prop_map(|(who, pages, limit)| Step::Pages(who, pages, limit)),
+        6 => (0..FOLLOWERS, 1_u8..4, option::of(0_usize..6)).prop_map(|(who, pieces, rest)| Step::Stream(who, pieces, rest)),
+        2 => (0..FOLLOWERS, 0_u8..10).prop_map(|(who, back)| Step::Kill(who, back)),
     ];
     proptest::collection::vec(step, 1..80)
 }
@@ -80,6 +85,8 @@ struct Follower {
     /// The snapshot it reads, and where that goes on.
     next: (BTreeSet<EventId>, Option<String>),
     rebuilt: u32,
+    /// The stream it listens to.
+    open: Option<Stream>,
     /// Changes it has heard of by streams.
     streamed: u32,
 }
@@ -119,6 +126,7 @@ impl Follower {
 
     /// One page of a snapshot or of changes.
     async fn read_page(&mut self, node: &Node, limit: u8) {
+        self.open = None;
         let Some(after) = self.at else { return self.read_snapshot(node, limit).await };
         let answer = node.get(&format!("/v1/topics/{TOPIC}/changes?after={after}&limit={limit}")).await;
         if answer.status != 200 {
@@ -142,6 +150,14 @@ impl Follower {
         }
     }
 
+    /// What it has done is done; it knows only of an earlier place, and does some of it again.
+    fn die(&mut self, back: usize) {
+        self.open = None;
+        let kept = self.places.len().saturating_sub(back);
+        self.places.truncate(kept.max(1));
+        self.at = self.at.and(self.places.last().copied());
+    }
+
     fn hear(&mut self, message: &Message) {
         if let Some(change) = &message.data {
             self.apply(change);
@@ -150,17 +166,22 @@ impl Follower {
         message.id.into_iter().for_each(|id| self.come_to(id));
     }
 
-    async fn read_stream(&mut self, node: &Node, pieces: u8, rest: u8) {
+    async fn read_stream(&mut self, node: &Node, pieces: u8, rest: Option<usize>) {
         let Some(after) = self.at else { return };
-        let mut stream = match node.stream(TOPIC, after).await {
-            Ok(stream) => stream,
-            Err(answer) => return self.is_behind(&answer),
+        let mut stream = match self.open.take() {
+            Some(stream) => stream,
+            None => match node.stream(TOPIC, after).await {
+                Ok(stream) => stream,
+                Err(answer) => return self.is_behind(&answer),
+            },
         };
         for piece in 1..=pieces {
-            let messages = stream.next().await.unwrap();
-            let heard = if piece == pieces { messages.len().min(rest.into()) } else { messages.len() };
-            messages[..heard].iter().for_each(|message| self.hear(message));
+            // One that ends is too far behind: that is said when it is opened again.
+            let Some(messages) = stream.next().await else { return };
+            let heard = rest.filter(|_| piece == pieces).unwrap_or(messages.len());
+            messages.iter().take(heard).for_each(|message| self.hear(message));
         }
+        self.open = rest.is_none().then_some(stream);
     }
 
     /// Reads all there is.
@@ -168,7 +189,7 @@ impl Follower {
         let head = node.head().await.0;
         while self.at != Some(head) {
             if by_stream && self.at.is_some() {
-                self.read_stream(node, 2, u8::MAX).await;
+                self.read_stream(node, 2, None).await;
             } else {
                 self.read_page(node, 3).await;
             }
@@ -195,9 +216,10 @@ fn draft(step: &Step, sent: &[Event]) -> Option<Draft> {
     })
 }
 
-async fn live(steps: Vec<Step>, by_stream: bool) -> Follower {
+async fn live(steps: Vec<Step>, by_stream: bool) -> [Follower; FOLLOWERS] {
     let node = Node::new(TopicsMode::Required);
-    let (mut follower, mut sent, mut second) = (Follower::default(), Vec::new(), 0);
+    let mut followers: [Follower; FOLLOWERS] = Default::default();
+    let (mut sent, mut second) = (Vec::new(), 0);
     set_clock(later(0));
     for step in steps {
         if let Some(draft) = draft(&step, &sent) {
@@ -219,32 +241,29 @@ async fn live(steps: Vec<Step>, by_stream: bool) -> Follower {
                 };
                 node.store.purge(&retention, clock()).await.unwrap();
             }
-            Step::Pages(pages, limit) => {
+            Step::Pages(who, pages, limit) => {
                 for _ in 0..pages {
-                    follower.read_page(&node, limit).await;
+                    followers[who].read_page(&node, limit).await;
                 }
             }
-            Step::Stream(pieces, rest) => follower.read_stream(&node, pieces, rest).await,
-            Step::Kill(back) => {
-                // What it has done is done; it knows only of an earlier place, and does some of it again.
-                let kept = follower.places.len().saturating_sub(back.into());
-                follower.places.truncate(kept.max(1));
-                follower.at = follower.at.and(follower.places.last().copied());
-            }
+            Step::Stream(who, pieces, rest) => followers[who].read_stream(&node, pieces, rest).await,
+            Step::Kill(who, back) => followers[who].die(back.into()),
             _ => {}
         }
     }
     // Everything that is to expire has, so that the clock does not matter.
     set_clock(later(second + 200));
     node.store.expire(clock()).await.unwrap();
-    follower.catch_up(&node, by_stream).await;
     let page = node.store.snapshot(SnapshotCursor::default(), usize::MAX).await.unwrap();
     let is_shown = |event: &Event| !event.kind.is_private();
     let effective = page.events.iter().filter(|bound| bound.topics.contains(&topic()));
     let expected: BTreeSet<EventId> =
         effective.map(|bound| bound.event.event().unwrap()).filter(is_shown).map(|event| event.id).collect();
-    assert_eq!(follower.held, expected);
-    follower
+    for follower in &mut followers {
+        follower.catch_up(&node, by_stream).await;
+        assert_eq!(follower.held, expected);
+    }
+    followers
 }
 
 #[test]
@@ -254,9 +273,10 @@ fn whatever_happens_a_follower_ends_with_what_is_effective_in_the_topic() {
     let config = Config { cases: 400, source_file: Some(file!()), ..Config::default() };
     let lived = TestRunner::new(config).run(&(steps(), any::<bool>()), |(steps, by_stream)| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-        let follower = runtime.block_on(live(steps, by_stream));
-        let (rebuilt, streamed) = seen.get();
-        seen.set((rebuilt + u32::from(follower.rebuilt > 1), streamed + u32::from(follower.streamed > 5)));
+        for follower in runtime.block_on(live(steps, by_stream)) {
+            let (rebuilt, streamed) = seen.get();
+            seen.set((rebuilt + u32::from(follower.rebuilt > 1), streamed + u32::from(follower.streamed > 5)));
+        }
         Ok(())
     });
     lived.unwrap_or_else(|failure| panic!("{failure}"));
