@@ -282,6 +282,7 @@ impl Consumer {
         self.sink.switch().await.map_err(passing)?;
         self.rebuild_wanted = false;
         self.done_to(offset).await?;
+        self.status.send_modify(|status| status.builds += 1);
         tracing::info!(consumer = self.name, events = done, "a consumer was built anew");
         Err(Halt::Again)
     }

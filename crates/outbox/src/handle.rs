@@ -67,6 +67,13 @@ impl Handle {
         let _ = self.task.await;
     }
 
+    /// The same where several have this.
+    pub async fn end(&self) {
+        self.ask(Command::Stop).await;
+        // Whoever is not there any more says nothing, and has ended too.
+        let _ = self.status().wait_for(|status| status.state == State::Stopped).await;
+    }
+
     /// Ends it in the middle of whatever it is at, as a crash would. Its lease ends by itself.
     pub async fn abort(self) {
         self.task.abort();

@@ -56,6 +56,8 @@ pub struct Status {
     pub head: Seq,
     /// When the last change that it has made was taken in by the node.
     pub last_ingested_at: Option<Millis>,
+    /// How often everything was built anew since it started.
+    pub builds: u64,
 }
 
 impl Status {
