@@ -12,6 +12,7 @@ use crate::{
         explain::Explain,
         export::Export,
         import::Import,
+        index::Index,
         key::Key,
         outbox::Outbox,
         retention::Retention,
@@ -56,6 +57,9 @@ pub(crate) enum Command {
     /// Prints what became visible and what went, and how far those have come who follow it.
     #[command(subcommand)]
     Outbox(Outbox),
+    /// The index for search.
+    #[command(subcommand)]
+    Index(Index),
     /// Purges what has stayed long enough.
     #[command(subcommand)]
     Retention(Retention),

@@ -21,10 +21,10 @@ use tokio::{
 
 use crate::{
     config::{self, Flags, Loaded, Settings},
-    control,
+    control::{self, Running},
     key::NodeKey,
     output,
-    wiring::{self, stores},
+    wiring::{self, searching::Searching, stores},
 };
 
 /// Clients that do not take their leave are left behind after this.
@@ -63,9 +63,12 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     let listening = listener.local_addr()?;
     let public_url = wiring::public_url(settings, listening);
     let config = wiring::relay_config(settings, &public_url, Some(key.public()))?;
-    let (relay, writer) = Relay::start(store, None, config).await?;
+    let searching = Searching::start(settings, &store).await?.map(Arc::new);
+    let finder = searching.as_ref().map(|searching| searching.finder());
+    let (relay, writer) = Relay::start(store, finder, config).await?;
     let upkeep = tokio::spawn(upkeep::keep_in_order(Arc::clone(&relay)));
-    let commands = tokio::spawn(control::server::serve(control::server::listen(&data)?, Arc::clone(&relay)));
+    let running = Arc::new(Running { relay: Arc::clone(&relay), searching: searching.clone() });
+    let commands = tokio::spawn(control::server::serve(control::server::listen(&data)?, running));
     let serving = tokio::spawn(server::serve(Arc::clone(&relay), listener, http::routes(Arc::clone(&relay))));
 
     announce(settings, &public_url, listening)?;
@@ -87,6 +90,9 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     let _ = (serving.await, upkeep.await, commands.await);
     control::server::remove(&data);
     drop(relay);
+    if let Some(searching) = searching {
+        searching.stop().await;
+    }
     // It ends with the last connection; what was accepted is committed whether or not that one has left.
     match tokio::time::timeout(LEAVE_TIMEOUT, writer).await {
         Ok(ended) => ended?,

@@ -10,6 +10,7 @@ pub(crate) mod copy;
 pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod import;
+pub(crate) mod index;
 pub(crate) mod key;
 pub(crate) mod migrate;
 pub(crate) mod outbox;

@@ -3,7 +3,7 @@
 use kukuri_domain::retention::RetentionError;
 
 use super::{
-    ConfigError, Loaded,
+    ConfigError, IndexPlace, Loaded, StorePlace,
     section::Section,
     value::{Setting, bare},
 };
@@ -24,6 +24,11 @@ pub(crate) fn check(loaded: &Loaded) -> Result<(), ConfigError> {
     let disk = &settings.disk;
     ascending(loaded, [("disk.full", disk.full), ("disk.shedding", disk.shedding)])?;
     ascending(loaded, [("disk.shedding", disk.shedding), ("disk.live_only", disk.live_only)])?;
+    if settings.search.index == Some(IndexPlace::Embedded)
+        && let StorePlace::Postgres(_) = settings.store_place()
+    {
+        return Err(wrong(loaded, "search.index", "must be off with a store on Postgres".to_owned()));
+    }
     retention(loaded)
 }
 

@@ -1,13 +1,16 @@
 //! The settings as the rules want them.
 
+use std::collections::BTreeSet;
+
 use kukuri_domain::{
+    Kind,
     capacity::{Capacity, Thresholds},
     limits::Limits,
     retention::Retention,
     topic::{TopicError, TopicRules},
 };
 
-use super::{settings::Settings, size::Size};
+use super::{kinds::Kinds, settings::Settings, size::Size};
 
 impl Settings {
     /// How large an event may be.
@@ -54,6 +57,12 @@ impl Settings {
         }
     }
 
+    /// The kinds that can be found by words. Private ones never can (E-10).
+    pub(crate) fn indexed_kinds(&self) -> BTreeSet<Kind> {
+        let kinds = self.search.kinds.iter().flat_map(Kinds::range).map(Kind);
+        kinds.filter(|kind| !kind.is_private()).collect()
+    }
+
     /// How topics are read. The reserved ones were checked when they were loaded.
     pub(crate) fn topic_rules(&self) -> Result<TopicRules, TopicError> {
         TopicRules::new(self.topics.mode, &self.topics.reserved)
@@ -63,6 +72,7 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::value::Spelled;
 
     #[test]
     fn the_defaults_are_those_of_the_rules() {
@@ -72,5 +82,14 @@ mod tests {
         assert_eq!(settings.capacity(), Capacity::default());
         assert_eq!(settings.thresholds(), Thresholds::default());
         assert_eq!(settings.topic_rules().unwrap().mode, TopicRules::default().mode);
+        assert_eq!(settings.indexed_kinds(), kukuri_search::document::DEFAULT_KINDS.map(Kind).into());
+    }
+
+    #[test]
+    fn private_messages_are_not_indexed_whatever_is_set() {
+        // E-10
+        let mut settings = Settings::default();
+        settings.search.kinds = vec![Kinds::one(1), Kinds::one(4), Kinds::parse("1058-1060").unwrap()];
+        assert_eq!(settings.indexed_kinds(), [1, 1058, 1060].map(Kind).into());
     }
 }

@@ -9,6 +9,11 @@ use super::value::Spelled;
 pub(crate) struct Kinds(RangeInclusive<u16>);
 
 impl Kinds {
+    /// One.
+    pub(crate) fn one(kind: u16) -> Self {
+        Self(kind..=kind)
+    }
+
     /// Their numbers.
     pub(crate) fn range(&self) -> RangeInclusive<u16> {
         self.0.clone()
@@ -26,7 +31,7 @@ impl Spelled for Kinds {
     }
 
     fn from_number(number: u64) -> Option<Self> {
-        u16::try_from(number).ok().map(|kind| Self(kind..=kind))
+        u16::try_from(number).ok().map(Self::one)
     }
 
     fn spell(&self) -> toml::Value {

@@ -36,7 +36,7 @@ use std::{collections::BTreeMap, ffi::OsString, io, path::Path};
 use figment::Figment;
 
 pub(crate) use error::ConfigError;
-pub(crate) use names::{AuthMode, Switch};
+pub(crate) use names::{AuthMode, IndexPlace, Switch};
 pub(crate) use place::StorePlace;
 use section::{Section, Shown};
 pub(crate) use settings::Settings;
@@ -101,6 +101,14 @@ impl Settings {
     /// Where events are stored.
     pub(crate) fn store_place(&self) -> StorePlace {
         self.store.clone().unwrap_or_else(|| StorePlace::Lmdb(self.data.join("store")))
+    }
+
+    /// Where the index for search is.
+    pub(crate) fn index_place(&self) -> IndexPlace {
+        self.search.index.unwrap_or_else(|| match self.store_place() {
+            StorePlace::Lmdb(_) => IndexPlace::Embedded,
+            StorePlace::Postgres(_) => IndexPlace::Off,
+        })
     }
 }
 

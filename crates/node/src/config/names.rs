@@ -29,6 +29,15 @@ pub(crate) enum AuthMode {
 
 choices!(AuthMode: "off or required", Off = "off", Required = "required");
 
+/// Where the index for search is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IndexPlace {
+    Embedded,
+    Off,
+}
+
+choices!(IndexPlace: "embedded or off", Embedded = "embedded", Off = "off");
+
 impl Spelled for PublicKey {
     const ALLOWED: &'static str = "a public key of 64 lowercase hex digits";
 

@@ -5,11 +5,12 @@ use std::{net::SocketAddr, path::PathBuf};
 use axum::http::HeaderName;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use kukuri_domain::{DeletionMode, PublicKey, topic::TopicsMode};
+use kukuri_search::document::DEFAULT_KINDS;
 
 use super::{
     kinds::Kinds,
     moment::Moment,
-    names::{AuthMode, LogFilter, ReservedTopic, Switch},
+    names::{AuthMode, IndexPlace, LogFilter, ReservedTopic, Switch},
     net::{Network, PublicUrl, WebUrl},
     percent::Percent,
     place::StorePlace,
@@ -55,6 +56,7 @@ section! {
         capacity: Capacity,
         disk: Disk,
         postgres: Postgres,
+        search: Search,
     }
 }
 
@@ -269,6 +271,19 @@ section! {
         migrate: Switch = Switch::On, needs restart;
         /// How long the server may take to answer a query of a client.
         query_timeout: Span = Span::seconds(10), at least Span::seconds(1), at most Span::minutes(60), needs restart;
+    }
+}
+
+section! {
+    /// Finding posts by their words (NIP-50).
+    Search in "search." {
+        /// `embedded`: the node keeps an index, in `index` in the data directory. `off`: it has none, and refuses to search.
+        /// If it is not set: `embedded` with the embedded store, `off` with a store on Postgres. There it can't be
+        /// `embedded` for now: one process follows a store under the index's name, and each node would need an index.
+        index: Option<IndexPlace> = None, such as "embedded", needs restart;
+        /// The kinds that can be found: numbers, or ranges such as `"30000-39999"`. Private messages (4, 1059, 21059) never
+        /// can. With other kinds the index is built anew at the next start; until that is done little is found.
+        kinds: Vec<Kinds> = DEFAULT_KINDS.map(Kinds::one).to_vec(), needs restart;
     }
 }
 

@@ -4,6 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use anyhow::{Context, bail};
 use kukuri_relay::Relay;
+use kukuri_store::Store;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     net::{
@@ -13,10 +14,10 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::{Reply, Request, answer, server};
+use super::{Reply, Request, Running, answer, server};
 use crate::{
     config::Settings,
-    wiring::{self, stores},
+    wiring::{self, searching::Searching, stores},
 };
 
 /// The way to the node.
@@ -24,22 +25,50 @@ pub(crate) enum Link {
     /// A node runs.
     Running(BufReader<OwnedReadHalf>, OwnedWriteHalf),
     /// None does, or the store has room for several: this process has it.
-    Here(Arc<Relay>, JoinHandle<()>),
+    Here(Running, JoinHandle<()>),
 }
 
 impl Link {
     /// Finds the node of these settings.
     pub(crate) async fn open(settings: &Settings) -> anyhow::Result<Self> {
-        match stores::for_changing(settings).await {
-            Ok(store) => {
-                let public_url = wiring::public_url(settings, settings.listen);
-                let config = wiring::relay_config(settings, &public_url, None)?;
-                let (relay, writer) = Relay::start(store, None, config).await?;
-                Ok(Self::Here(relay, writer))
-            }
-            Err(error) if stores::is_locked(&error) => Self::connect(&settings.data).await,
-            Err(error) => Err(error),
+        match Self::open_store(settings).await? {
+            Some(store) => Self::here(settings, store, None).await,
+            None => Self::connect(&settings.data).await,
         }
+    }
+
+    /// The same for whoever needs its index too.
+    pub(crate) async fn open_searching(settings: &Settings) -> anyhow::Result<Self> {
+        match Self::open_store(settings).await? {
+            Some(store) => {
+                let searching = Searching::start(settings, &store).await?;
+                Self::here(settings, store, searching).await
+            }
+            None => Self::connect(&settings.data).await,
+        }
+    }
+
+    /// The node that runs on an embedded store, if one does.
+    pub(crate) async fn to_running(settings: &Settings) -> anyhow::Result<Option<Self>> {
+        match Self::open_store(settings).await? {
+            Some(_) => Ok(None),
+            None => Self::connect(&settings.data).await.map(Some),
+        }
+    }
+
+    /// `None`: a node has it.
+    async fn open_store(settings: &Settings) -> anyhow::Result<Option<Arc<dyn Store>>> {
+        match stores::for_changing(settings).await {
+            Err(error) if stores::is_locked(&error) => Ok(None),
+            opened => opened.map(Some),
+        }
+    }
+
+    async fn here(settings: &Settings, store: Arc<dyn Store>, searching: Option<Searching>) -> anyhow::Result<Self> {
+        let public_url = wiring::public_url(settings, settings.listen);
+        let config = wiring::relay_config(settings, &public_url, None)?;
+        let (relay, writer) = Relay::start(store, None, config).await?;
+        Ok(Self::Here(Running { relay, searching: searching.map(Arc::new) }, writer))
     }
 
     async fn connect(data: &Path) -> anyhow::Result<Self> {
@@ -54,7 +83,7 @@ impl Link {
     /// Asks, and waits for the answer.
     pub(crate) async fn ask(&mut self, request: Request) -> anyhow::Result<Reply> {
         let reply = match self {
-            Self::Here(relay, _) => answer(relay, request).await,
+            Self::Here(running, _) => answer(running, request).await,
             Self::Running(reading, writing) => {
                 let mut text = serde_json::to_string(&request)?;
                 text.push('\n');
@@ -74,8 +103,11 @@ impl Link {
 
     /// Ends: what was done here is written.
     pub(crate) async fn close(self) -> anyhow::Result<()> {
-        if let Self::Here(relay, writer) = self {
-            drop(relay);
+        if let Self::Here(running, writer) = self {
+            if let Some(searching) = &running.searching {
+                searching.stop().await;
+            }
+            drop(running);
             writer.await?;
         }
         Ok(())

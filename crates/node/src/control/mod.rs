@@ -7,9 +7,13 @@
 //!
 //! One JSON object per line each way.
 
+pub(crate) mod index;
 pub(crate) mod link;
 pub(crate) mod server;
 
+use std::sync::Arc;
+
+use index::{IndexDifferences, IndexReport, IndexRequest};
 use kukuri_domain::{
     TopicId,
     subscription::{IngestPolicy, SubscriptionChange},
@@ -18,7 +22,17 @@ use kukuri_relay::Relay;
 use kukuri_store::{Outcome, Purged};
 use serde::{Deserialize, Serialize};
 
-use crate::{output, wiring::now};
+use crate::{
+    output,
+    wiring::{now, searching::Searching},
+};
+
+/// A node, as far as commands are concerned.
+pub(crate) struct Running {
+    pub(crate) relay: Arc<Relay>,
+    /// `None`: it has no search, or no command needs it.
+    pub(crate) searching: Option<Arc<Searching>>,
+}
 
 /// What a command asks of the node.
 #[derive(Debug, Serialize, Deserialize)]
@@ -32,6 +46,8 @@ pub(crate) enum Request {
     Import { lines: Vec<String> },
     /// The clock is right (P-5).
     ConfirmClock,
+    /// Something about the index for search.
+    Index(IndexRequest),
 }
 
 /// What the node answers.
@@ -41,6 +57,10 @@ pub(crate) enum Reply {
     Done,
     Purged(PurgeReport),
     Imported(Vec<LineOutcome>),
+    Index(IndexReport),
+    /// How often it was built before what was asked for.
+    IndexBuilds(u64),
+    IndexDifferences(IndexDifferences),
     Failed(String),
 }
 
@@ -78,7 +98,8 @@ impl From<&Purged> for PurgeReport {
 }
 
 /// Does what is asked.
-pub(crate) async fn answer(relay: &Relay, request: Request) -> Reply {
+pub(crate) async fn answer(running: &Running, request: Request) -> Reply {
+    let relay = &*running.relay;
     let answered = match request {
         Request::Topic { topic, enabled, policy } => change_topic(relay, &topic, enabled, policy).await,
         Request::Purge => relay.purge().await.map(|purged| Reply::Purged((&purged).into())).map_err(Into::into),
@@ -88,6 +109,7 @@ pub(crate) async fn answer(relay: &Relay, request: Request) -> Reply {
             Ok(Reply::Imported(outcomes.into_iter().map(line_outcome).collect()))
         }
         Request::ConfirmClock => relay.store().confirm_clock(now()).await.map(|()| Reply::Done).map_err(Into::into),
+        Request::Index(request) => index::answer(running, request).await,
     };
     answered.unwrap_or_else(|error: anyhow::Error| Reply::Failed(output::one_line(&error)))
 }

@@ -8,13 +8,12 @@ use std::{
 };
 
 use anyhow::Context;
-use kukuri_relay::Relay;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     net::{UnixListener, UnixStream},
 };
 
-use super::{Reply, Request, answer};
+use super::{Reply, Request, Running, answer};
 
 const FILE: &str = "control.sock";
 
@@ -53,13 +52,13 @@ pub(crate) fn remove(data: &Path) {
 }
 
 /// Answers commands for as long as it is not dropped.
-pub(crate) async fn serve(listener: UnixListener, relay: Arc<Relay>) {
+pub(crate) async fn serve(listener: UnixListener, running: Arc<Running>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let relay = Arc::clone(&relay);
+                let running = Arc::clone(&running);
                 tokio::spawn(async move {
-                    if let Err(error) = talk(stream, &relay).await {
+                    if let Err(error) = talk(stream, &running).await {
                         tracing::debug!(%error, "a command broke off");
                     }
                 });
@@ -72,12 +71,12 @@ pub(crate) async fn serve(listener: UnixListener, relay: Arc<Relay>) {
     }
 }
 
-async fn talk(stream: UnixStream, relay: &Relay) -> anyhow::Result<()> {
+async fn talk(stream: UnixStream, running: &Running) -> anyhow::Result<()> {
     let (reading, mut writing) = stream.into_split();
     let mut lines = BufReader::new(reading).lines();
     while let Some(line) = lines.next_line().await? {
         let reply = match serde_json::from_str::<Request>(&line) {
-            Ok(request) => answer(relay, request).await,
+            Ok(request) => answer(running, request).await,
             Err(error) => Reply::Failed(format!("not understood: {error}")),
         };
         let mut text = serde_json::to_string(&reply)?;

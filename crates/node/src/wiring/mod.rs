@@ -1,5 +1,7 @@
-//! From what an operator sets to what the parts take: the relay's configuration; [`stores`], opened.
+//! From what an operator sets to what the parts take: the relay's configuration; [`stores`], opened;
+//! [`searching`], started.
 
+pub(crate) mod searching;
 pub(crate) mod stores;
 
 use std::{

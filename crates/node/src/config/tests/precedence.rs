@@ -112,6 +112,6 @@ fn a_reload_can_tell_what_changed_and_what_needs_a_restart() {
     let restart: Vec<_> = crate::config::section::keys().map(|key| key.full).filter(|key| needs_restart(key)).collect();
     let expected = "listen data store deletion log topics.network capacity.max_events capacity.max_bytes \
         capacity.live_only capacity.shedding capacity.purging capacity.leave_below capacity.purge_to \
-        postgres.readers postgres.migrate postgres.query_timeout";
+        postgres.readers postgres.migrate postgres.query_timeout search.index search.kinds";
     assert_eq!(restart.join(" "), expected);
 }

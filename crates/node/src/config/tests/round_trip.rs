@@ -91,6 +91,9 @@ full = 12345
 readers = 1
 migrate = "off"
 query_timeout = "1s"
+[search]
+index = "off"
+kinds = [1, "30000-39999"]
 "#;
 
 #[test]
