@@ -17,6 +17,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
+    sync::watch,
 };
 
 use crate::{
@@ -65,11 +66,13 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     let config = wiring::relay_config(settings, &public_url, Some(key.public()))?;
     let searching = Searching::start(settings, &store).await?.map(Arc::new);
     let finder = searching.as_ref().map(|searching| searching.finder());
-    let (relay, writer) = Relay::start(store, finder, config).await?;
+    let (relay, writer) = Relay::start(Arc::clone(&store), finder.clone(), config).await?;
     let upkeep = tokio::spawn(upkeep::keep_in_order(Arc::clone(&relay)));
     let running = Arc::new(Running { relay: Arc::clone(&relay), searching: searching.clone() });
     let commands = tokio::spawn(control::server::serve(control::server::listen(&data)?, running));
-    let serving = tokio::spawn(server::serve(Arc::clone(&relay), listener, http::routes(Arc::clone(&relay))));
+    let (stopping, is_stopping) = watch::channel(false);
+    let routes = http::routes(Arc::clone(&relay)).merge(wiring::reading::routes(&relay, store, finder, is_stopping));
+    let serving = tokio::spawn(server::serve(Arc::clone(&relay), listener, routes));
 
     announce(settings, &public_url, listening)?;
     let mut writer = writer;
@@ -83,6 +86,7 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     }
 
     tracing::info!("stopping");
+    stopping.send_replace(true);
     relay.stop();
     relay.emptied(LEAVE_TIMEOUT).await;
     commands.abort();

@@ -131,12 +131,30 @@ impl Node {
 
     /// Asks it over HTTP for its information document (NIP-11).
     pub(crate) fn information(&self) -> serde_json::Value {
-        let mut stream = TcpStream::connect(self.address).unwrap();
-        let head = "GET / HTTP/1.1\r\nhost: node\r\nconnection: close\r\naccept: application/nostr+json\r\n\r\n";
-        stream.write_all(head.as_bytes()).unwrap();
+        let answer = self.http("/", "application/nostr+json");
+        serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+    }
+
+    /// Asks it over HTTP for JSON: the status and the body.
+    pub(crate) fn get(&self, path: &str) -> (u16, serde_json::Value) {
+        let answer = self.http(path, "application/json");
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), serde_json::from_str(body).unwrap())
+    }
+
+    fn http(&self, path: &str, accept: &str) -> String {
+        let mut stream = self.ask(path, accept);
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
-        serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+        answer
+    }
+
+    /// Asks it over HTTP and leaves the answer to be read.
+    pub(crate) fn ask(&self, path: &str, accept: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        let head = format!("GET {path} HTTP/1.1\r\nhost: node\r\nconnection: close\r\naccept: {accept}\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
     }
 
     pub(crate) fn log(&self) -> String {
