@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File, TryLockError},
     path::Path,
+    time::Duration,
 };
 
 use heed::{CommitOrAbort, EnvFlags, EnvOpenOptions, WithoutTls, types::Bytes};
@@ -20,6 +21,9 @@ const LOCK_FILE: &str = "writer.lock";
 /// Held, shared, by whoever has the files open; alone, by whoever puts others in their place.
 pub(crate) const USERS_FILE: &str = "users.lock";
 const READERS: u32 = 1_024;
+/// How often, and how long apart, files are looked at that may have been exchanged: longer than a commit takes.
+const LOOKS: u32 = 30;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 /// How to open a store.
 #[derive(Clone, Debug)]
@@ -116,17 +120,20 @@ fn use_files(path: &Path) -> Result<Option<File>> {
     }
 }
 
-/// Files that were exchanged by hand while somebody had them open look like an older state, or like nothing at all.
+/// Files that were exchanged by hand while somebody had them open look like an older state, or like nothing at all. So do,
+/// for a moment, those of a writer that is just committing: the file says so before the table of readers does.
 fn refuse_exchanged_files(path: &Path, env: &LmdbEnv) -> Result<()> {
-    // One is what the table of readers says, the other what the file says. A writer may be at work meanwhile.
-    let before = env.info().last_txn_id;
-    let txn = env.read_txn().map_err(engine)?;
-    if !(before..=env.info().last_txn_id).contains(&txn.id()) {
-        return Err(
-            foreign(path, "its data file was exchanged while another program had it open; close that first").into()
-        );
+    for _ in 0..LOOKS {
+        // One is what the file says, the other what the table of readers says.
+        let before = env.info().last_txn_id;
+        let txn = env.read_txn().map_err(engine)?;
+        if (before..=env.info().last_txn_id).contains(&txn.id()) {
+            return Ok(());
+        }
+        drop(txn);
+        std::thread::sleep(BETWEEN_LOOKS);
     }
-    Ok(())
+    Err(foreign(path, "its data file was exchanged while another program had it open; close that first").into())
 }
 
 pub(crate) fn lock(path: &Path) -> Result<File> {
