@@ -113,7 +113,7 @@ async fn a_request_that_is_refused_is_closed_with_its_reason() {
         (json!([{"#t": ["cats"]}]), "invalid: #t must name topics", "a hashtag is no topic"),
         (json!([{"#t": [TOPIC, "cats"]}]), "invalid: #t must name topics", "not even beside one"),
         (json!([{"#t": [TOPIC]}, {}]), "invalid: #t must name topics", "one filter of two has no topic"),
-        (json!([{"#t": [TOPIC], "search": "x"}]), "invalid: filter key `search` is unknown", "a key we don't know"),
+        (json!([{"#t": [TOPIC], "near": "x"}]), "invalid: filter key `near` is unknown", "a key we don't know"),
         (json!([{"#t": [TOPIC], "ids": ["ab"]}]), "invalid: ", "a prefix is no id"),
         (json!([{"#t": [TOPIC], "ids": [id.to_uppercase()]}]), "invalid: ", "ids are in lower case"),
         (json!([{"#t": [TOPIC], "ids": [format!("{id}0")]}]), "invalid: ", "64 digits, not 65"),
