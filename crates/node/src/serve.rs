@@ -13,6 +13,7 @@ use std::{
 use anyhow::{Context, bail};
 use kukuri_domain::{PublicKey, topic::TopicsMode};
 use kukuri_relay::{Relay, http, server, upkeep};
+use kukuri_search::following::CONSUMER;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     net::TcpListener,
@@ -67,6 +68,9 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     let searching = Searching::start(settings, &store).await?.map(Arc::new);
     let finder = searching.as_ref().map(|searching| searching.finder());
     let (relay, writer) = Relay::start(Arc::clone(&store), finder.clone(), config).await?;
+    if let Some(searching) = &searching {
+        relay.watch_consumer(CONSUMER, searching.status());
+    }
     let upkeep = tokio::spawn(upkeep::keep_in_order(Arc::clone(&relay)));
     let running = Arc::new(Running { relay: Arc::clone(&relay), searching: searching.clone() });
     let commands = tokio::spawn(control::server::serve(control::server::listen(&data)?, running));

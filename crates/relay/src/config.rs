@@ -28,6 +28,8 @@ pub struct RelayConfig {
     pub proxy: Option<Proxy>,
     /// The disk whose free space is watched.
     pub disk: Option<Disk>,
+    /// How far those may be behind who follow the outbox.
+    pub backlog: Backlog,
 }
 
 /// How the relay presents itself.
@@ -269,6 +271,23 @@ pub struct Disk {
     pub shedding: u64,
     /// Below this nothing but requests is taken in.
     pub full: u64,
+}
+
+/// The backlogs, in rows of the outbox, at which less is taken in (O-9).
+#[derive(Clone, Debug)]
+pub struct Backlog {
+    /// From here on no history is taken in.
+    pub live_only: u64,
+    /// From here on topics of the lowest priority refuse.
+    pub shedding: u64,
+    /// From here on clients may publish only slowly.
+    pub cutting: u64,
+}
+
+impl Default for Backlog {
+    fn default() -> Self {
+        Self { live_only: 100_000, shedding: 500_000, cutting: 2_000_000 }
+    }
 }
 
 #[cfg(test)]

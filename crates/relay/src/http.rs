@@ -203,6 +203,13 @@ fn address(text: &str) -> Option<IpAddr> {
 async fn health(State(relay): State<Arc<Relay>>) -> Response {
     match relay.store.stats().await {
         Ok(stats) => {
+            // What they do comes after: a node whose index is behind, or stuck, is ready all the same.
+            let consumers: serde_json::Map<_, _> = relay
+                .consumers
+                .look(stats.head)
+                .into_iter()
+                .map(|one| (one.name.to_owned(), json!({ "state": one.state, "backlog": one.backlog })))
+                .collect();
             let body = json!({
                 "status": "ready",
                 "store": "ready",
@@ -212,6 +219,8 @@ async fn health(State(relay): State<Arc<Relay>>) -> Response {
                 "topics": relay.topics.enabled(),
                 "capacity": format!("{:?}", stats.stage),
                 "disk": format!("{:?}", relay.disk_level()),
+                "backlog": format!("{:?}", relay.lag()),
+                "consumers": consumers,
                 "clock_held": stats.clock_held,
                 "uptime_seconds": relay.started.elapsed().as_secs(),
             });

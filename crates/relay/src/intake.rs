@@ -1,17 +1,18 @@
 //! Everything that can be said of an event before it goes to the writer, in the order of what it costs (E-9).
 
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, num::NonZeroU32, sync::Arc};
 
 use kukuri_domain::{
-    Admitted, Event, Millis, Origin, PublicKey, Refusal,
+    Admitted, Event, Kind, Millis, Origin, PublicKey, Refusal, Source,
     admission::Screened,
-    capacity::{self, Load},
+    capacity::{self, Load, TopicLoad},
     decision,
 };
 use kukuri_store::Outcome;
 
 use crate::{
     clock,
+    consumers::Lag,
     disk::DiskLevel,
     rates::{Act, Counted, TooFast, weight_of},
     relay::Relay,
@@ -45,9 +46,16 @@ pub(crate) enum Refused {
     Unauthenticated,
     #[error("blocked: this author or this kind is not taken in here")]
     Denied,
+    #[error("rate-limited: node is behind")]
+    Cut,
+    #[error("restricted: no history is taken in while the node is behind")]
+    Behind,
     #[error("restricted: this node takes in no more topics than topics.max = {0}")]
     TooManyTopics(usize),
 }
+
+/// What an event of a client counts as while the node is far behind.
+const CUT: NonZeroU32 = NonZeroU32::new(10).unwrap();
 
 /// What a client hears that has to authenticate first.
 pub(crate) const AUTHENTICATE: &str = "auth-required: this relay serves authenticated clients only";
@@ -57,10 +65,10 @@ impl Refused {
     pub(crate) fn prefix(&self) -> &'static str {
         match self {
             Self::Rule(refusal) => refusal.prefix(),
-            Self::TooFast(_) => "rate-limited",
+            Self::TooFast(_) | Self::Cut => "rate-limited",
             Self::Unauthenticated => "auth-required",
             Self::Denied => "blocked",
-            Self::TooManyTopics(_) => "restricted",
+            Self::TooManyTopics(_) | Self::Behind => "restricted",
         }
     }
 }
@@ -72,7 +80,7 @@ impl Relay {
             return Err(Refused::Unauthenticated);
         }
         let who = Counted { ip: sender.ip, keys: &sender.keys };
-        self.check_weighed(Act::Publish, weight_of(json.len()), who)?;
+        self.check_pace(json, who)?;
         let origin = Origin::Client { authenticated: Arc::clone(&sender.keys) };
         let screened = match self.screen_cheaply(json.as_bytes(), origin, clock::now()).await? {
             Cheap::Answered(outcome) => return Ok(Screening::Answered(outcome)),
@@ -85,6 +93,15 @@ impl Relay {
         let admitted = screened.verify()?;
         self.open_topics(&admitted, who, refusal).await?;
         Ok(Screening::New(admitted))
+    }
+
+    /// Counts an event of a client. While the node is far behind each counts as several (O-9).
+    fn check_pace(&self, json: &str, who: Counted<'_>) -> Result<(), Refused> {
+        let weight = weight_of(json.len());
+        if self.lag() < Lag::Cutting {
+            return Ok(self.check_weighed(Act::Publish, weight, who)?);
+        }
+        self.check_weighed(Act::Publish, weight.saturating_mul(CUT), who).map_err(|_| Refused::Cut)
     }
 
     /// Enables topics by their first use (T-8).
@@ -137,7 +154,20 @@ impl Relay {
         match capacity::refuse(screened.event().kind, source, node, &loads) {
             Some(Refusal::Full) => Err(Refusal::DiskFull.into()),
             Some(refusal) => Err(refusal.into()),
-            None => Ok(Cheap::Unknown(screened)),
+            None => {
+                self.check_lag(screened.event().kind, source, &loads)?;
+                Ok(Cheap::Unknown(screened))
+            }
+        }
+    }
+
+    /// Those who follow the outbox are behind: less is taken in, as if room were short (O-9).
+    fn check_lag(&self, kind: Kind, source: Source, topics: &[TopicLoad]) -> Result<(), Refused> {
+        let node = Load { stage: self.lag().stage(), is_full: false };
+        match capacity::refuse(kind, source, node, topics) {
+            Some(Refusal::LiveOnly) => Err(Refused::Behind),
+            Some(refusal) => Err(refusal.into()),
+            None => Ok(()),
         }
     }
 

@@ -8,11 +8,13 @@
 //! - `session`: one client. `message`: what is said. `auth`: who says it (NIP-42). `sync`: reconciliation (NIP-77).
 //! - `intake`: the cheap checks of an event. `pipeline`: the one writer. `recent`: ephemeral events that passed.
 //! - `hub`: live subscriptions; `live`: what they are told of. `queue`: what waits for a client.
-//! - [`upkeep`]: what runs by itself. `disk`: its free space. `clock`: the time.
+//! - [`upkeep`]: what runs by itself. `disk`: its free space. `consumers`: how far those are behind who
+//!   follow the outbox. `clock`: the time.
 
 mod auth;
 mod clock;
 pub mod config;
+mod consumers;
 mod disk;
 mod door;
 pub mod http;

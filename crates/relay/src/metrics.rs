@@ -2,11 +2,14 @@
 //!
 //! Handles are made once: counting is an atomic addition. Labels have few values; none holds an address or a key.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use kukuri_store::{Outcome, Purged, Stats, report::total};
 use metrics::{Counter, Gauge, Histogram, Unit, counter, gauge, histogram};
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
 use crate::{door::TurnedAway, message::Verb};
 
@@ -52,6 +55,7 @@ impl Closing {
 /// All figures.
 pub(crate) struct Metrics {
     handle: PrometheusHandle,
+    recorder: Arc<PrometheusRecorder>,
     events: [Counter; OUTCOMES.len()],
     requests: [Counter; Verb::ALL.len()],
     refused_requests: Counter,
@@ -63,6 +67,7 @@ pub(crate) struct Metrics {
     pub(crate) batch_events: Histogram,
     pub(crate) commit_seconds: Histogram,
     pub(crate) query_seconds: Histogram,
+    pub(crate) search_seconds: Histogram,
     pub(crate) foreign_lag_seconds: Histogram,
     expired: Counter,
     purged: [Counter; 2],
@@ -73,6 +78,13 @@ pub(crate) struct Metrics {
     /// Stored events a second, times 1,000, over the last while.
     pace: AtomicU64,
     sampled: AtomicU64,
+}
+
+/// The figures of one who follows the outbox.
+pub(crate) struct ConsumerFigures {
+    pub(crate) backlog: Gauge,
+    pub(crate) state: Gauge,
+    pub(crate) lag_seconds: Histogram,
 }
 
 struct Gauges {
@@ -86,6 +98,7 @@ struct Gauges {
     topics: Gauge,
     stage: Gauge,
     disk_stage: Gauge,
+    lag_stage: Gauge,
     outbox_head: Gauge,
     clock_held: Gauge,
 }
@@ -96,6 +109,7 @@ pub(crate) struct Now<'s> {
     pub(crate) subscriptions: usize,
     pub(crate) topics: usize,
     pub(crate) disk_level: u8,
+    pub(crate) lag: u8,
     pub(crate) free_bytes: Option<u64>,
     pub(crate) stats: &'s Stats,
 }
@@ -111,12 +125,21 @@ impl Metrics {
             })
             .unwrap_or_else(|_| PrometheusBuilder::new());
         let recorder = builder.build_recorder();
-        let handle = recorder.handle();
         // A recorder of its own for every relay: several may run in one process.
-        metrics::with_local_recorder(&recorder, || Self::describe(handle))
+        let recorder = Arc::new(recorder);
+        metrics::with_local_recorder(&*recorder, || Self::describe(&recorder))
     }
 
-    fn describe(handle: PrometheusHandle) -> Self {
+    /// The figures of a consumer.
+    pub(crate) fn of_consumer(&self, name: &'static str) -> ConsumerFigures {
+        metrics::with_local_recorder(&*self.recorder, || ConsumerFigures {
+            backlog: gauge!("kukuri_consumer_backlog", "consumer" => name),
+            state: gauge!("kukuri_consumer_state", "consumer" => name),
+            lag_seconds: histogram!("kukuri_consumer_lag_seconds", "consumer" => name),
+        })
+    }
+
+    fn describe(recorder: &Arc<PrometheusRecorder>) -> Self {
         let count = |name: &'static str, text: &'static str| {
             metrics::describe_counter!(name, text);
             counter!(name)
@@ -134,8 +157,19 @@ impl Metrics {
         metrics::describe_counter!("kukuri_connections_refused_total", "Connections turned away, by reason");
         metrics::describe_counter!("kukuri_connections_closed_total", "Connections the relay closed, by reason");
         metrics::describe_counter!("kukuri_purged_events_total", "Events purged, by reason");
+        metrics::describe_gauge!("kukuri_consumer_backlog", "Outbox rows that a consumer has still to do");
+        metrics::describe_gauge!(
+            "kukuri_consumer_state",
+            "0 following, 1 starting, 2 standby, 3 rebuilding, 4 paused, 5 retrying, 6 stuck, 7 too far behind, 8 stopped"
+        );
+        metrics::describe_histogram!(
+            "kukuri_consumer_lag_seconds",
+            Unit::Seconds,
+            "Time from an event's acceptance until a consumer's effect is there: for index-v1, until it is in the index"
+        );
         Self {
-            handle,
+            handle: recorder.handle(),
+            recorder: Arc::clone(recorder),
             events: OUTCOMES.map(|outcome| counter!("kukuri_events_total", "outcome" => outcome)),
             requests: Verb::ALL.map(|verb| counter!("kukuri_requests_total", "verb" => verb.word())),
             refused_requests: count("kukuri_requests_refused_total", "Requests refused"),
@@ -148,6 +182,7 @@ impl Metrics {
             batch_events: spread("kukuri_batch_size", Unit::Count, "Events in one transaction"),
             commit_seconds: spread("kukuri_commit_seconds", Unit::Seconds, "Time of a transaction"),
             query_seconds: spread("kukuri_query_seconds", Unit::Seconds, "Time to read the answer to a request"),
+            search_seconds: spread("kukuri_search_seconds", Unit::Seconds, "Time to find what answers words"),
             foreign_lag_seconds: spread(
                 "kukuri_foreign_lag_seconds",
                 Unit::Seconds,
@@ -168,6 +203,7 @@ impl Metrics {
                 topics: level("kukuri_topics_enabled", "Topics that are enabled"),
                 stage: level("kukuri_capacity_stage", "0 open, 1 live only, 2 shedding, 3 purging"),
                 disk_stage: level("kukuri_disk_stage", "0 open, 1 live only, 2 shedding, 3 full"),
+                lag_stage: level("kukuri_backlog_stage", "0 near, 1 live only, 2 shedding, 3 cutting rates"),
                 outbox_head: level("kukuri_outbox_head", "The highest outbox sequence"),
                 clock_held: level("kukuri_clock_held", "1 while purges wait for the clock to be confirmed"),
             },
@@ -269,6 +305,7 @@ impl Metrics {
             (&gauges.store_bytes, rows.bytes as f64),
             (&gauges.stage, f64::from(now.stats.stage as u8)),
             (&gauges.disk_stage, f64::from(now.disk_level)),
+            (&gauges.lag_stage, f64::from(now.lag)),
             (&gauges.outbox_head, now.stats.head.0 as f64),
             (&gauges.clock_held, f64::from(u8::from(now.stats.clock_held))),
         ] {

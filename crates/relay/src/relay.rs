@@ -11,6 +11,7 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use kukuri_domain::{Filter, TopicId, subscription::SubscriptionChange};
+use kukuri_outbox::Status;
 use kukuri_search::Finder;
 use kukuri_store::{PurgeCursor, Purged, Store, StoreError};
 use tokio::sync::{Notify, watch};
@@ -18,6 +19,7 @@ use tokio::sync::{Notify, watch};
 use crate::{
     clock,
     config::RelayConfig,
+    consumers::{Consumers, Lag},
     disk::{self, DiskLevel},
     door::Door,
     hub::Hub,
@@ -47,6 +49,8 @@ pub struct Relay {
     /// Room has become short: a purge should not wait for its turn.
     pub(crate) purge_wanted: Arc<Notify>,
     disk_level: AtomicU8,
+    pub(crate) consumers: Consumers,
+    lag: AtomicU8,
     pub(crate) started: std::time::Instant,
 }
 
@@ -94,6 +98,8 @@ impl Relay {
             signals: watch::Sender::default(),
             purge_wanted,
             disk_level: AtomicU8::new(0),
+            consumers: Consumers::default(),
+            lag: AtomicU8::new(0),
             started: std::time::Instant::now(),
         });
         relay.enable_global().await?;
@@ -142,6 +148,7 @@ impl Relay {
         }
         self.config.store(Arc::new(config));
         self.look_at_disk();
+        self.look_at_consumers();
         self.signals.send_modify(|signal| signal.configuration += 1);
     }
 
@@ -171,6 +178,29 @@ impl Relay {
     pub(crate) fn forget_slow_clients(&self) {
         if let Some(rates) = self.rates.load().as_ref() {
             rates.forget_slow();
+        }
+    }
+
+    /// Watches one who follows the outbox: how far it is behind is measured, told, and heeded (O-9).
+    pub fn watch_consumer(&self, name: &'static str, status: watch::Receiver<Status>) {
+        self.consumers.watch(name, status, self.metrics.of_consumer(name));
+    }
+
+    /// How far behind consumers were when they were last looked at.
+    pub(crate) fn lag(&self) -> Lag {
+        Lag::from_number(self.lag.load(Ordering::Relaxed))
+    }
+
+    /// Looks at the consumers. What they say counts until the next look.
+    pub(crate) fn look_at_consumers(&self) {
+        let rows = self.consumers.backlog(*self.store.watch_outbox().borrow());
+        let before = self.lag();
+        let lag = Lag::of(&self.config().backlog, rows, before);
+        self.lag.store(lag as u8, Ordering::Relaxed);
+        if lag > before {
+            tracing::warn!(rows, ?before, now = ?lag, "consumers of the outbox are behind");
+        } else if lag < before {
+            tracing::info!(rows, ?before, now = ?lag, "consumers of the outbox come nearer");
         }
     }
 
@@ -247,12 +277,14 @@ impl Relay {
     /// Everything that is measured, in Prometheus' text format.
     pub(crate) async fn measures(&self) -> Result<String, StoreError> {
         let stats = self.store.stats().await?;
+        self.consumers.look(stats.head);
         let free_bytes = self.config().disk.as_ref().and_then(|disk| disk::free_bytes(disk).ok());
         Ok(self.metrics.render(&Now {
             connections: self.connections(),
             subscriptions: self.hub.len(),
             topics: self.topics.enabled(),
             disk_level: self.disk_level() as u8,
+            lag: self.lag() as u8,
             free_bytes,
             stats: &stats,
         }))

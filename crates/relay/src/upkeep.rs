@@ -32,6 +32,7 @@ pub async fn keep_in_order(relay: Arc<Relay>) {
             () = stopped(&mut stopping) => return,
             () = tokio::time::sleep(until_next_second()) => {
                 relay.metrics.sample();
+                relay.look_at_consumers();
                 sweep_once(&relay).await;
             }
             _ = purge.tick() => purge_once(&relay).await,

@@ -24,6 +24,9 @@ pub(crate) fn check(loaded: &Loaded) -> Result<(), ConfigError> {
     let disk = &settings.disk;
     ascending(loaded, [("disk.full", disk.full), ("disk.shedding", disk.shedding)])?;
     ascending(loaded, [("disk.shedding", disk.shedding), ("disk.live_only", disk.live_only)])?;
+    let backlog = &settings.backlog;
+    ascending(loaded, [("backlog.live_only", backlog.live_only), ("backlog.shedding", backlog.shedding)])?;
+    ascending(loaded, [("backlog.shedding", backlog.shedding), ("backlog.cutting", backlog.cutting)])?;
     if settings.search.index == Some(IndexPlace::Embedded)
         && let StorePlace::Postgres(_) = settings.store_place()
     {

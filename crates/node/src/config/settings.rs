@@ -55,6 +55,7 @@ section! {
         retention: Retention,
         capacity: Capacity,
         disk: Disk,
+        backlog: Backlog,
         postgres: Postgres,
         search: Search,
     }
@@ -258,6 +259,19 @@ section! {
         shedding: Size = Size::gib(1);
         /// With less free space than this, nothing but deletion and vanish requests is taken in.
         full: Size = Size::mib(256);
+    }
+}
+
+section! {
+    /// What happens as those fall behind who follow the outbox, such as the index for search: in rows that are still to be
+    /// done. The three must ascend.
+    Backlog in "backlog." {
+        /// From this many rows on, history from imports and other nodes is refused.
+        live_only: u64 = 100_000, at least 1;
+        /// From this many rows on, topics of the lowest priority are refused too.
+        shedding: u64 = 500_000, at least 1;
+        /// From this many rows on, an event of a client counts ten times in `[rates]`.
+        cutting: u64 = 2_000_000, at least 1;
     }
 }
 

@@ -15,7 +15,7 @@ use anyhow::Context;
 use kukuri_domain::{Admission, Millis, PublicKey, vanish::RelayUrls};
 use kukuri_relay::{
     RelayConfig,
-    config::{Auth, Deny, Disk, Info, Proxy, Rate, Rates, RequestLimits, TopicIntake},
+    config::{Auth, Backlog, Deny, Disk, Info, Proxy, Rate, Rates, RequestLimits, TopicIntake},
 };
 use kukuri_store::Store;
 
@@ -48,6 +48,7 @@ pub(crate) fn relay_config(
         deny: deny(settings),
         proxy: proxy(settings),
         disk: disk(settings),
+        backlog: backlog(settings),
     })
 }
 
@@ -138,6 +139,11 @@ fn deny(settings: &Settings) -> Deny {
 fn proxy(settings: &Settings) -> Option<Proxy> {
     let header = settings.proxy.header.as_ref()?.as_str().to_owned();
     Some(Proxy { header, trusted: settings.proxy.trusted.iter().map(|network| network.net()).collect() })
+}
+
+fn backlog(settings: &Settings) -> Backlog {
+    let backlog = &settings.backlog;
+    Backlog { live_only: backlog.live_only, shedding: backlog.shedding, cutting: backlog.cutting }
 }
 
 /// The disk that is watched: the embedded store's. A database's is its server's, and often on another machine; what the

@@ -7,7 +7,7 @@ fn a_slip_in_the_file_is_told_in_one_line() {
     let key = "0".repeat(63);
     let at_the_top = "listen, public_url, data, store, rate_limits, deletion, log";
     let sections = "[relay], [topics], [auth], [limits], [rates], [deny], [proxy], [retention], [capacity], [disk], \
-        [postgres], [search]";
+        [backlog], [postgres], [search]";
     let in_limits = "event_bytes, tag_count, tags_bytes, tag_bytes, topics_per_event, content_bytes, \
         created_at_ahead, message_bytes, filters, filter_values, subscriptions, limit, answer_bytes, in_flight, idle, connections, \
         sync_sessions, sync_events";
@@ -134,6 +134,8 @@ fn a_slip_in_the_file_is_told_in_one_line() {
         ),
         ("disk.full = '4GiB'", r#"disk.full = "4GiB": must be less than disk.shedding (1GiB)"#),
         ("disk.live_only = 0", "disk.live_only = 0: must be more than disk.shedding (1GiB)"),
+        ("backlog.live_only = 500000", "backlog.live_only = 500000: must be less than backlog.shedding (500000)"),
+        ("backlog.cutting = 5", "backlog.cutting = 5: must be more than backlog.shedding (500000)"),
         (
             "retention.dedupe = '20d'",
             r#"retention.dedupe = "20d": must not be shorter than the longest finite retention of events"#,

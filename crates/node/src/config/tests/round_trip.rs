@@ -87,6 +87,10 @@ purge_to = 60
 live_only = "30GiB"
 shedding = "20GiB"
 full = 12345
+[backlog]
+live_only = 1
+shedding = 2
+cutting = 3
 [postgres]
 readers = 1
 migrate = "off"
