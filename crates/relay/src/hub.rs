@@ -4,6 +4,7 @@
 //! hashtags, kinds; and under nothing if it names nothing.
 
 use std::{
+    cell::OnceCell,
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -122,11 +123,15 @@ impl Hub {
         }
         numbers.sort_unstable();
         numbers.dedup();
+        // Taken apart once, and only if somebody asks for words.
+        let words = OnceCell::new();
         let mut delivered = 0;
         for number in numbers {
             let Some(subscription) = index.subscriptions.get(&number) else { continue };
-            let has_words =
-                |words: &SearchQuery| self.finder.as_ref().is_some_and(|finder| finder.would_find(words, event));
+            let has_words = |asked: &SearchQuery| {
+                let words = words.get_or_init(|| self.finder.as_ref().and_then(|finder| finder.words_of(event)));
+                words.as_ref().is_some_and(|words| asked.is_in(words))
+            };
             let matches = subscription
                 .asked
                 .iter()

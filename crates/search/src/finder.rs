@@ -6,12 +6,11 @@ use std::{
 };
 
 use kukuri_domain::{Event, EventId, Kind, Millis, TopicId, Viewer};
-use kukuri_store::{BoundEvent, Op, Seq, Store, StoreError, StoredEvent};
+use kukuri_store::{BoundEvent, Op, Store, StoreError, StoredEvent};
 
 use crate::{
     document::Text,
     index::{IndexError, Search, SearchIndex},
-    query::SearchQuery,
 };
 
 /// Hits that are looked up at a time, at least.
@@ -20,6 +19,8 @@ const FEWEST: usize = 16;
 const MOST_HITS: usize = 2_000;
 /// Rows of the outbox that an index may lag behind and still be made up for.
 const MOST_ROWS: usize = 4_096;
+/// Events of them that are held at a time.
+const AT_ONCE: usize = 128;
 
 /// Why nothing can be said.
 #[derive(Debug, thiserror::Error)]
@@ -50,8 +51,6 @@ pub struct Found {
 pub struct Findings {
     /// The best first, no more than were asked for.
     pub found: Vec<Found>,
-    /// Everything up to this row was looked at.
-    pub seq: Seq,
     /// Where the next page begins, if there may be one.
     pub next: Option<usize>,
 }
@@ -70,9 +69,9 @@ impl Finder {
         Self { index, store, kinds: Arc::new(kinds.into_iter().collect()) }
     }
 
-    /// Whether an event would be found by these words, once it is in the index.
-    pub fn would_find(&self, query: &SearchQuery, event: &Event) -> bool {
-        self.kinds.contains(&event.kind) && query.matches(&Text::of(event).tokens().collect::<Vec<_>>())
+    /// What an event will be found by, once it is in the index. `None`: by nothing, for its kind is not indexed.
+    pub fn words_of(&self, event: &Event) -> Option<HashSet<String>> {
+        self.kinds.contains(&event.kind).then(|| Text::of(event).tokens().map(|token| token.text).collect())
     }
 
     /// The index.
@@ -92,10 +91,9 @@ impl Finder {
         let mut seen = HashSet::new();
         // What the index does not have yet comes first: it is the newest.
         if search.skip == 0 {
-            findings.seq = self.add_newest(search, now, &mut findings.found).await?;
+            let accepts = |found: &Found| viewer.may_see(&found.event) && accepts(&found.event, &found.topics);
+            findings.found = self.newest(search, now, accepts).await?;
         }
-        findings.found.retain(|found| viewer.may_see(&found.event) && accepts(&found.event, &found.topics));
-        findings.found.truncate(search.limit);
         seen.extend(findings.found.iter().map(|found| found.event.id));
         let mut skip = search.skip;
         while findings.found.len() < search.limit && skip - search.skip < MOST_HITS {
@@ -124,30 +122,41 @@ impl Finder {
         Ok(findings)
     }
 
-    /// Adds what has become effective since the index was written, and matches. Returns how far was looked. An index that
-    /// is far behind is not made up for.
-    async fn add_newest(&self, search: &Search, now: Millis, newest: &mut Vec<Found>) -> Result<Seq, FindError> {
+    /// What has become effective since the index was written, and matches, the newest first. An index that is far behind
+    /// is not made up for.
+    async fn newest(
+        &self,
+        search: &Search,
+        now: Millis,
+        accepts: impl Fn(&Found) -> bool,
+    ) -> Result<Vec<Found>, FindError> {
         let head = *self.store.watch_outbox().borrow();
         let reached = self.index.reached().await?.unwrap_or_default();
         if head.0.saturating_sub(reached.0) > MOST_ROWS as u64 {
-            return Ok(head);
+            return Ok(Vec::new());
         }
         let rows = match self.store.outbox(reached, MOST_ROWS).await {
-            Err(StoreError::Truncated { .. }) => return Ok(head),
+            Err(StoreError::Truncated { .. }) => return Ok(Vec::new()),
             rows => rows?,
         };
-        let Some(last) = rows.last().map(|row| row.seq) else { return Ok(reached) };
         let mut ids: Vec<EventId> = rows.iter().filter(|row| row.op == Op::Upsert).map(|row| row.event_id).collect();
         ids.reverse();
         let mut once = HashSet::new();
         ids.retain(|id| once.insert(*id));
-        for bound in self.store.get(&ids, now).await?.into_iter().flatten() {
-            let found = found(bound, None)?;
-            if self.would_find(&search.query, &found.event) && found.meets(search) {
-                newest.push(found);
+        let mut newest = Vec::new();
+        for some in ids.chunks(AT_ONCE) {
+            for bound in self.store.get(some, now).await?.into_iter().flatten() {
+                let found = found(bound, None)?;
+                let has_words = self.words_of(&found.event).is_some_and(|words| search.query.is_in(&words));
+                if has_words && found.meets(search) && accepts(&found) && newest.len() < search.limit {
+                    newest.push(found);
+                }
+            }
+            if newest.len() >= search.limit {
+                break;
             }
         }
-        Ok(last)
+        Ok(newest)
     }
 }
 

@@ -57,6 +57,11 @@ impl SearchQuery {
         self.tokens.iter().all(|token| found.contains(token.as_str()))
     }
 
+    /// The same for tokens that several questions are compared with.
+    pub fn is_in(&self, words: &HashSet<String>) -> bool {
+        self.tokens.iter().all(|token| words.contains(token))
+    }
+
     /// Whether a token is one of those looked for.
     pub fn asks_for(&self, token: &str) -> bool {
         self.tokens.binary_search_by(|own| own.as_str().cmp(token)).is_ok()
