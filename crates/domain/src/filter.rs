@@ -153,6 +153,16 @@ impl Filter {
         self.since.unwrap_or_default()..=self.until.unwrap_or(Timestamp(u64::MAX))
     }
 
+    /// The earliest time asked for.
+    pub fn since(&self) -> Option<Timestamp> {
+        self.since
+    }
+
+    /// The latest time asked for.
+    pub fn until(&self) -> Option<Timestamp> {
+        self.until
+    }
+
     /// The most stored events asked for.
     pub fn limit(&self) -> Option<usize> {
         self.limit

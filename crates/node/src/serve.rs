@@ -69,7 +69,7 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     let finder = searching.as_ref().map(|searching| searching.finder());
     let (relay, writer) = Relay::start(Arc::clone(&store), finder.clone(), config).await?;
     if let Some(searching) = &searching {
-        relay.watch_consumer(CONSUMER, searching.status());
+        searching.consumer().on_done(relay.watch_consumer(CONSUMER, searching.status()));
     }
     let upkeep = tokio::spawn(upkeep::keep_in_order(Arc::clone(&relay)));
     let running = Arc::new(Running { relay: Arc::clone(&relay), searching: searching.clone() });

@@ -1,7 +1,7 @@
 //! A named consumer: from its offset on, in ascending batches, effect first and offset then (O-6).
 
 use std::{
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -14,7 +14,7 @@ use tokio::{
 
 use crate::{
     batch,
-    handle::{Command, Handle},
+    handle::{Command, Done, Handle},
     sink::{Batch, Reached, Sink, SinkError, Target},
     status::{State, Status},
 };
@@ -30,6 +30,8 @@ pub struct ConsumerSettings {
     pub gather: Duration,
     /// For how long nobody takes over from an instance that has said nothing.
     pub lease: Duration,
+    /// Who runs it. `None`: somebody new. One who comes again, and can't run twice, need not wait for a lease to end.
+    pub holder: Option<Holder>,
     /// The first wait after a failure; it doubles with each.
     pub first_retry: Duration,
     /// The longest wait after a failure.
@@ -45,6 +47,7 @@ impl Default for ConsumerSettings {
             poll: Duration::from_secs(1),
             gather: Duration::from_millis(100),
             lease: Duration::from_secs(30),
+            holder: None,
             first_retry: Duration::from_millis(100),
             last_retry: Duration::from_secs(30),
             clock: system_clock,
@@ -62,6 +65,7 @@ pub struct Consumer {
     heads: watch::Receiver<Seq>,
     commands: mpsc::Receiver<Command>,
     status: watch::Sender<Status>,
+    done: Arc<OnceLock<Done>>,
     leased_at: Option<Instant>,
     /// An operator wants everything anew.
     rebuild_wanted: bool,
@@ -87,19 +91,22 @@ impl Consumer {
         let (commands, receiver) = mpsc::channel(8);
         let (status, watched) = watch::channel(Status::default());
         let heads = store.watch_outbox();
+        let done = Arc::new(OnceLock::new());
+        let holder = settings.holder.unwrap_or_else(|| Holder(random()));
         let consumer = Self {
             name: name.to_owned(),
             store,
             sink,
             settings,
-            holder: Holder(random()),
+            holder,
             heads,
             commands: receiver,
             status,
+            done: Arc::clone(&done),
             leased_at: None,
             rebuild_wanted: false,
         };
-        Handle { commands, status: watched, task: tokio::spawn(consumer.run()) }
+        Handle { commands, status: watched, done, task: tokio::spawn(consumer.run()) }
     }
 
     async fn run(mut self) {
@@ -173,8 +180,10 @@ impl Consumer {
         self.apply(Target::Current, *offset, &rows).await?;
         self.done_to(last.seq).await?;
         *offset = last.seq;
-        self.status.send_modify(|status| status.last_ingested_at = Some(last.ingested_at));
         self.see_head(*offset);
+        if let Some(done) = self.done.get() {
+            done(&rows);
+        }
         Ok(rows.len() == self.settings.batch_rows)
     }
 
@@ -183,13 +192,17 @@ impl Consumer {
     /// `None`: with a snapshot. A sink that has less than the store believes has lost something; one that has more was
     /// stopped before it could say so, or an operator wants a replay: what is done twice is done once (O-7).
     async fn begin_at(&mut self) -> Step<Option<Seq>> {
-        let offsets = self.store.offsets().await.map_err(retry)?;
-        let stored = offsets.into_iter().find(|offset| offset.consumer == self.name).map(|offset| offset.last_seq);
+        let stored = self.stored_offset().await?;
         Ok(match self.sink.reached().await.map_err(|error| Halt::Retry(error.to_string()))? {
             Reached::NotKept => stored,
             Reached::Nothing => None,
             Reached::Row(reached) => Some(stored.map_or(reached, |stored| stored.min(reached))),
         })
+    }
+
+    async fn stored_offset(&self) -> Step<Option<Seq>> {
+        let offsets = self.store.offsets().await.map_err(retry)?;
+        Ok(offsets.into_iter().find(|offset| offset.consumer == self.name).map(|offset| offset.last_seq))
     }
 
     // A step.
@@ -279,6 +292,10 @@ impl Consumer {
             }
             self.heed_next()?;
         }
+        // It may take a while.
+        if !self.renew_lease().await? {
+            return Err(Halt::Again);
+        }
         self.sink.switch().await.map_err(passing)?;
         self.rebuild_wanted = false;
         self.done_to(offset).await?;
@@ -301,8 +318,12 @@ impl Consumer {
             if self.renew_lease().await? {
                 return Ok(());
             }
+            // How far the other one is counts here, too (O-9).
+            if let Some(offset) = self.stored_offset().await? {
+                self.see_head(offset);
+            }
             self.say(State::Standby);
-            self.rest(self.settings.lease / 3).await?;
+            self.rest(self.settings.lease / 10).await?;
         }
     }
 

@@ -1,12 +1,17 @@
 //! What can be asked of a consumer that runs.
 
-use kukuri_store::Seq;
+use std::sync::{Arc, OnceLock};
+
+use kukuri_store::{OutboxRow, Seq};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
 };
 
 use crate::status::{State, Status};
+
+/// Called with rows whose effect is there.
+pub(crate) type Done = Box<dyn Fn(&[OutboxRow]) + Send + Sync>;
 
 /// What a consumer is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +31,7 @@ pub(crate) enum Command {
 pub struct Handle {
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) status: watch::Receiver<Status>,
+    pub(crate) done: Arc<OnceLock<Done>>,
     pub(crate) task: JoinHandle<()>,
 }
 
@@ -33,6 +39,11 @@ impl Handle {
     /// What it is at, as it changes.
     pub fn status(&self) -> watch::Receiver<Status> {
         self.status.clone()
+    }
+
+    /// Has this called with rows when their effect is there, soon after. The first one to ask is heeded.
+    pub fn on_done(&self, done: impl Fn(&[OutboxRow]) + Send + Sync + 'static) {
+        let _ = self.done.set(Box::new(done));
     }
 
     /// Lets it rest until it is resumed.
@@ -83,13 +94,8 @@ impl Handle {
     /// Waits until everything up to a row is done. `false`: that will not be without an operator.
     pub async fn caught_up(&self, seq: Seq) -> bool {
         let mut status = self.status();
-        let is_over = |status: &Status| {
-            let is_ended = matches!(
-                status.state,
-                State::Stuck { .. } | State::TooFarBehind { .. } | State::Stopped | State::Paused
-            );
-            is_ended || (status.offset >= seq && status.state == State::Following)
-        };
+        let is_over =
+            |status: &Status| status.state.is_waiting() || (status.offset >= seq && status.state == State::Following);
         status.wait_for(is_over).await.is_ok_and(|status| status.offset >= seq)
     }
 

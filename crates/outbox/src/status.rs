@@ -1,6 +1,5 @@
 //! What a consumer is at, for operators and for metrics.
 
-use kukuri_domain::Millis;
 use kukuri_store::Seq;
 
 /// What a consumer does now.
@@ -45,17 +44,22 @@ pub enum State {
     Stopped,
 }
 
+impl State {
+    /// Whether it goes on only if somebody does something.
+    pub fn is_waiting(&self) -> bool {
+        matches!(self, Self::Paused | Self::Stuck { .. } | Self::TooFarBehind { .. } | Self::Stopped)
+    }
+}
+
 /// What a consumer is at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// What it does now.
     pub state: State,
-    /// Everything up to here is done.
+    /// Everything up to here is done, by this instance or another.
     pub offset: Seq,
     /// The highest row it knows of.
     pub head: Seq,
-    /// When the last change that it has made was taken in by the node.
-    pub last_ingested_at: Option<Millis>,
     /// How often everything was built anew since it started.
     pub builds: u64,
 }

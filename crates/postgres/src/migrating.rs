@@ -2,9 +2,11 @@
 //!
 //! Migrations are SQL files, each run once, in order, in one transaction for all that are missing.
 
+use std::time::Duration;
+
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
-use crate::{Error, Result};
+use crate::{Error, Result, Server};
 
 /// The migrations of a schema.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +23,16 @@ impl Migrations {
     /// The version this program works with.
     pub const fn version(&self) -> u32 {
         self.steps.len() as u32
+    }
+
+    /// Brings the schema of a database up to date. Returns from which version to which.
+    pub async fn run_at(&self, url: &str, within: Duration) -> Result<(u32, u32)> {
+        let server = Server::parse(url)?;
+        let mut connection = server.connect(within).await?;
+        let found = self.run(&mut connection, &server.name).await;
+        let found = found.map_err(|error| server.explain(error, self.schema))?;
+        connection.close().await?;
+        Ok((found, self.version()))
     }
 
     /// Brings the schema up to date. One that is newer than this program is left untouched. Returns the version it had: 0

@@ -1,10 +1,10 @@
 //! Those who follow the outbox: how far behind they are, and what follows for what is taken in (O-9).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use kukuri_domain::capacity::Stage;
 use kukuri_outbox::{State, Status};
-use kukuri_store::Seq;
+use kukuri_store::{OutboxRow, Seq};
 use tokio::sync::watch;
 
 use crate::{clock, config::Backlog, metrics::ConsumerFigures};
@@ -58,7 +58,7 @@ pub(crate) struct Consumers {
 struct Watched {
     name: &'static str,
     status: watch::Receiver<Status>,
-    figures: Arc<ConsumerFigures>,
+    figures: ConsumerFigures,
 }
 
 /// What one is at.
@@ -69,12 +69,20 @@ pub(crate) struct Standing {
 }
 
 impl Consumers {
-    /// Watches one from now on, and measures how old changes are when their effect is there.
-    pub(crate) fn watch(&self, name: &'static str, status: watch::Receiver<Status>, figures: ConsumerFigures) {
-        let figures = Arc::new(figures);
-        tokio::spawn(measure(status.clone(), Arc::clone(&figures)));
+    /// Watches one from now on. What is returned measures how old changes are when their effect is there.
+    pub(crate) fn watch(
+        &self,
+        name: &'static str,
+        status: watch::Receiver<Status>,
+        figures: ConsumerFigures,
+    ) -> impl Fn(&[OutboxRow]) + Send + Sync + use<> {
+        let ages = figures.lag_seconds.clone();
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         watched.push(Watched { name, status, figures });
+        move |rows| {
+            let now = clock::now().0;
+            rows.iter().for_each(|row| ages.record(now.saturating_sub(row.written_at.0) as f64 / 1_000.0));
+        }
     }
 
     /// What all are at, and the same for collectors of figures.
@@ -99,9 +107,8 @@ impl Consumers {
 /// Rows that are still to be done. One that waits for an operator does not look at the head itself. One that has not begun,
 /// or is filled from a snapshot for the first time, does not do rows.
 fn backlog(status: &Status, head: Seq) -> u64 {
-    let does_rows = !matches!(status.state, State::Starting | State::Standby);
-    let is_filled = status.offset > Seq(0) || !matches!(status.state, State::Rebuilding { .. });
-    if does_rows && is_filled { head.0.saturating_sub(status.offset.0) } else { 0 }
+    let has_begun = status.offset > Seq(0) || !matches!(status.state, State::Standby | State::Rebuilding { .. });
+    if has_begun && status.state != State::Starting { head.0.saturating_sub(status.offset.0) } else { 0 }
 }
 
 fn in_words(state: &State) -> (&'static str, u8) {
@@ -115,17 +122,6 @@ fn in_words(state: &State) -> (&'static str, u8) {
         State::Stuck { .. } => ("stuck", 6),
         State::TooFarBehind { .. } => ("too far behind", 7),
         State::Stopped => ("stopped", 8),
-    }
-}
-
-async fn measure(mut status: watch::Receiver<Status>, figures: Arc<ConsumerFigures>) {
-    let mut measured = None;
-    while status.changed().await.is_ok() {
-        let last = status.borrow_and_update().last_ingested_at;
-        if let Some(ingested_at) = last.filter(|_| last != measured) {
-            figures.lag_seconds.record(clock::now().0.saturating_sub(ingested_at.0) as f64 / 1_000.0);
-            measured = last;
-        }
     }
 }
 
@@ -166,6 +162,8 @@ mod tests {
             (at(State::Rebuilding { done: 1, of: 9 }, 40), 60),
             (at(State::Rebuilding { done: 1, of: 9 }, 0), 0),
             (at(State::Starting, 0), 0),
+            (at(State::Standby, 0), 0),
+            (at(State::Standby, 70), 30),
         ] {
             assert_eq!(backlog(&status, Seq(100)), rows, "{status:?}");
         }

@@ -13,7 +13,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use kukuri_domain::{Filter, TopicId, subscription::SubscriptionChange};
 use kukuri_outbox::Status;
 use kukuri_search::Finder;
-use kukuri_store::{PurgeCursor, Purged, Store, StoreError};
+use kukuri_store::{OutboxRow, PurgeCursor, Purged, Store, StoreError};
 use tokio::sync::{Notify, watch};
 
 use crate::{
@@ -74,6 +74,10 @@ impl Relay {
         let hub = Arc::new(Hub::new(finder.clone()));
         let ephemeral = Arc::new(Recent::default());
         let metrics = Arc::new(Metrics::new());
+        if let Some(finder) = &finder {
+            let seconds = metrics.search_seconds.clone();
+            finder.on_found(move |took| seconds.record(took));
+        }
         let purge_wanted = Arc::new(Notify::new());
         let (pipeline, writer) = Pipeline::start(
             Arc::clone(&store),
@@ -181,9 +185,14 @@ impl Relay {
         }
     }
 
-    /// Watches one who follows the outbox: how far it is behind is measured, told, and heeded (O-9).
-    pub fn watch_consumer(&self, name: &'static str, status: watch::Receiver<Status>) {
-        self.consumers.watch(name, status, self.metrics.of_consumer(name));
+    /// Watches one who follows the outbox: how far it is behind is measured, told, and heeded (O-9). What is returned is to
+    /// be called with rows whose effect is there.
+    pub fn watch_consumer(
+        &self,
+        name: &'static str,
+        status: watch::Receiver<Status>,
+    ) -> impl Fn(&[OutboxRow]) + Send + Sync + use<> {
+        self.consumers.watch(name, status, self.metrics.of_consumer(name))
     }
 
     /// How far behind consumers were when they were last looked at.

@@ -26,7 +26,7 @@ async fn behind() -> (TestRelay, watch::Sender<Status>) {
     let relay = TestRelay::start(TopicsMode::Required).await;
     let stuck = State::Stuck { at: Seq(1), why: "a row it can't do".to_owned() };
     let status = watch::Sender::new(Status { state: stuck, ..Status::default() });
-    relay.relay.watch_consumer("test-v1", status.subscribe());
+    let _ = relay.relay.watch_consumer("test-v1", status.subscribe());
     let mut client = relay.client().await;
     for number in 0..5 {
         client.accepted(&note(1, &number.to_string()).sign()).await;
@@ -103,7 +103,7 @@ async fn health_tells_of_a_consumer_that_is_stuck_and_the_relay_is_ready_all_the
 #[tokio::test]
 async fn time_until_an_event_is_in_the_index_and_time_to_find_it_are_measured() {
     let (relay, consumer) = TestRelay::start_searching(TopicsMode::Required).await;
-    relay.relay.watch_consumer("index-v1", consumer.status());
+    consumer.on_done(relay.relay.watch_consumer("index-v1", consumer.status()));
     let mut client = relay.client().await;
     client.accepted(&note(1, "measured").sign()).await;
     let measured = r#"kukuri_consumer_lag_seconds_count{consumer="index-v1"}"#;

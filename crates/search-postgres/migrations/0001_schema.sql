@@ -19,13 +19,14 @@ CREATE INDEX ON cn_search.post_search_documents USING gin (terms, topics) WITH (
 CREATE INDEX ON cn_search.post_search_documents (created_at DESC, document_id);
 
 -- The copy that is searched, and the one that will take its place, if one is being made: `post_search_documents_next`.
--- `reached` is the outbox row up to which a copy is made, `version` how its texts were taken apart. Writers begin by
--- locking their copy's row.
+-- `reached` is the outbox row up to which a copy is made, `mark` what tells that row from every other, `version` how its
+-- texts were taken apart. Writers begin by locking their copy's row.
 CREATE SEQUENCE cn_search.generations;
 CREATE TABLE cn_search.copies (
     name text PRIMARY KEY CHECK (name IN ('current', 'next')),
     generation bigint NOT NULL DEFAULT nextval('cn_search.generations'),
     reached bigint,
+    mark text NOT NULL DEFAULT '',
     version integer NOT NULL,
     documents bigint NOT NULL DEFAULT 0,
     words bigint NOT NULL DEFAULT 0

@@ -5,8 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use kukuri_domain::EventId;
 use kukuri_postgres::Asking;
-use kukuri_search::{Change, Hit, IndexError, IndexStats, Search, SearchIndex, index::Result};
-use kukuri_store::Seq;
+use kukuri_search::{Change, Hit, IndexError, IndexStats, Place as Reached, Search, SearchIndex, index::Result};
 
 use crate::{
     error::{self, Failure},
@@ -30,6 +29,11 @@ impl PostgresIndex {
     pub async fn connect(url: &str, options: PostgresIndexOptions) -> Result<Self> {
         let sessions = open::connect(url, &options).await.map_err(|failure| failure.of("postgres"))?;
         Ok(Self { sessions, seen: Mutex::default(), begun: Mutex::default() })
+    }
+
+    /// Makes the tables, or brings them up to date. Returns from which version to which.
+    pub async fn migrate(url: &str) -> Result<(u32, u32)> {
+        open::migrate(url).await.map_err(|failure| failure.of("postgres"))
     }
 
     /// Lets all sessions end.
@@ -78,17 +82,17 @@ impl SearchIndex for PostgresIndex {
         searching::search(&self.sessions.readers, search).await.map_err(|failure| self.failure(failure))
     }
 
-    async fn reached(&self) -> Result<Option<Seq>> {
-        let place = writing::place(&self.sessions.readers).await.map_err(|failure| self.failure(failure))?;
+    async fn reached(&self) -> Result<Option<Reached>> {
+        let (place, mark) = writing::place(&self.sessions.readers).await.map_err(|failure| self.failure(failure))?;
         // Whoever only searches asks this, too: what a writer goes by stays until it is refused.
         locked(&self.seen).get_or_insert(place);
-        Ok(place.reached)
+        Ok(place.reached.map(|seq| Reached { seq, mark }))
     }
 
-    async fn apply(&self, changes: Vec<Change>, reached: Seq) -> Result<()> {
+    async fn apply(&self, changes: Vec<Change>, reached: Reached) -> Result<()> {
         // If this is left halfway, what was last seen may be no more.
         let expected = locked(&self.seen).take();
-        let written = writing::write(&self.sessions.writer, Which::Current, expected, &changes, Some(reached)).await;
+        let written = writing::write(&self.sessions.writer, Which::Current, expected, &changes, Some(&reached)).await;
         let place = written.map_err(|failure| self.failure(failure))?;
         *locked(&self.seen) = Some(place);
         Ok(())
@@ -101,9 +105,9 @@ impl SearchIndex for PostgresIndex {
         Ok(())
     }
 
-    async fn fill(&self, changes: Vec<Change>, reached: Option<Seq>) -> Result<()> {
+    async fn fill(&self, changes: Vec<Change>, reached: Option<Reached>) -> Result<()> {
         let begun = locked(&self.begun).take().ok_or_else(|| self.failure(Failure::NotBegun))?;
-        let written = writing::write(&self.sessions.writer, Which::Next, Some(begun), &changes, reached).await;
+        let written = writing::write(&self.sessions.writer, Which::Next, Some(begun), &changes, reached.as_ref()).await;
         let place = written.map_err(|failure| self.failure(failure))?;
         *locked(&self.begun) = Some(place);
         Ok(())

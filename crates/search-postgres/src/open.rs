@@ -88,3 +88,8 @@ pub(crate) async fn connect(url: &str, options: &PostgresIndexOptions) -> Result
         name,
     })
 }
+
+/// Makes the tables, or brings them up to date.
+pub(crate) async fn migrate(url: &str) -> Result<(u32, u32)> {
+    Ok(MIGRATIONS.run_at(url, PostgresIndexOptions::default().acquire_timeout).await?)
+}

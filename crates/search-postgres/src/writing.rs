@@ -7,7 +7,7 @@ use std::{collections::HashMap, time::Duration};
 
 use kukuri_domain::EventId;
 use kukuri_postgres::Asking;
-use kukuri_search::{Change, analyzer::VERSION};
+use kukuri_search::{Change, Place as Reached, analyzer::VERSION};
 use kukuri_store::Seq;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Row as _};
 
@@ -58,7 +58,7 @@ pub(crate) async fn write(
     which: Which,
     expected: Option<Place>,
     changes: &[Change],
-    reached: Option<Seq>,
+    reached: Option<&Reached>,
 ) -> Result<Place> {
     let mut asking = Asking::of(pool).await?;
     let mut txn = asking.begin().await?;
@@ -71,19 +71,20 @@ pub(crate) async fn write(
     let (gone, words_gone) = take_away(&mut txn, which, &last).await?;
     let (put, words_put) = put(&mut txn, which, &last).await?;
     sqlx::query(
-        "UPDATE cn_search.copies SET reached = $2, documents = documents + $3, words = words + $4, \
+        "UPDATE cn_search.copies SET reached = $2, mark = $6, documents = documents + $3, words = words + $4, \
          version = CASE WHEN reached IS NULL THEN $5 ELSE version END WHERE name = $1",
     )
     .bind(which.name())
-    .bind(reached.map(|reached| signed(reached.0)))
+    .bind(reached.map(|reached| signed(reached.seq.0)))
     .bind(put - gone)
     .bind(words_put - words_gone)
     .bind(VERSION.cast_signed())
+    .bind(reached.map_or("", |reached| reached.mark.as_str()))
     .execute(&mut *txn)
     .await?;
     txn.commit().await?;
     asking.done();
-    Ok(Place { reached, ..found })
+    Ok(Place { reached: reached.map(|reached| reached.seq), ..found })
 }
 
 /// The copy, locked until the transaction ends.
@@ -94,15 +95,15 @@ async fn lock(connection: &mut PgConnection, which: Which) -> Result<Option<Plac
         .transpose()
 }
 
-/// The copy that is searched. One whose texts were taken apart in another way reaches nowhere.
-pub(crate) async fn place(pool: &PgPool) -> Result<Place> {
+/// The copy that is searched, and its mark. One whose texts were taken apart in another way reaches nowhere.
+pub(crate) async fn place(pool: &PgPool) -> Result<(Place, String)> {
     let mut asking = Asking::of(pool).await?;
-    let row = sqlx::query("SELECT generation, reached, version FROM cn_search.copies WHERE name = 'current'");
+    let row = sqlx::query("SELECT generation, reached, mark, version FROM cn_search.copies WHERE name = 'current'");
     let row = row.fetch_one(&mut *asking).await?;
     asking.done();
     let version: i32 = row.try_get("version")?;
     let reached = seq(row.try_get("reached")?).filter(|_| version == VERSION.cast_signed());
-    Ok(Place { generation: row.try_get("generation")?, reached })
+    Ok((Place { generation: row.try_get("generation")?, reached }, row.try_get("mark")?))
 }
 
 fn seq(column: Option<i64>) -> Option<Seq> {

@@ -12,18 +12,11 @@ use kukuri_search_postgres::{PostgresIndex, PostgresIndexOptions};
 use proptest::prelude::*;
 
 use elsewhere::Elsewhere;
-use support::{Database, block_on, run};
+use support::{Database, block_on};
 
 async fn open(database: &Database) -> PostgresIndex {
     let options = PostgresIndexOptions { readers: 2, ..PostgresIndexOptions::default() };
     PostgresIndex::connect(&database.hasty_url(), options).await.unwrap()
-}
-
-/// A database without an index.
-async fn empty() -> Database {
-    let database = Database::new().await;
-    run(&database.url(), "DROP SCHEMA IF EXISTS cn_search CASCADE").await.unwrap();
-    database
 }
 
 proptest! {
@@ -33,7 +26,7 @@ proptest! {
     fn it_finds_what_a_look_at_every_document_finds(life in conformance::lives()) {
         // C-1, O-6
         block_on(async {
-            let database = empty().await;
+            let database = Database::new().await;
             conformance::live(life, async |before: Option<PostgresIndex>| {
                 if let Some(before) = before {
                     before.close().await;
@@ -47,7 +40,7 @@ proptest! {
     #[test]
     fn whatever_happens_it_ends_with_what_is_effective(following in conformance::followings()) {
         // O-6, O-7, O-8, C-1
-        let database = elsewhere::block_on(empty());
+        let database = elsewhere::block_on(Database::new());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(conformance::follow(following, async || {
             let url = database.hasty_url();
@@ -62,7 +55,7 @@ proptest! {
 #[test]
 fn the_better_stands_first() {
     block_on(async {
-        let database = empty().await;
+        let database = Database::new().await;
         conformance::rank(&open(&database).await).await;
     });
 }
@@ -70,7 +63,7 @@ fn the_better_stands_first() {
 #[test]
 fn people_find_what_they_look_for() {
     block_on(async {
-        let database = empty().await;
+        let database = Database::new().await;
         conformance::relevance(&open(&database).await).await;
     });
 }

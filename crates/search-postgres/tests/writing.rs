@@ -11,15 +11,9 @@ use kukuri_search::{Change, Document, IndexError, Search, SearchIndex, SearchQue
 use kukuri_search_postgres::{PostgresIndex, PostgresIndexOptions};
 use kukuri_store::Seq;
 
-use support::{Database, block_on, run};
+use support::{Database, block_on};
 
 const NOW: Timestamp = Timestamp(1_700_000_000);
-
-async fn empty() -> Database {
-    let database = Database::new().await;
-    run(&database.url(), "DROP SCHEMA IF EXISTS cn_search CASCADE").await.unwrap();
-    database
-}
 
 async fn open(database: &Database) -> PostgresIndex {
     PostgresIndex::connect(&database.url(), PostgresIndexOptions::default()).await.unwrap()
@@ -41,24 +35,28 @@ async fn found(index: &PostgresIndex) -> usize {
     index.search(&search).await.unwrap().len()
 }
 
+async fn reached(index: &PostgresIndex) -> Option<Seq> {
+    index.reached().await.unwrap().map(|place| place.seq)
+}
+
 #[test]
 fn an_instance_that_was_overtaken_writes_nothing_until_it_has_looked_again() {
     // O-6
     block_on(async {
-        let database = empty().await;
+        let database = Database::new().await;
         let (one, other) = (open(&database).await, open(&database).await);
         one.reached().await.unwrap();
-        one.apply(vec![put(1)], Seq(1)).await.unwrap();
-        assert_eq!(other.reached().await.unwrap(), Some(Seq(1)));
-        other.apply(vec![put(2)], Seq(2)).await.unwrap();
+        one.apply(vec![put(1)], Seq(1).into()).await.unwrap();
+        assert_eq!(reached(&other).await, Some(Seq(1)));
+        other.apply(vec![put(2)], Seq(2).into()).await.unwrap();
 
         // Searching asks how far it reaches, and must not make good what its writer has missed.
-        assert_eq!(one.reached().await.unwrap(), Some(Seq(2)));
-        let refused = one.apply(vec![Change::Remove(EventId::from_bytes([2; 32]))], Seq(2)).await.err().unwrap();
+        assert_eq!(reached(&one).await, Some(Seq(2)));
+        let refused = one.apply(vec![Change::Remove(EventId::from_bytes([2; 32]))], Seq(2).into()).await.err().unwrap();
         assert!(matches!(refused, IndexError::Locked(_)), "{refused}");
-        assert_eq!((found(&one).await, one.reached().await.unwrap()), (2, Some(Seq(2))), "nothing was written");
-        one.apply(vec![put(3)], Seq(3)).await.unwrap();
-        assert!(other.apply(vec![put(4)], Seq(3)).await.is_err());
+        assert_eq!((found(&one).await, reached(&one).await), (2, Some(Seq(2))), "nothing was written");
+        one.apply(vec![put(3)], Seq(3).into()).await.unwrap();
+        assert!(other.apply(vec![put(4)], Seq(3).into()).await.is_err());
     });
 }
 
@@ -66,20 +64,20 @@ fn an_instance_that_was_overtaken_writes_nothing_until_it_has_looked_again() {
 fn who_builds_anew_last_is_who_puts_in_place() {
     // O-8
     block_on(async {
-        let database = empty().await;
+        let database = Database::new().await;
         let (one, other) = (open(&database).await, open(&database).await);
-        one.apply(vec![put(1)], Seq(1)).await.unwrap();
+        one.apply(vec![put(1)], Seq(1).into()).await.unwrap();
         one.begin().await.unwrap();
-        one.fill(vec![put(1)], Some(Seq(1))).await.unwrap();
+        one.fill(vec![put(1)], Some(Seq(1).into())).await.unwrap();
         other.begin().await.unwrap();
-        assert!(one.fill(vec![put(2)], Some(Seq(2))).await.is_err(), "its copy is gone");
+        assert!(one.fill(vec![put(2)], Some(Seq(2).into())).await.is_err(), "its copy is gone");
         assert!(one.switch().await.is_err());
-        other.fill(vec![put(1), put(2)], Some(Seq(2))).await.unwrap();
+        other.fill(vec![put(1), put(2)], Some(Seq(2).into())).await.unwrap();
         assert_eq!(found(&one).await, 1, "the one in use is as it was");
         other.switch().await.unwrap();
-        assert_eq!((found(&one).await, one.reached().await.unwrap()), (2, Some(Seq(2))));
-        assert!(one.apply(vec![put(3)], Seq(3)).await.is_err(), "it has not seen this copy");
-        other.apply(vec![put(3)], Seq(3)).await.unwrap();
+        assert_eq!((found(&one).await, reached(&one).await), (2, Some(Seq(2))));
+        assert!(one.apply(vec![put(3)], Seq(3).into()).await.is_err(), "it has not seen this copy");
+        other.apply(vec![put(3)], Seq(3).into()).await.unwrap();
         assert_eq!(other.stats().await.unwrap().documents, 3);
     });
 }
@@ -88,16 +86,16 @@ fn who_builds_anew_last_is_who_puts_in_place() {
 fn what_is_left_halfway_is_whole_or_not_there() {
     // O-6: a process that dies, or a client that leaves, at any moment.
     block_on(async {
-        let database = empty().await;
+        let database = Database::new().await;
         for round in 0..60_u8 {
             let index = open(&database).await;
             let before = index.reached().await.unwrap();
             let changes = (0..4).map(|number| put(4 * round + number)).collect();
             let patience = Duration::from_micros(u64::from(round) * 150);
-            let _ = tokio::time::timeout(patience, index.apply(changes, Seq(u64::from(round) + 1))).await;
+            let _ = tokio::time::timeout(patience, index.apply(changes, Seq(u64::from(round) + 1).into())).await;
             // Another instance waits for what the server is still at.
             let index = open(&database).await;
-            index.apply(Vec::new(), Seq(1_000)).await.unwrap();
+            index.apply(Vec::new(), Seq(1_000).into()).await.unwrap();
             let documents = index.stats().await.unwrap().documents;
             assert_eq!(documents % 4, 0, "all of a batch or nothing, after {before:?}");
             assert_eq!(documents, found(&index).await as u64, "the figures follow");
@@ -110,9 +108,9 @@ fn what_is_left_halfway_is_whole_or_not_there() {
 fn a_copy_is_put_in_place_while_others_search() {
     // O-8
     block_on(async {
-        let database = empty().await;
+        let database = Database::new().await;
         let (index, reader) = (open(&database).await, open(&database).await);
-        index.apply(vec![put(1)], Seq(1)).await.unwrap();
+        index.apply(vec![put(1)], Seq(1).into()).await.unwrap();
         let searching = async {
             for _ in 0..200 {
                 assert_eq!(found(&reader).await, 1, "never nothing, never twice");
@@ -121,7 +119,7 @@ fn a_copy_is_put_in_place_while_others_search() {
         let rebuilding = async {
             for _ in 0..5 {
                 index.begin().await.unwrap();
-                index.fill(vec![put(1)], Some(Seq(1))).await.unwrap();
+                index.fill(vec![put(1)], Some(Seq(1).into())).await.unwrap();
                 index.switch().await.unwrap();
             }
         };

@@ -2,7 +2,8 @@
 
 use std::{
     collections::{BTreeSet, HashSet},
-    sync::Arc,
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
 };
 
 use kukuri_domain::{Event, EventId, Kind, Millis, TopicId, Viewer};
@@ -61,12 +62,15 @@ pub struct Finder {
     index: Arc<dyn SearchIndex>,
     store: Arc<dyn Store>,
     kinds: Arc<BTreeSet<Kind>>,
+    measure: Arc<OnceLock<Measure>>,
 }
+
+type Measure = Box<dyn Fn(Duration) + Send + Sync>;
 
 impl Finder {
     /// Finds in this index what is in this store. Events of these kinds are indexed.
     pub fn new(index: Arc<dyn SearchIndex>, store: Arc<dyn Store>, kinds: impl IntoIterator<Item = Kind>) -> Self {
-        Self { index, store, kinds: Arc::new(kinds.into_iter().collect()) }
+        Self { index, store, kinds: Arc::new(kinds.into_iter().collect()), measure: Arc::default() }
     }
 
     /// What an event will be found by, once it is in the index. `None`: by nothing, for its kind is not indexed.
@@ -79,8 +83,28 @@ impl Finder {
         &self.index
     }
 
+    /// Has this called with the time that each search takes, also of clones. The first one to ask is heeded.
+    pub fn on_found(&self, measure: impl Fn(Duration) + Send + Sync + 'static) {
+        let _ = self.measure.set(Box::new(measure));
+    }
+
     /// What answers a search and may be seen, as many as there are up to its limit. `accepts` narrows it further.
     pub async fn find(
+        &self,
+        search: &Search,
+        viewer: &Viewer,
+        now: Millis,
+        accepts: impl Fn(&Event, &[TopicId]) -> bool,
+    ) -> Result<Findings, FindError> {
+        let started = Instant::now();
+        let findings = self.look_for(search, viewer, now, accepts).await?;
+        if let Some(measure) = self.measure.get() {
+            measure(started.elapsed());
+        }
+        Ok(findings)
+    }
+
+    async fn look_for(
         &self,
         search: &Search,
         viewer: &Viewer,
@@ -131,7 +155,7 @@ impl Finder {
         accepts: impl Fn(&Found) -> bool,
     ) -> Result<Vec<Found>, FindError> {
         let head = *self.store.watch_outbox().borrow();
-        let reached = self.index.reached().await?.unwrap_or_default();
+        let reached = self.index.reached().await?.unwrap_or_default().seq;
         if head.0.saturating_sub(reached.0) > MOST_ROWS as u64 {
             return Ok(Vec::new());
         }

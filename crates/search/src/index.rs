@@ -98,6 +98,22 @@ pub struct Hit {
     pub score: f32,
 }
 
+/// How far an index has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The outbox row up to which changes are in it.
+    pub seq: Seq,
+    /// What tells that row from every other, in the words of whoever follows. An index keeps it as it is.
+    pub mark: String,
+}
+
+impl From<Seq> for Place {
+    /// A row that nothing else is known of.
+    fn from(seq: Seq) -> Self {
+        Self { seq, mark: String::new() }
+    }
+}
+
 /// Figures of an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IndexStats {
@@ -113,17 +129,17 @@ pub trait SearchIndex: Send + Sync + 'static {
     /// What answers a question, the best first; ties by the lower id.
     async fn search(&self, search: &Search) -> Result<Vec<Hit>>;
 
-    /// The outbox row up to which a search that begins now finds changes. `None`: it was never filled.
-    async fn reached(&self) -> Result<Option<Seq>>;
+    /// The place up to which a search that begins now finds changes. `None`: it was never filled.
+    async fn reached(&self) -> Result<Option<Place>>;
 
     /// Makes changes, in order, and notes how far they reach: durably, and all of it or nothing.
-    async fn apply(&self, changes: Vec<Change>, reached: Seq) -> Result<()>;
+    async fn apply(&self, changes: Vec<Change>, reached: Place) -> Result<()>;
 
     /// Begins an empty index beside this one. One that was begun before is thrown away.
     async fn begin(&self) -> Result<()>;
 
     /// The same as `apply`, for the index that was begun. `None`: how far it reaches is not known yet.
-    async fn fill(&self, changes: Vec<Change>, reached: Option<Seq>) -> Result<()>;
+    async fn fill(&self, changes: Vec<Change>, reached: Option<Place>) -> Result<()>;
 
     /// Puts the index that was begun in the place of this one, at once.
     async fn switch(&self) -> Result<()>;

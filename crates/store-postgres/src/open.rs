@@ -121,14 +121,9 @@ pub(crate) async fn connect(url: &str, options: &PostgresOptions) -> Result<Sess
     })
 }
 
-/// Brings the schema up to date, and nothing else. Returns the version it had.
-pub(crate) async fn migrate(url: &str) -> Result<u32> {
-    let server = Server::parse(url)?;
-    let mut connection = server.connect(PostgresOptions::default().acquire_timeout).await?;
-    let found = MIGRATIONS.run(&mut connection, &server.name).await;
-    let found = found.map_err(|error| server.explain(error, MIGRATIONS.schema))?;
-    connection.close().await?;
-    Ok(found)
+/// Brings the schema up to date, and nothing else. Returns from which version to which.
+pub(crate) async fn migrate(url: &str) -> Result<(u32, u32)> {
+    Ok(MIGRATIONS.run_at(url, PostgresOptions::default().acquire_timeout).await?)
 }
 
 /// A commit that is answered must be on the disk.

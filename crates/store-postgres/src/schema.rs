@@ -13,6 +13,3 @@ pub(crate) const MIGRATIONS: Migrations = Migrations {
         ("leases", include_str!("../migrations/0004_leases.sql")),
     ],
 };
-
-/// The schema this program works with.
-pub(crate) const VERSION: u32 = MIGRATIONS.version();

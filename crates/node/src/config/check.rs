@@ -27,10 +27,14 @@ pub(crate) fn check(loaded: &Loaded) -> Result<(), ConfigError> {
     let backlog = &settings.backlog;
     ascending(loaded, [("backlog.live_only", backlog.live_only), ("backlog.shedding", backlog.shedding)])?;
     ascending(loaded, [("backlog.shedding", backlog.shedding), ("backlog.cutting", backlog.cutting)])?;
-    if settings.search.index == Some(IndexPlace::Embedded)
-        && let StorePlace::Postgres(_) = settings.store_place()
-    {
-        return Err(wrong(loaded, "search.index", "must be off with a store on Postgres".to_owned()));
+    match (settings.search.index, settings.store_place()) {
+        (Some(IndexPlace::Embedded), StorePlace::Postgres(_)) => {
+            return Err(wrong(loaded, "search.index", "must be postgres or off with a store on Postgres".to_owned()));
+        }
+        (Some(IndexPlace::Postgres), StorePlace::Lmdb(_)) => {
+            return Err(wrong(loaded, "search.index", "must be embedded or off with an embedded store".to_owned()));
+        }
+        _ => {}
     }
     retention(loaded)
 }

@@ -107,7 +107,7 @@ impl Settings {
     pub(crate) fn index_place(&self) -> IndexPlace {
         self.search.index.unwrap_or_else(|| match self.store_place() {
             StorePlace::Lmdb(_) => IndexPlace::Embedded,
-            StorePlace::Postgres(_) => IndexPlace::Off,
+            StorePlace::Postgres(_) => IndexPlace::Postgres,
         })
     }
 }

@@ -33,10 +33,11 @@ choices!(AuthMode: "off or required", Off = "off", Required = "required");
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IndexPlace {
     Embedded,
+    Postgres,
     Off,
 }
 
-choices!(IndexPlace: "embedded or off", Embedded = "embedded", Off = "off");
+choices!(IndexPlace: "embedded, postgres or off", Embedded = "embedded", Postgres = "postgres", Off = "off");
 
 impl Spelled for PublicKey {
     const ALLOWED: &'static str = "a public key of 64 lowercase hex digits";

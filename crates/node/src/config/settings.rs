@@ -291,12 +291,13 @@ section! {
 section! {
     /// Finding posts by their words (NIP-50).
     Search in "search." {
-        /// `embedded`: the node keeps an index, in `index` in the data directory. `off`: it has none, and refuses to search.
-        /// If it is not set: `embedded` with the embedded store, `off` with a store on Postgres. There it can't be
-        /// `embedded` for now: one process follows a store under the index's name, and each node would need an index.
+        /// `embedded`: the node keeps an index, in `index` in the data directory. `postgres`: it is in the database of the
+        /// store, in the schema `cn_search`, for all nodes on it; one of them keeps it. `off`: there is none, and the node
+        /// refuses to search. If it is not set, it is where the store is.
         index: Option<IndexPlace> = None, such as "embedded", needs restart;
         /// The kinds that can be found: numbers, or ranges such as `"30000-39999"`. Private messages (4, 1059, 21059) never
-        /// can. With other kinds the index is built anew at the next start; until that is done little is found.
+        /// can. With other kinds the index is built anew at the next start; until that is done little is found. Nodes on one
+        /// database set the same.
         kinds: Vec<Kinds> = DEFAULT_KINDS.map(Kinds::one).to_vec(), needs restart;
     }
 }

@@ -53,7 +53,7 @@ pub(super) async fn answer(running: &Running, request: IndexRequest) -> anyhow::
     let searching = running.searching.as_deref().context("this node has no search: search.index is off")?;
     Ok(match request {
         IndexRequest::Status => Reply::Index(report(searching).await?),
-        IndexRequest::Rebuild => Reply::IndexBuilds(searching.rebuild().await),
+        IndexRequest::Rebuild => Reply::IndexBuilds(searching.rebuild().await?),
         IndexRequest::Verify => Reply::IndexDifferences((&searching.verify().await?).into()),
     })
 }
@@ -62,8 +62,7 @@ async fn report(searching: &Searching) -> anyhow::Result<IndexReport> {
     let stats = searching.stats().await?;
     let status = searching.status().borrow().clone();
     let state = in_words(&status);
-    let is_waiting =
-        matches!(status.state, State::Paused | State::Stuck { .. } | State::TooFarBehind { .. } | State::Stopped);
+    let is_waiting = status.state.is_waiting();
     let progress = match status.state {
         State::Rebuilding { done, of } => Some((done, of)),
         _ => None,
@@ -76,7 +75,7 @@ async fn report(searching: &Searching) -> anyhow::Result<IndexReport> {
 fn in_words(status: &Status) -> String {
     match &status.state {
         State::Starting => "starting".to_owned(),
-        State::Standby => "another process keeps it".to_owned(),
+        State::Standby => "another node keeps it".to_owned(),
         State::Following => "following".to_owned(),
         State::Rebuilding { done, of } => format!("being built, {done} of {of} events"),
         State::Paused => "paused".to_owned(),
@@ -92,7 +91,7 @@ fn in_words(status: &Status) -> String {
 impl From<AtRest> for IndexReport {
     fn from(rest: AtRest) -> Self {
         Self {
-            state: "no node runs".to_owned(),
+            state: "no node runs here".to_owned(),
             is_waiting: false,
             progress: None,
             builds: 0,

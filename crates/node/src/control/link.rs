@@ -16,7 +16,7 @@ use tokio::{
 
 use super::{Reply, Request, Running, answer, server};
 use crate::{
-    config::Settings,
+    config::{Settings, StorePlace},
     wiring::{self, searching::Searching, stores},
 };
 
@@ -39,6 +39,9 @@ impl Link {
 
     /// The same for whoever needs its index too.
     pub(crate) async fn open_searching(settings: &Settings) -> anyhow::Result<Self> {
+        if let Some(link) = Self::to_running(settings).await? {
+            return Ok(link);
+        }
         match Self::open_store(settings).await? {
             Some(store) => {
                 let searching = Searching::start(settings, &store).await?;
@@ -48,8 +51,11 @@ impl Link {
         }
     }
 
-    /// The node that runs on an embedded store, if one does.
+    /// The node that runs in the data directory, if one does.
     pub(crate) async fn to_running(settings: &Settings) -> anyhow::Result<Option<Self>> {
+        if let StorePlace::Postgres(_) = settings.store_place() {
+            return Ok(Self::connect(&settings.data).await.ok());
+        }
         match Self::open_store(settings).await? {
             Some(_) => Ok(None),
             None => Self::connect(&settings.data).await.map(Some),

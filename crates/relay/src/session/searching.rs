@@ -1,6 +1,6 @@
 //! What is stored for a subscription, words among it (NIP-50).
 
-use std::{collections::HashSet, time::Instant};
+use std::collections::HashSet;
 
 use kukuri_domain::{EventId, Filter, Letter, TopicId};
 use kukuri_search::{FindError, Search, SearchQuery};
@@ -78,14 +78,12 @@ impl Session {
             topics: topics.map(|values| values.iter().map(|value| TopicId::trusted(value)).collect()),
             kinds: filter.kinds().map(<[_]>::to_vec),
             authors: filter.authors().map(<[_]>::to_vec),
-            since: Some(*filter.window().start()),
-            until: Some(*filter.window().end()),
+            since: filter.since(),
+            until: filter.until(),
             ..Search::new(words, now.seconds(), filter.limit().unwrap_or_default())
         };
         let accepts = |event: &_, topics: &[TopicId]| filter.matches(event, topics);
-        let started = Instant::now();
         let findings = finder.find(&search, &self.viewer(), now, accepts).await?;
-        self.relay.metrics.search_seconds.record(started.elapsed());
         let has_more = findings.next.is_some();
         Ok((findings.found.into_iter().map(|found| found.stored).collect(), has_more))
     }

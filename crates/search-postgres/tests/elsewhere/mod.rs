@@ -4,8 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use kukuri_domain::EventId;
-use kukuri_search::{Change, Hit, IndexStats, Search, SearchIndex, index::Result};
-use kukuri_store::Seq;
+use kukuri_search::{Change, Hit, IndexStats, Place, Search, SearchIndex, index::Result};
 use tokio::runtime::{Builder, Runtime};
 
 fn runtime() -> &'static Runtime {
@@ -39,12 +38,12 @@ impl<I: SearchIndex> SearchIndex for Elsewhere<I> {
         run(async move { index.search(&search).await }).await
     }
 
-    async fn reached(&self) -> Result<Option<Seq>> {
+    async fn reached(&self) -> Result<Option<Place>> {
         let index = Arc::clone(&self.0);
         run(async move { index.reached().await }).await
     }
 
-    async fn apply(&self, changes: Vec<Change>, reached: Seq) -> Result<()> {
+    async fn apply(&self, changes: Vec<Change>, reached: Place) -> Result<()> {
         let index = Arc::clone(&self.0);
         run(async move { index.apply(changes, reached).await }).await
     }
@@ -54,7 +53,7 @@ impl<I: SearchIndex> SearchIndex for Elsewhere<I> {
         run(async move { index.begin().await }).await
     }
 
-    async fn fill(&self, changes: Vec<Change>, reached: Option<Seq>) -> Result<()> {
+    async fn fill(&self, changes: Vec<Change>, reached: Option<Place>) -> Result<()> {
         let index = Arc::clone(&self.0);
         run(async move { index.fill(changes, reached).await }).await
     }

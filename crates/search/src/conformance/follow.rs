@@ -160,7 +160,7 @@ impl Run {
             sleep(LONG).await;
             assert!(self.consumer.caught_up(head).await);
         }
-        assert_eq!(self.index.reached().await.expect("a place"), Some(head));
+        assert_eq!(self.index.reached().await.expect("a place").map(|place| place.seq), Some(head));
         let (all, in_other_topic) = self.effective().await;
         let ids = self.index.ids(None, usize::MAX).await.expect("ids");
         assert_eq!(ids.into_iter().collect::<BTreeSet<_>>(), all, "C-1");
@@ -220,7 +220,7 @@ impl Made {
 fn start(store: &Arc<ModelStore>, index: &Arc<dyn SearchIndex>) -> Handle {
     // Small batches: there is a place between any two rows where something may happen.
     let settings = ConsumerSettings { batch_rows: 3, clock, ..ConsumerSettings::default() };
-    let sink = IndexSink::with_default_kinds(Arc::clone(index));
+    let sink = IndexSink::with_default_kinds(Arc::clone(index), Arc::clone(store) as _);
     Consumer::start(CONSUMER, Arc::clone(store) as _, Arc::new(sink), settings)
 }
 

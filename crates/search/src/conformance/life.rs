@@ -7,7 +7,7 @@ use kukuri_store::Seq;
 use proptest::{prelude::*, sample::select};
 
 use super::{NOW, id, topic};
-use crate::{Change, Document, Search, SearchIndex, SearchQuery, Text};
+use crate::{Change, Document, Place, Search, SearchIndex, SearchQuery, Text};
 
 const WORDS: [&str; 12] = [
     "rust",
@@ -105,7 +105,7 @@ pub fn lives() -> impl Strategy<Value = Life> {
 #[derive(Clone, Default)]
 struct Expected {
     documents: BTreeMap<EventId, Document>,
-    reached: Option<Seq>,
+    reached: Option<Place>,
 }
 
 impl Expected {
@@ -140,6 +140,10 @@ impl Expected {
     }
 }
 
+fn place(seq: u64) -> Place {
+    Place { seq: Seq(seq), mark: format!(r#"{{"row": "{seq} 東京"}}"#) }
+}
+
 /// Lives a life, and compares the index with what a look at every document finds. `open` opens the index that it was
 /// called for before.
 pub async fn live<I: SearchIndex>(life: Life, mut open: impl AsyncFnMut(Option<I>) -> I) {
@@ -151,8 +155,9 @@ pub async fn live<I: SearchIndex>(life: Life, mut open: impl AsyncFnMut(Option<I
         match step {
             Step::Apply(changes) => {
                 let changes = expected.change(changes);
-                expected.reached = Some(Seq(seq));
-                index.apply(changes, Seq(seq)).await.expect("changes");
+                let reached = place(seq);
+                expected.reached = Some(reached.clone());
+                index.apply(changes, reached).await.expect("changes");
             }
             Step::Begin => {
                 index.begin().await.expect("an index beside it");
@@ -160,8 +165,8 @@ pub async fn live<I: SearchIndex>(life: Life, mut open: impl AsyncFnMut(Option<I
             }
             Step::Fill(changes) => match &mut next {
                 Some(next) => {
-                    let reached = seq.is_multiple_of(2).then_some(Seq(seq));
-                    next.reached = reached;
+                    let reached = seq.is_multiple_of(2).then(|| place(seq));
+                    next.reached = reached.clone();
                     let changes = next.change(changes);
                     index.fill(changes, reached).await.expect("changes");
                 }

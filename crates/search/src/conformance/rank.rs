@@ -24,7 +24,7 @@ pub async fn rank(index: &dyn SearchIndex) {
         document(5, "", "tea, as it is made here, every day", 1),
     ];
     let changes = documents.into_iter().map(|document| Change::Put(Box::new(document))).collect();
-    index.apply(changes, Seq(1)).await.expect("documents");
+    index.apply(changes, Seq(1).into()).await.expect("documents");
     let search = Search::new(SearchQuery::parse("tea").expect("a question"), NOW, 10);
     let hits: Vec<EventId> = index.search(&search).await.expect("hits").into_iter().map(|hit| hit.id).collect();
     let place = |number| hits.iter().position(|hit| *hit == id(number)).expect("it is found");

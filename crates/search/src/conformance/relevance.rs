@@ -75,7 +75,7 @@ pub async fn relevance(index: &dyn SearchIndex) {
     let questions: Questions = toml::from_str(QUERIES).expect("questions");
     let documents: Vec<(&str, Document)> = posts.iter().map(|post| (post.name.as_str(), post.document())).collect();
     let puts = documents.iter().map(|(_, document)| Change::Put(Box::new(document.clone())));
-    index.apply(puts.collect(), Seq(1)).await.expect("documents");
+    index.apply(puts.collect(), Seq(1).into()).await.expect("documents");
     let name = |id: EventId| documents.iter().find(|(_, document)| document.id == id).expect("one of ours").0;
 
     let mut wrong = Vec::new();

@@ -9,8 +9,8 @@ use std::{
 use kukuri_domain::{EventId, Timestamp};
 use kukuri_store::Seq;
 use tantivy::{
-    DocAddress, Index, IndexReader, IndexWriter, ReloadPolicy, Searcher, SegmentReader, TantivyError,
-    collector::TopDocs, directory::error::LockError,
+    DocAddress, DocSet, Index, IndexReader, IndexWriter, ReloadPolicy, Searcher, SegmentReader, TERMINATED,
+    TantivyError, collector::TopDocs, directory::error::LockError, schema::IndexRecordOption,
 };
 
 use super::{
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     analyzer::VERSION,
-    index::{Change, Hit, IndexError, IndexStats, Result, Search},
+    index::{Change, Hit, IndexError, IndexStats, Place, Result, Search},
     ranking::recency,
 };
 
@@ -33,7 +33,7 @@ pub(super) struct Generation {
     reader: IndexReader,
     writer: Mutex<IndexWriter>,
     /// How far what can be searched reaches: a commit is on disk a moment before.
-    reached: Mutex<Option<Seq>>,
+    reached: Mutex<Option<Place>>,
 }
 
 impl Generation {
@@ -81,9 +81,13 @@ impl Generation {
         self.number
     }
 
-    pub(super) fn apply(&self, changes: Vec<Change>, reached: Option<Seq>) -> Result<()> {
+    /// Makes changes to what has come as far as expected. Overtaken, it is `Locked`.
+    pub(super) fn apply(&self, expected: Option<&Place>, changes: &[Change], reached: Option<Place>) -> Result<()> {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let written = self.write(&mut writer, &changes, reached);
+        if self.shown().as_ref() != expected {
+            return Err(IndexError::Locked(self.path.display().to_string()));
+        }
+        let written = self.write(&mut writer, changes, reached.as_ref());
         if written.is_err() {
             // Half of it must not be in the next commit.
             writer.rollback().map_err(|error| self.failure(error))?;
@@ -94,11 +98,11 @@ impl Generation {
         Ok(())
     }
 
-    fn shown(&self) -> MutexGuard<'_, Option<Seq>> {
+    fn shown(&self) -> MutexGuard<'_, Option<Place>> {
         self.reached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self, writer: &mut IndexWriter, changes: &[Change], reached: Option<Seq>) -> Result<()> {
+    fn write(&self, writer: &mut IndexWriter, changes: &[Change], reached: Option<&Place>) -> Result<()> {
         for change in changes {
             let id = match change {
                 Change::Put(document) => &document.id,
@@ -117,7 +121,7 @@ impl Generation {
     }
 
     /// What the last commit says: the version, and how far it reaches.
-    fn payload(&self) -> Result<Option<(u32, Option<Seq>)>> {
+    fn payload(&self) -> Result<Option<(u32, Option<Place>)>> {
         let metas = self.reader.searcher().index().load_metas().map_err(|error| self.failure(error))?;
         let Some(payload) = metas.payload else { return Ok(None) };
         read_payload(&payload)
@@ -125,8 +129,8 @@ impl Generation {
             .ok_or_else(|| IndexError::Damaged(format!("what it says of itself: {payload}")))
     }
 
-    pub(super) fn reached(&self) -> Option<Seq> {
-        *self.shown()
+    pub(super) fn reached(&self) -> Option<Place> {
+        self.shown().clone()
     }
 
     pub(super) fn search(&self, search: &Search) -> Result<Vec<Hit>> {
@@ -155,21 +159,43 @@ impl Generation {
         self.fields.id_of(&searcher.doc(place).map_err(|error| self.failure(error))?)
     }
 
+    /// From the dictionaries of the segments, which are in order.
     pub(super) fn ids(&self, after: Option<EventId>, limit: usize) -> Result<Vec<EventId>> {
         let searcher = self.reader.searcher();
-        let mut ids = std::collections::BTreeSet::new();
-        for (segment, reader) in searcher.segment_readers().iter().enumerate() {
-            for document in reader.doc_ids_alive() {
-                let id = self.id_at(&searcher, DocAddress::new(segment as u32, document))?;
-                if after.is_none_or(|after| id > after) {
-                    ids.insert(id);
-                }
-                if ids.len() > limit {
-                    ids.pop_last();
-                }
+        let mut ids = Vec::new();
+        for segment in searcher.segment_readers() {
+            self.ids_of(segment, after, limit, &mut ids).map_err(|error| self.failure(error))?;
+        }
+        ids.sort_unstable();
+        ids.truncate(limit);
+        Ok(ids)
+    }
+
+    /// The first of them in one segment.
+    fn ids_of(
+        &self,
+        segment: &SegmentReader,
+        after: Option<EventId>,
+        limit: usize,
+        ids: &mut Vec<EventId>,
+    ) -> tantivy::Result<()> {
+        let inverted = segment.inverted_index(self.fields.id)?;
+        let range = inverted.terms().range();
+        let range = if let Some(after) = &after { range.gt(after.as_bytes()) } else { range };
+        let mut terms = range.into_stream()?;
+        let wanted = ids.len().saturating_add(limit);
+        while ids.len() < wanted && terms.advance() {
+            let mut postings = inverted.read_postings_from_terminfo(terms.value(), IndexRecordOption::Basic)?;
+            let mut is_alive = false;
+            while postings.doc() != TERMINATED {
+                is_alive |= !segment.is_deleted(postings.doc());
+                postings.advance();
+            }
+            if is_alive && let Ok(id) = terms.key().try_into() {
+                ids.push(EventId::from_bytes(id));
             }
         }
-        Ok(ids.into_iter().collect())
+        Ok(())
     }
 
     pub(super) fn stats(&self) -> Result<IndexStats> {
@@ -191,12 +217,20 @@ fn failure(path: &Path, error: TantivyError) -> IndexError {
     }
 }
 
-fn payload(reached: Option<Seq>) -> String {
-    format!("{VERSION} {}", reached.map_or_else(|| "-".to_owned(), |reached| reached.to_string()))
+/// The version, the row, and its mark.
+fn payload(reached: Option<&Place>) -> String {
+    match reached {
+        Some(Place { seq, mark }) => format!("{VERSION} {seq} {mark}"),
+        None => format!("{VERSION} -"),
+    }
 }
 
-fn read_payload(text: &str) -> Option<(u32, Option<Seq>)> {
+fn read_payload(text: &str) -> Option<(u32, Option<Place>)> {
     let (version, reached) = text.split_once(' ')?;
-    let reached = if reached == "-" { None } else { Some(Seq(reached.parse().ok()?)) };
-    Some((version.parse().ok()?, reached))
+    let version = version.parse().ok()?;
+    if reached == "-" {
+        return Some((version, None));
+    }
+    let (seq, mark) = reached.split_once(' ').unwrap_or((reached, ""));
+    Some((version, Some(Place { seq: Seq(seq.parse().ok()?), mark: mark.to_owned() })))
 }

@@ -9,16 +9,15 @@ mod schema;
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use async_trait::async_trait;
 use generation::Generation;
 use kukuri_domain::EventId;
-use kukuri_store::Seq;
 
-use crate::index::{Change, Hit, IndexError, IndexStats, Result, Search, SearchIndex};
+use crate::index::{Change, Hit, IndexError, IndexStats, Place, Result, Search, SearchIndex};
 
 const CURRENT: &str = "current";
 
@@ -30,7 +29,7 @@ pub struct TantivyIndex {
 struct Shared {
     directory: PathBuf,
     current: ArcSwap<Generation>,
-    next: Mutex<Option<Generation>>,
+    next: ArcSwapOption<Generation>,
 }
 
 impl TantivyIndex {
@@ -47,9 +46,8 @@ impl TantivyIndex {
             opened => opened?,
         };
         remove_others(&directory, number);
-        Ok(Self {
-            shared: Arc::new(Shared { directory, current: ArcSwap::from_pointee(current), next: Mutex::default() }),
-        })
+        let (current, next) = (ArcSwap::from_pointee(current), ArcSwapOption::empty());
+        Ok(Self { shared: Arc::new(Shared { directory, current, next }) })
     }
 
     /// Runs on a thread that may wait for a disk.
@@ -66,41 +64,49 @@ impl SearchIndex for TantivyIndex {
         self.run(move |shared| shared.current.load().search(&search)).await
     }
 
-    async fn reached(&self) -> Result<Option<Seq>> {
+    async fn reached(&self) -> Result<Option<Place>> {
         Ok(self.shared.current.load().reached())
     }
 
-    async fn apply(&self, changes: Vec<Change>, reached: Seq) -> Result<()> {
-        self.run(move |shared| shared.current.load().apply(changes, Some(reached))).await
+    async fn apply(&self, changes: Vec<Change>, reached: Place) -> Result<()> {
+        let current = self.shared.current.load_full();
+        // Whoever leaves halfway may be overtaken before the thread below begins.
+        let expected = current.reached();
+        self.run(move |shared| {
+            if !Arc::ptr_eq(&current, &shared.current.load()) {
+                return Err(IndexError::Locked(shared.directory.display().to_string()));
+            }
+            current.apply(expected.as_ref(), &changes, Some(reached))
+        })
+        .await
     }
 
     async fn begin(&self) -> Result<()> {
         self.run(|shared| {
-            let mut next = shared.next();
             // What was begun before is closed before its files go.
-            *next = None;
-            *next = Some(Generation::make(&shared.directory, shared.current.load().number() + 1)?);
+            shared.next.store(None);
+            let number = shared.current.load().number();
+            remove_others(&shared.directory, number);
+            // Somebody who has left may still be at the one before: it must not be this one.
+            let number = numbers(&shared.directory).max().unwrap_or(number).max(number) + 1;
+            shared.next.store(Some(Arc::new(Generation::make(&shared.directory, number)?)));
             Ok(())
         })
         .await
     }
 
-    async fn fill(&self, changes: Vec<Change>, reached: Option<Seq>) -> Result<()> {
-        self.run(move |shared| match &*shared.next() {
-            Some(next) => next.apply(changes, reached),
-            None => Err(IndexError::Engine("no index was begun".into())),
-        })
-        .await
+    async fn fill(&self, changes: Vec<Change>, reached: Option<Place>) -> Result<()> {
+        let next = self.shared.next.load_full().ok_or_else(nothing_begun)?;
+        let expected = next.reached();
+        self.run(move |_| next.apply(expected.as_ref(), &changes, reached)).await
     }
 
     async fn switch(&self) -> Result<()> {
-        self.run(|shared| {
-            let Some(next) = shared.next().take() else {
-                return Err(IndexError::Engine("no index was begun".into()));
-            };
+        let next = self.shared.next.swap(None).ok_or_else(nothing_begun)?;
+        self.run(move |shared| {
             let number = next.number();
             write_current(&shared.directory, number).map_err(engine)?;
-            shared.current.store(Arc::new(next));
+            shared.current.store(next);
             // Whoever still searches the old one has its files open.
             remove_others(&shared.directory, number);
             Ok(())
@@ -117,10 +123,8 @@ impl SearchIndex for TantivyIndex {
     }
 }
 
-impl Shared {
-    fn next(&self) -> MutexGuard<'_, Option<Generation>> {
-        self.next.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn nothing_begun() -> IndexError {
+    IndexError::Engine("no index was begun".into())
 }
 
 fn current_number(directory: &Path) -> Result<u64> {
@@ -146,14 +150,18 @@ fn write_current(directory: &Path, number: u64) -> std::io::Result<()> {
     fs::File::open(directory)?.sync_all()
 }
 
+/// The numbers of all indexes there are.
+fn numbers(directory: &Path) -> impl Iterator<Item = u64> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok()))
+}
+
 /// What a rebuild left behind, or never finished.
-fn remove_others(directory: &Path, number: u64) {
-    let kept = number.to_string();
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let is_index = name.to_str().is_some_and(|name| name != kept && name.parse::<u64>().is_ok());
-        if is_index && let Err(error) = fs::remove_dir_all(entry.path()) {
-            tracing::warn!(%error, path = %entry.path().display(), "an old index could not be removed");
+fn remove_others(directory: &Path, kept: u64) {
+    for number in numbers(directory).filter(|number| *number != kept) {
+        let path = directory.join(number.to_string());
+        if let Err(error) = fs::remove_dir_all(&path) {
+            tracing::warn!(%error, path = %path.display(), "an old index could not be removed");
         }
     }
 }

@@ -25,7 +25,7 @@ pub(super) const CREATED_AT: &str = "created_at";
 /// The fields.
 #[derive(Clone, Copy)]
 pub(super) struct Fields {
-    id: Field,
+    pub(super) id: Field,
     author: Field,
     kind: Field,
     created_at: Field,

@@ -62,7 +62,7 @@ pub(crate) struct Database {
 static FREE: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static MADE: AtomicU32 = AtomicU32::new(0);
 /// Tables by month are left from one use to the next, but not without end.
-const EMPTY: &str = "DO $$ BEGIN \
+const EMPTY: &str = "SET client_min_messages = warning; DROP SCHEMA IF EXISTS cn_search CASCADE; DO $$ BEGIN \
      IF to_regclass('cn_relay.node') IS NULL THEN RETURN; END IF; \
      IF (SELECT count(*) FROM cn_relay.partitions) > 30 OR EXISTS (SELECT 1 FROM cn_relay.leaving) \
      OR (SELECT loading FROM cn_relay.node) THEN DROP SCHEMA cn_relay CASCADE; RETURN; END IF; \

@@ -48,7 +48,7 @@ pub(super) async fn verify(
             None => break,
         }
     }
-    leave_out_changed(store, reached, &mut found).await?;
+    leave_out_changed(store, reached.seq, &mut found).await?;
     leave_out_expired(store, now, &mut found).await?;
     Ok(found)
 }
