@@ -155,6 +155,11 @@ fn author(number: u64) -> PublicKey {
     PublicKey::from_bytes(bytes)
 }
 
+/// A number that looks random, the same for the same one.
+pub(crate) fn mixed(number: u64) -> u64 {
+    Random(number).next()
+}
+
 /// SplitMix64: small, fast, good enough to choose with.
 pub(crate) struct Random(u64);
 

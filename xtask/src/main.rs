@@ -22,7 +22,7 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<String>,
     },
-    /// Measures: `cargo xtask bench store --help` and `cargo xtask bench relay --help` say what.
+    /// Measures: `cargo xtask bench store --help`, and the same of `relay` and `search`, say what.
     Bench {
         /// Passed on to the benchmark.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -44,7 +44,7 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn bench(rest: &[String]) -> anyhow::Result<()> {
-    if rest.first().is_some_and(|what| what == "relay") {
+    if rest.first().is_some_and(|what| what == "relay" || what == "search") {
         // It is measured as it is shipped, from where it lies beside the benchmark.
         cargo(["build", "--release", "--quiet", "--package", "kukuri-node"])?;
     }

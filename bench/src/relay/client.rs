@@ -146,3 +146,12 @@ fn parse(bytes: &[u8]) -> anyhow::Result<Option<(u8, Range<usize>)>> {
     let text = start..start + length;
     Ok((bytes.len() >= text.end).then_some((first & 0x0f, text)))
 }
+
+/// The id in `["OK","…",true,…]`.
+pub(crate) fn accepted(text: &[u8]) -> anyhow::Result<&[u8]> {
+    let parts = text.strip_prefix(br#"["OK",""#).and_then(|rest| rest.split_at_checked(64));
+    match parts {
+        Some((id, rest)) if rest.starts_with(br#"",true,"#) => Ok(id),
+        _ => bail!("not accepted: {}", String::from_utf8_lossy(text)),
+    }
+}

@@ -7,12 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use tokio::io::AsyncWriteExt;
 
 use super::{
     Bench,
-    client::Client,
+    client::{Client, accepted},
     events::{self, Made},
     table::Figures,
 };
@@ -135,13 +135,4 @@ fn answered(text: &[u8], waiting: &mut VecDeque<(&str, Instant)>, now: Instant) 
     let index = waiting.iter().position(|(waiting, _)| waiting.as_bytes() == id);
     let (_, sent) = index.and_then(|index| waiting.remove(index)).context("an answer to nothing")?;
     Ok(now - sent)
-}
-
-/// The id in `["OK","…",true,…]`.
-pub(crate) fn accepted(text: &[u8]) -> anyhow::Result<&[u8]> {
-    let parts = text.strip_prefix(br#"["OK",""#).and_then(|rest| rest.split_at_checked(64));
-    match parts {
-        Some((id, rest)) if rest.starts_with(br#"",true,"#) => Ok(id),
-        _ => bail!("not accepted: {}", String::from_utf8_lossy(text)),
-    }
 }

@@ -14,9 +14,9 @@ use tokio::{io::AsyncWriteExt, task::JoinHandle};
 
 use super::{
     Bench, Node,
-    client::{Client, Hearing, frame},
+    client::{Client, Hearing, accepted, frame},
     events::{self, Made},
-    ingest::{self, accepted},
+    ingest,
     table::Figures,
 };
 use crate::timing::{Timings, micros, millis};

@@ -9,12 +9,12 @@
 //! - [`node`]: the process that is measured. [`client`]: a WebSocket client of little cost. [`events`]: signed events.
 //! - [`ingest`], [`requests`], [`live`], [`idle`]: one measurement each. [`table`]: what they found.
 
-mod client;
-mod events;
+pub(crate) mod client;
+pub(crate) mod events;
 mod idle;
 mod ingest;
 mod live;
-mod node;
+pub(crate) mod node;
 mod requests;
 mod table;
 
