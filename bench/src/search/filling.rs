@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use anyhow::ensure;
+use kukuri_domain::Timestamp;
 use kukuri_search::{Change, Search, SearchIndex, SearchQuery};
 use kukuri_store::Seq;
 
@@ -16,6 +17,7 @@ use crate::{
     timing::{Timings, cpu_time, millis},
 };
 
+const WEEK_AGO: Timestamp = Timestamp(NOW.0 - 7 * 86_400);
 /// Hits that a client asks for.
 const LIMIT: usize = 20;
 
@@ -90,7 +92,7 @@ impl Shape {
         let query = SearchQuery::parse(&words.join(" ")).unwrap_or_else(|_| unreachable!("{words:?}"));
         let mut search = Search::new(query, NOW, LIMIT);
         search.topics = self.in_topic.then(|| vec![topic(n)]);
-        search.since = self.recent.then(|| kukuri_domain::Timestamp(NOW.0 - 7 * 86_400));
+        search.since = self.recent.then_some(WEEK_AGO);
         search
     }
 }

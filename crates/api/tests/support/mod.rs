@@ -140,7 +140,7 @@ impl Node {
         let topics = |event: &Event| admitted(event).topics().to_vec();
         let put = |event: &Event| Change::Put(Box::new(Document::new(event, topics(event))));
         let index = &self.index.as_ref().unwrap().0;
-        index.apply(events.iter().map(put).collect(), self.head().await).await.unwrap();
+        index.apply(events.iter().map(put).collect(), self.head().await.into()).await.unwrap();
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
