@@ -43,7 +43,7 @@ pub(crate) async fn changes(
 ) -> Result<Response, Problem> {
     api.admit(&request, Act::Follow)?;
     let Path(id) = id.map_err(|_| Problem::InvalidTopic)?;
-    let topic = topic(&api.topics, &id)?;
+    let topic = topic(&api.topics(), &id)?;
     let asked = Asked::read(&request, &PARAMETERS)?;
     let limit = asked.limit(&LIMIT, PAGE)?;
     let is_stream = wants_stream(&request.headers);

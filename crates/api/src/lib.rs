@@ -45,8 +45,8 @@ pub struct Api {
     pub store: Arc<dyn Store>,
     /// What finds them; `None`: search is switched off.
     pub finder: Option<Finder>,
-    /// How topics are read, and whether they have to be named (T-6).
-    pub topics: TopicRules,
+    /// How topics are read now, and whether they have to be named (T-6).
+    pub topics: Box<dyn Fn() -> TopicRules + Send + Sync>,
     /// Who may ask; `None`: everybody.
     pub gate: Option<Arc<dyn Gate>>,
     /// What time it is.
@@ -74,6 +74,10 @@ impl Deref for Served {
 impl Api {
     fn now(&self) -> Millis {
         (self.clock)()
+    }
+
+    fn topics(&self) -> TopicRules {
+        (self.topics)()
     }
 }
 

@@ -79,9 +79,10 @@ pub(crate) async fn search(State(api): State<Arc<Served>>, request: Parts) -> Re
 
 /// What is looked for.
 fn read(api: &Api, asked: &Asked<'_>, cursor: &SearchCursor) -> Result<Search, Problem> {
-    let topics: Vec<TopicId> = asked.all(&TOPIC).map(|value| topic(&api.topics, value)).collect::<Result<_, _>>()?;
+    let rules = api.topics();
+    let topics: Vec<TopicId> = asked.all(&TOPIC).map(|value| topic(&rules, value)).collect::<Result<_, _>>()?;
     // T-6
-    if topics.is_empty() && api.topics.mode == TopicsMode::Required {
+    if topics.is_empty() && rules.mode == TopicsMode::Required {
         return Err(invalid("`topic` has to name a topic on this node"));
     }
     let authors = asked.all(&AUTHOR).map(author).collect::<Result<Vec<_>, _>>()?;

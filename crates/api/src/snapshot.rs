@@ -43,7 +43,7 @@ pub(crate) async fn snapshot(
 ) -> Result<Response, Problem> {
     api.admit(&request, Act::Snapshot)?;
     let Path(id) = id.map_err(|_| Problem::InvalidTopic)?;
-    let topic = topic(&api.topics, &id)?;
+    let topic = topic(&api.topics(), &id)?;
     let asked = Asked::read(&request, &PARAMETERS)?;
     let limit = asked.limit(&LIMIT, PAGE)?;
     let mut cursor = asked.one(&CURSOR).map(read_snapshot).transpose()?.unwrap_or_default();

@@ -233,3 +233,21 @@ fn an_index_that_cannot_be_opened_is_told_in_one_line() {
     assert_eq!(output.status.code(), Some(1));
     assert!(error.starts_with("kukuri-node: can't open the search index in ") && error.lines().count() == 1, "{error}");
 }
+
+#[tokio::test]
+async fn an_index_that_is_lost_under_a_running_node_costs_no_post_and_is_built_anew_on_request() {
+    // C-1, O-6: what fails is told, and tried again; the relay goes on.
+    let node = Node::start("required");
+    let keys = Keys::generate();
+    let mut client = Client::connect(&node).await;
+    let mut posts = publish(&mut client, &keys, &["lantern 1"]).await;
+    found_in_the_end(&node, "lantern", &posts).await;
+    fs::remove_dir_all(node.place("data/index")).unwrap();
+    posts.extend(publish(&mut client, &keys, &["lantern 2", "lantern 3"]).await);
+    let status = || node.run(&["index", "status"]);
+    until("it is told", async || status().out.contains("tries again")).await;
+    assert!(node.http_text("/healthz").contains("retrying"));
+    assert!(!ids_found(&node, "lantern").await.is_disjoint(&ids(&posts[1..])), "what is new is found meanwhile");
+    assert!(node.run(&["index", "rebuild"]).ok().starts_with("built anew: 3 documents"));
+    found_in_the_end(&node, "lantern", &posts).await;
+}

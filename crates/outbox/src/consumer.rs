@@ -267,9 +267,9 @@ impl Consumer {
             self.say(State::Rebuilding { done, of: of.max(done) });
             self.heed_next()?;
             if let Some(offset) = &mut in_use {
-                // What can't be followed any more is about to be replaced.
+                // What can't be followed any more, or is broken, is about to be replaced.
                 match self.follow_some(offset).await {
-                    Err(Halt::Wait(_)) => in_use = None,
+                    Err(Halt::Wait(_) | Halt::Retry(_)) => in_use = None,
                     followed => drop(followed?),
                 }
             }

@@ -32,10 +32,11 @@ pub(crate) fn routes(
     finder: Option<Finder>,
     stopping: watch::Receiver<bool>,
 ) -> Router {
+    let config_of = Arc::clone(relay);
     kukuri_api::routes(Api {
         store,
         finder,
-        topics: relay.config().admission.topics.clone(),
+        topics: Box::new(move || config_of.config().admission.topics.clone()),
         gate: Some(Arc::new(Door(Arc::clone(relay)))),
         clock: super::now,
         streams: Arc::new(Semaphore::new(STREAMS)),

@@ -142,6 +142,11 @@ impl Node {
         (head.split(' ').nth(1).unwrap().parse().unwrap(), serde_json::from_str(body).unwrap())
     }
 
+    /// Asks it over HTTP for whatever there is.
+    pub(crate) fn http_text(&self, path: &str) -> String {
+        self.http(path, "*/*")
+    }
+
     fn http(&self, path: &str, accept: &str) -> String {
         let mut stream = self.ask(path, accept);
         let mut answer = String::new();

@@ -31,7 +31,8 @@ pub(super) struct Generation {
     path: PathBuf,
     fields: Fields,
     reader: IndexReader,
-    writer: Mutex<IndexWriter>,
+    /// `None`: the last one failed, and is not to be trusted.
+    writer: Mutex<Option<IndexWriter>>,
     /// How far what can be searched reaches: a commit is on disk a moment before.
     reached: Mutex<Option<Place>>,
 }
@@ -70,9 +71,9 @@ impl Generation {
         let (_, fields) = schema();
         let reader = index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into();
         let reader = reader.map_err(|error| failure(&path, error))?;
-        // One thread: a batch is small, and cores are for clients.
-        let writer = index.writer_with_num_threads(1, WRITER_BYTES).map_err(|error| failure(&path, error))?;
-        let made = Self { number, path, fields, reader, writer: Mutex::new(writer), reached: Mutex::default() };
+        // Taken now: so nobody else has this index.
+        let writer = writer_of(&index).map_err(|error| failure(&path, error))?;
+        let made = Self { number, path, fields, reader, writer: Mutex::new(Some(writer)), reached: Mutex::default() };
         *made.shown() = made.payload()?.and_then(|(_, reached)| reached);
         Ok(made)
     }
@@ -87,12 +88,13 @@ impl Generation {
         if self.shown().as_ref() != expected {
             return Err(IndexError::Locked(self.path.display().to_string()));
         }
-        let written = self.write(&mut writer, changes, reached.as_ref());
-        if written.is_err() {
-            // Half of it must not be in the next commit.
-            writer.rollback().map_err(|error| self.failure(error))?;
-        }
-        written?;
+        let mut at_work = match writer.take() {
+            Some(at_work) => at_work,
+            None => writer_of(self.reader.searcher().index()).map_err(|error| self.failure(error))?,
+        };
+        // One that fails is dropped, with half of what it was to write.
+        self.write(&mut at_work, changes, reached.as_ref())?;
+        *writer = Some(at_work);
         self.reader.reload().map_err(|error| self.failure(error))?;
         *self.shown() = reached;
         Ok(())
@@ -199,7 +201,7 @@ impl Generation {
     }
 
     pub(super) fn stats(&self) -> Result<IndexStats> {
-        let files = fs::read_dir(&self.path).map_err(engine)?;
+        let files = fs::read_dir(&self.path).into_iter().flatten();
         let bytes = files.flatten().filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum();
         Ok(IndexStats { documents: self.reader.searcher().num_docs(), bytes })
     }
@@ -207,6 +209,11 @@ impl Generation {
     fn failure(&self, error: TantivyError) -> IndexError {
         failure(&self.path, error)
     }
+}
+
+/// One thread: a batch is small, and cores are for clients.
+fn writer_of(index: &Index) -> tantivy::Result<IndexWriter> {
+    index.writer_with_num_threads(1, WRITER_BYTES)
 }
 
 fn failure(path: &Path, error: TantivyError) -> IndexError {
