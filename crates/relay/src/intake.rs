@@ -171,8 +171,11 @@ impl Relay {
         }
     }
 
-    /// Takes in events of the operator, in order, each from its own text. Returns when all are durable.
+    /// Takes in events of the operator, in order, each from its own text. Returns when all are durable. What follows from
+    /// them is waited for, as long as that comes nearer (O-9).
     pub async fn import(&self, texts: Vec<Vec<u8>>) -> Vec<Result<Outcome, String>> {
+        self.look_at_consumers();
+        self.wait_for_consumers().await;
         let now = clock::now();
         let mut answers: Vec<Option<Result<Outcome, String>>> = Vec::with_capacity(texts.len());
         let mut unknown = Vec::new();

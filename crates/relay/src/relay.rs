@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicU8, AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -30,6 +30,10 @@ use crate::{
     sync::SyncRoom,
     topics::Topics,
 };
+
+/// A backlog that has not shrunk for so long is not worth waiting for.
+const STANDING_STILL: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A running relay.
 pub struct Relay {
@@ -200,8 +204,8 @@ impl Relay {
         Lag::from_number(self.lag.load(Ordering::Relaxed))
     }
 
-    /// Looks at the consumers. What they say counts until the next look.
-    pub(crate) fn look_at_consumers(&self) {
+    /// Looks at the consumers. What they say counts until the next look. Returns the longest backlog.
+    pub(crate) fn look_at_consumers(&self) -> u64 {
         let rows = self.consumers.backlog(*self.store.watch_outbox().borrow());
         let before = self.lag();
         let lag = Lag::of(&self.config().backlog, rows, before);
@@ -210,6 +214,19 @@ impl Relay {
             tracing::warn!(rows, ?before, now = ?lag, "consumers of the outbox are behind");
         } else if lag < before {
             tracing::info!(rows, ?before, now = ?lag, "consumers of the outbox come nearer");
+        }
+        rows
+    }
+
+    /// Waits while consumers are behind and come nearer: whoever brings much of the past has the time.
+    pub(crate) async fn wait_for_consumers(&self) {
+        let (mut fewest, mut since) = (u64::MAX, Instant::now());
+        while self.lag() >= Lag::LiveOnly && since.elapsed() < STANDING_STILL {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let rows = self.look_at_consumers();
+            if rows < fewest {
+                (fewest, since) = (rows, Instant::now());
+            }
         }
     }
 

@@ -85,6 +85,22 @@ async fn a_backlog_refuses_history_then_the_lowest_topics_and_then_cuts_rates() 
 }
 
 #[tokio::test]
+async fn an_import_waits_for_consumers_that_come_nearer() {
+    // O-9: an operator who brings years of posts is not refused halfway.
+    let (relay, status) = behind().await;
+    relay.reconfigure(|config| config.backlog = marks(3, FAR, FAR));
+    let line = as_json(&note(3, "old").sign()).to_string().into_bytes();
+    let catching_up = async {
+        for offset in 1..=5 {
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+            status.send_modify(|status| (status.state, status.offset) = (State::Following, Seq(offset)));
+        }
+    };
+    let (answers, ()) = tokio::join!(relay.relay.import(vec![line]), catching_up);
+    assert!(answers[0].is_ok(), "{answers:?}");
+}
+
+#[tokio::test]
 async fn health_tells_of_a_consumer_that_is_stuck_and_the_relay_is_ready_all_the_same() {
     let (relay, status) = behind().await;
     let health = async || {

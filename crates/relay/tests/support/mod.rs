@@ -69,7 +69,7 @@ impl TestRelay {
         let relay = Self::start_with_finder(
             LmdbOptions::default(),
             |store| {
-                let sink = Arc::new(IndexSink::with_default_kinds(Arc::clone(&index), Arc::clone(&store)));
+                let sink = Arc::new(IndexSink::with_default_kinds(Arc::clone(&index), Arc::clone(store)));
                 consumer = Some(Consumer::start(CONSUMER, Arc::clone(store), sink, ConsumerSettings::default()));
                 Some(Finder::new(index, Arc::clone(store), DEFAULT_KINDS.map(Kind)))
             },
