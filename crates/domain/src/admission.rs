@@ -176,7 +176,7 @@ fn check_protection(event: &Event, authenticated: &[PublicKey]) -> Result<(), Re
 }
 
 /// Protected and private events are not taken from other nodes (E-10).
-fn check_between_nodes(event: &Event) -> Result<(), Refusal> {
+pub(crate) fn check_between_nodes(event: &Event) -> Result<(), Refusal> {
     if event.is_protected() {
         return Err(Refusal::Protected);
     }

@@ -21,6 +21,7 @@ use crate::{
     id::EventId,
     kind::{Kind, KindClass},
     refusal::Refusal,
+    sharing::{self, Trace},
     time::Millis,
     vanish::VanishMark,
 };
@@ -180,6 +181,9 @@ pub struct Decision {
     pub vanish: Option<VanishMark>,
     /// What became of a deletion request's targets.
     pub deletion: Option<DeletionResult>,
+    /// What requests leave in the topics of events that this one takes away, or in its own if it is kept out: each with
+    /// the event (G-7). The store keeps those of requests that are stored and pass between nodes.
+    pub traces: Vec<(EventId, Trace)>,
 }
 
 /// The outcome of a decision.
@@ -225,6 +229,7 @@ pub fn decide(admitted: &Admitted, known: &Known<'_>, now: Millis) -> Verdict {
         tombstones: met(known.tombstones, event, now),
         vanish: None,
         deletion: None,
+        traces: kept_out(event, known),
     };
     if event.kind.is_keyed() && superseded.is_none() {
         decision.floor = Some(event.rank());
@@ -237,7 +242,19 @@ pub fn decide(admitted: &Admitted, known: &Known<'_>, now: Millis) -> Verdict {
     if admitted.vanishes() {
         decision.vanish = Some(VanishMark { pubkey: event.pubkey, until: event.created_at, request_id: event.id });
     }
+    if decision.against.is_some() || !sharing::passes(event) {
+        decision.traces.retain(|(_, trace)| trace.request() != event.id);
+    }
     Verdict::Known(Box::new(decision))
+}
+
+/// The traces of all requests that keep this event out (G-7).
+fn kept_out(event: &Event, known: &Known<'_>) -> Vec<(EventId, Trace)> {
+    let marks = known.vanish_marks.iter().filter(|mark| mark.covers(event));
+    let vanished = marks.map(|mark| Trace::Request { created_at: mark.until, id: mark.request_id });
+    let tombstones = known.tombstones.iter().filter(|tombstone| tombstone.target.covers(event));
+    let deleted = tombstones.flat_map(|it| Trace::of_deletion(&it.target, it.deletion_id, event));
+    vanished.chain(deleted).map(|trace| (event.id, trace)).collect()
 }
 
 /// The tombstones that waited for this event, as met now (D-6).
@@ -265,6 +282,10 @@ fn request_deletion(request: &Event, rows: &[Row<'_>], now: Millis, decision: &m
         let mut new = covered.iter().filter(|row| row.state != State::Deleted).map(|row| row.event.id).peekable();
         if new.peek().is_some() {
             result.skipped_count -= 1;
+        }
+        for row in covered.iter().filter(|row| row.state != State::Deleted) {
+            let traces = Trace::of_deletion(&target, request.id, row.event);
+            decision.traces.extend(traces.map(|trace| (row.event.id, trace)));
         }
         // An event may be named by id and by address at once.
         decision.taken.extend(new.filter(|id| taken.insert(*id)).map(|id| (id, Reason::Nip09)));

@@ -10,7 +10,7 @@
 //! [`decision`] decides, given what a store knows, with [`deletion`] and [`vanish`] for the two requests.
 //!
 //! What is kept, and for whom:
-//! [`retention`] · [`capacity`] · [`clock`] · [`subscription`] · [`filter`] · [`sketch`] · [`viewer`]
+//! [`retention`] · [`capacity`] · [`clock`] · [`subscription`] · [`filter`] · [`sketch`] · [`viewer`] · [`sharing`]
 //!
 //! Comments name rules by number (`D-6`); `docs/rules.md` lists them.
 
@@ -29,6 +29,7 @@ pub mod kind;
 pub mod limits;
 pub mod refusal;
 pub mod retention;
+pub mod sharing;
 pub mod sketch;
 pub mod subscription;
 pub mod tags;

@@ -35,6 +35,11 @@ impl RelayUrls {
     }
 }
 
+/// Whether a vanish request is for every relay there is.
+pub(crate) fn is_for_all(request: &Event) -> bool {
+    request.tags.values("relay").any(|relay| relay == ALL_RELAYS)
+}
+
 /// Scheme and host in lower case, no default port, no slash at the end. What is no URL stays as it is.
 fn normalize(url: &str) -> String {
     match Url::parse(url.trim()) {

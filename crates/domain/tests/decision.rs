@@ -32,8 +32,15 @@ fn mark(author: support::Author, until: u64) -> VanishMark {
     VanishMark { pubkey: author.key(), until: Timestamp(until), request_id: EventId::from_bytes([6; 32]) }
 }
 
-const NO_CHANGE: Decision =
-    Decision { against: None, floor: None, taken: Vec::new(), tombstones: Vec::new(), vanish: None, deletion: None };
+const NO_CHANGE: Decision = Decision {
+    against: None,
+    floor: None,
+    taken: Vec::new(),
+    tombstones: Vec::new(),
+    vanish: None,
+    deletion: None,
+    traces: Vec::new(),
+};
 
 #[test]
 fn a_regular_event_that_nothing_speaks_against_is_effective_and_changes_nothing_else() {
