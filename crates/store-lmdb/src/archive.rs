@@ -16,16 +16,18 @@ use crate::{
     record::{KeyRecord, KnownId, OutboxRecord, Row, TombstoneRecord, TopicRecord, VanishRecord},
     subscriptions,
     tables::{Table, Tables},
+    traces::{self, TraceRecord},
     writer::Writer,
 };
 
 /// Where each kind of piece is kept, in the order of [`Piece`]. The last has no table of its own.
-const SECTIONS: [Table; 9] = [
+const SECTIONS: [Table; 10] = [
     Table::Subscriptions,
     Table::Topics,
     Table::Keys,
     Table::Tombstones,
     Table::Vanished,
+    Table::Traces,
     Table::Events,
     Table::Ids,
     Table::Outbox,
@@ -76,6 +78,10 @@ fn piece(table: Table, key: &[u8], record: &[u8], tables: &Tables, txn: &RoTxn<'
         Table::Vanished => {
             let VanishRecord { mark, noted_at } = VanishRecord::unpack(record)?;
             Piece::Vanish(mark, noted_at)
+        }
+        Table::Traces => {
+            let TraceRecord { topic, trace } = TraceRecord::unpack(record)?;
+            Piece::Trace(topic, trace)
         }
         Table::Events => {
             let row = Row::unpack(record)?;
@@ -163,6 +169,10 @@ fn load(batch: &mut Batch<'_>, piece: Piece) -> Result<()> {
         }
         Piece::Vanish(mark, noted_at) => {
             batch.put(Table::Vanished, mark.pubkey.as_bytes(), &VanishRecord { mark, noted_at }.pack())
+        }
+        Piece::Trace(topic, trace) => {
+            let tables = batch.around.tables;
+            traces::put(&tables, &mut batch.txn, &topic, &trace).map(drop)
         }
         Piece::Event(id, record, row) => load_event(batch, id, record, row),
         Piece::Id(id, record) => {

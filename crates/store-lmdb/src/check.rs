@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use heed::RoTxn;
-use kukuri_domain::{EventId, PublicKey, retention::RetentionClass};
+use kukuri_domain::{EventId, PublicKey, State, retention::RetentionClass};
 use kukuri_store::{CheckReport, Op, counters::Counters};
 
 use crate::{
@@ -17,6 +17,7 @@ use crate::{
     reading::{Names, topics},
     record::{KeyRecord, KnownId, OutboxRecord, Row},
     tables::{Table, Tables},
+    traces::{self, TraceRecord},
 };
 
 /// Enough to see what is wrong.
@@ -41,6 +42,7 @@ pub(crate) fn check(tables: &Tables, txn: &RoTxn<'_>) -> Result<CheckReport> {
     check.counters(node, &by_topic)?;
     check.ids()?;
     check.keys()?;
+    check.traces()?;
     check.fold(&effective)?;
     Ok(check.report)
 }
@@ -106,7 +108,7 @@ impl Check<'_> {
             for key in hidden_keys(row) {
                 self.look_up(Table::Hidden, &key, &id)?;
             }
-            return Ok(());
+            return self.hidden_row(row);
         }
         let names = Names::new(self.tables, self.txn);
         let topics = row.topics.iter().map(|topic| names.topic(*topic)).collect::<Result<Vec<_>>>()?;
@@ -207,6 +209,40 @@ impl Check<'_> {
             if row.is_none_or(|row| !row.is_effective()) {
                 self.problem(format!("the key with floor {} has no effective row {}", key.floor.id, no.0));
             }
+        }
+        Ok(())
+    }
+
+    /// A deleted event has left traces of the request that deleted it.
+    fn hidden_row(&mut self, row: &StoredRow) -> Result<()> {
+        if row.state != State::Deleted {
+            return Ok(());
+        }
+        for (topic, trace) in traces::of_hidden(self.tables, self.txn, row)? {
+            if traces::find(self.tables, self.txn, &topic, &trace.item().1)?.is_none() {
+                self.problem(format!("event {}: what deleted it has left no trace in {topic}", row.event.id));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every trace is of a request that is here and told on, and is found by its id.
+    fn traces(&mut self) -> Result<()> {
+        for entry in self.tables.of(Table::Traces).iter(self.txn).map_err(engine)? {
+            let TraceRecord { topic, trace } = TraceRecord::unpack(entry.map_err(engine)?.1)?;
+            let (_, id) = trace.item();
+            if traces::find(self.tables, self.txn, &topic, &id)?.as_ref() != Some(&trace) {
+                self.problem(format!("the trace of {id} in {topic} is not found by its id"));
+            }
+            let request = traces::passed_on(self.tables, self.txn, &trace.request())?;
+            if !request.is_some_and(|request| trace.is_of(&request)) {
+                self.problem(format!("the trace of {id} in {topic} has no request"));
+            }
+        }
+        let (found, by_id) = (Table::Traces, Table::TracesById);
+        let (found, by_id) = (self.tables.len(self.txn, found)?, self.tables.len(self.txn, by_id)?);
+        if found != by_id {
+            self.problem(format!("there are {found} traces, {by_id} are listed by id"));
         }
         Ok(())
     }

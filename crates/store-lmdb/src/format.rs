@@ -10,13 +10,14 @@ use crate::{
     pack::{Pack, Unpack},
     record::NodeRecord,
     tables::{LmdbEnv, Opened, Table, Tables},
+    traces,
 };
 
 /// The format this program writes.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 
-/// All migrations there are, by the format they start from. The first release has none.
-pub(crate) const MIGRATIONS: &[Migration] = &[];
+/// All migrations there are, by the format they start from.
+pub(crate) const MIGRATIONS: &[Migration] = &[Migration { from: 1, step: traces::migrate_some }];
 
 const FORMAT_KEY: &[u8] = b"format";
 const STATE_KEY: &[u8] = b"state";

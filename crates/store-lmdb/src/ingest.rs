@@ -4,16 +4,17 @@
 //! alone; the others are tried again without it. Want of room refuses everything but requests.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
 use heed::RoTxn;
 use kukuri_domain::{
-    Admitted, Event, EventId, Kind, KindClass, Letter, Millis, Reason, Refusal, State,
+    Admitted, Event, EventId, Kind, KindClass, Letter, Millis, Reason, Refusal, State, TopicId,
     capacity::{self, TopicLoad},
     decision::{self, Decision, Known, Row as KnownRow, Verdict},
     deletion::{DeletionResult, DeletionTarget, DeletionTargetKind, Tombstone},
+    sharing::Trace,
     vanish::VanishMark,
 };
 use kukuri_store::{Ingested, Outcome, Standing};
@@ -267,6 +268,7 @@ impl Taking<'_> {
     /// Carries a decision out.
     fn apply(&mut self, admitted: &Admitted, decision: Decision) -> Result<Outcome> {
         let event = admitted.event();
+        let mut traces = self.placed(admitted, decision.traces)?;
         for (id, reason) in decision.taken {
             self.take_away(&id, reason, event.id)?;
         }
@@ -274,7 +276,8 @@ impl Taking<'_> {
             self.record(tombstone)?;
         }
         if let Some(mark) = decision.vanish {
-            self.vanish(mark)?;
+            let topics = self.vanish(mark)?;
+            traces.extend(topics.into_iter().map(|topic| (topic, Trace::of(event))));
         }
         if let Some(result) = decision.deletion {
             add(&mut self.deletions, result);
@@ -293,8 +296,27 @@ impl Taking<'_> {
                 decision::repeat(event, reason.state(), self.now).map_or(Outcome::Duplicate, Outcome::Refused)
             }
         };
+        for (topic, trace) in &traces {
+            self.batch.leave_trace(topic, trace)?;
+        }
         self.batch.update_stages()?;
         Ok(outcome)
+    }
+
+    /// Traces, each in the topics of the event it is about: which may be about to go.
+    fn placed(&mut self, admitted: &Admitted, traces: Vec<(EventId, Trace)>) -> Result<Vec<(TopicId, Trace)>> {
+        let mut placed = Vec::new();
+        for (id, trace) in traces {
+            let topics = if id == admitted.event().id {
+                admitted.topics().to_vec()
+            } else {
+                let no = self.batch.known_id(&id)?.and_then(|known| known.no);
+                let row = no.map(|no| self.batch.row(no)).transpose()?.flatten();
+                row.map(|row| self.batch.topics_reached(&row)).transpose()?.unwrap_or_default()
+            };
+            placed.extend(topics.into_iter().map(|topic| (topic, trace.clone())));
+        }
+        Ok(placed)
     }
 
     fn take_away(&mut self, id: &EventId, reason: Reason, cause: EventId) -> Result<()> {
@@ -315,22 +337,25 @@ impl Taking<'_> {
         self.batch.put(Table::Tombstones, &key, &record.pack())
     }
 
-    /// Leaves the mark, and takes away every row it covers (D-12).
-    fn vanish(&mut self, mark: VanishMark) -> Result<()> {
+    /// Leaves the mark, and takes away every row it covers (D-12). Returns the topics that lost something.
+    fn vanish(&mut self, mark: VanishMark) -> Result<BTreeSet<TopicId>> {
         let known = self.batch.get(Table::Vanished, mark.pubkey.as_bytes())?.map(VanishRecord::unpack).transpose()?;
         if known.is_some_and(|known| known.mark.until >= mark.until) {
             // Everything it covers is gone already, and kept out.
-            return Ok(());
+            return Ok(BTreeSet::new());
         }
         let record = VanishRecord { mark, noted_at: self.batch.stamp() };
         self.batch.put(Table::Vanished, mark.pubkey.as_bytes(), &record.pack())?;
+        let mut topics = BTreeSet::new();
         for no in self.rows_owned_by(&mark)? {
             let Some(row) = self.batch.row(no)? else { continue };
             if mark.covers(&row.event) {
+                // Where a request that vanishes was told of, the one that takes it away has to be.
+                topics.extend(self.batch.topics_reached(&row)?);
                 self.batch.take_away(row, Reason::Vanish, Some(mark.request_id))?;
             }
         }
-        Ok(())
+        Ok(topics)
     }
 
     /// Rows of the mark's author, gift wraps for them, and what is hidden of either, up to the mark's time.

@@ -86,6 +86,11 @@ impl Order {
         key.last_chunk().copied().map(Self)
     }
 
+    /// The bytes of the time alone.
+    pub(crate) fn time(&self) -> &[u8] {
+        &self.0[..Self::TIME]
+    }
+
     pub(crate) fn as_bytes(&self) -> &[u8; Self::LEN] {
         &self.0
     }

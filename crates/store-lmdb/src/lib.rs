@@ -8,6 +8,7 @@
 //! - `writer`: the one writer. `batch`: one write transaction (`rows`, `counting`). `ingest`: events into it. `upkeep`: expiry and purges, by `ages`. `preview`: purges thought through.
 //!   `room`: space to write in, and what is kept back for requests. `subscriptions`: topics that are taken in.
 //! - `index`: which index rows an event has. `scan`: walking them. `plan`: the way to an answer. `query`: answering filters. `reading`: the rest.
+//! - `traces`: what requests left in topics. `sharing`: what other nodes are told, and tell.
 //! - `check`: whether all of it agrees.
 //!
 //! # One event, one transaction
@@ -40,9 +41,11 @@ mod reading;
 mod record;
 mod room;
 mod scan;
+mod sharing;
 mod store;
 mod subscriptions;
 mod tables;
+mod traces;
 mod upkeep;
 mod writer;
 

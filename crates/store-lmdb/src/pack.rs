@@ -70,6 +70,12 @@ impl<'a> Unpack<'a> {
         Ok(*front)
     }
 
+    pub(crate) fn bytes(&mut self, count: usize) -> Result<&'a [u8]> {
+        let (front, rest) = self.rest.split_at_checked(count).ok_or_else(|| self.damaged())?;
+        self.rest = rest;
+        Ok(front)
+    }
+
     pub(crate) fn u8(&mut self) -> Result<u8> {
         self.array().map(u8::from_be_bytes)
     }

@@ -64,7 +64,7 @@ fn bound(row: &Row<'_>, names: &Names<'_>) -> Result<BoundEvent> {
     })
 }
 
-fn row_of<'t>(tables: &Tables, txn: &'t RoTxn<'_>, id: &EventId) -> Result<Option<Row<'t>>> {
+pub(crate) fn row_of<'t>(tables: &Tables, txn: &'t RoTxn<'_>, id: &EventId) -> Result<Option<Row<'t>>> {
     let Some(known) = tables.get(txn, Table::Ids, id.as_bytes())? else { return Ok(None) };
     let Some(no) = KnownId::unpack(known)?.no else { return Ok(None) };
     let record = tables.get(txn, Table::Events, &no.key())?;

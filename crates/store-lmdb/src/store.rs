@@ -13,13 +13,14 @@ use kukuri_domain::{
     Address, Admitted, EventId, Filter, Millis, PublicKey, Sketch, State, Timestamp, TopicId,
     clock::Clock,
     retention::Retention,
+    sharing::FloorHint,
     subscription::{NodeSubscription, SubscriptionChange},
 };
 use kukuri_store::{
     AddressExplanation, Answer, Archive, BoundEvent, CheckReport, ConsumerOffset, Count, DumpCursor, DumpPage,
-    Explanation, Holder, Ingested, OutboxRow, Piece, PurgeCursor, PurgeStep, Purged, Query, Result, Seq,
-    SnapshotCursor, SnapshotPage, Stats, Store, StoreError, StoreRules, StoredEvent, Swept, lease::Leases,
-    outbox::check_consumer,
+    Explanation, Holder, Ingested, OutboxRow, Piece, PurgeCursor, PurgeStep, Purged, Query, Raised, Result, Seq,
+    Shared, SharedPage, SharedSet, SnapshotCursor, SnapshotPage, Span, Stats, Store, StoreError, StoreRules,
+    StoredEvent, Swept, lease::Leases, outbox::check_consumer,
 };
 use tokio::sync::watch;
 
@@ -33,7 +34,9 @@ use crate::{
     open::{self, LmdbOptions, Opened},
     preview::Preview,
     query::{self, Cut, FilterScan, Part},
-    reading, subscriptions,
+    reading,
+    sharing::{self, Reading},
+    subscriptions,
     tables::{LmdbEnv, Tables, used_bytes},
     upkeep::PurgeWork,
     writer::{Writer, locked},
@@ -286,6 +289,23 @@ impl Store for LmdbStore {
 
     async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>> {
         self.read(|tables, txn| ids.iter().map(|id| reading::get(tables, txn, id, now)).collect())
+    }
+
+    async fn shared(&self, set: &SharedSet, span: Span, most: usize) -> Result<SharedPage> {
+        let mut reading = Reading::new(set, span, most);
+        while self.read(|tables, txn| reading.step(tables, txn))? {
+            tokio::task::yield_now().await;
+        }
+        self.read(|tables, txn| reading.finish(tables, txn))
+    }
+
+    async fn share(&self, set: &SharedSet, ids: &[EventId]) -> Result<Vec<Option<Shared>>> {
+        self.read(|tables, txn| ids.iter().map(|id| sharing::share(tables, txn, set, id)).collect())
+    }
+
+    async fn raise_floors(&self, topic: &TopicId, hints: Vec<FloorHint>, now: Millis) -> Result<Raised> {
+        let topic = topic.clone();
+        self.write(move |writer| writer.raise_floors(&topic, &hints, now)).await
     }
 
     async fn expire_some(&self, now: Millis) -> Result<(Swept, bool)> {

@@ -57,6 +57,10 @@ tables! {
     Tombstones = "tombstones",
     /// Public key → vanish mark (D-12).
     Vanished = "vanished",
+    /// Hash of a topic, newest first → what a request left there, for other nodes (G-7).
+    Traces = "traces",
+    /// Id and hash of a topic → when what it left was made.
+    TracesById = "traces-by-id",
     /// Owner, address and row number of hidden rows, for requests that reach them too.
     Hidden = "hidden",
     /// Expiration and row number of effective events.

@@ -50,6 +50,16 @@ FROM (SELECT key, event_id FROM cn_relay.replaceable_current UNION ALL SELECT ke
 LEFT JOIN cn_relay.ids d ON d.event_id = c.event_id
 WHERE d.no IS NULL OR d.reason IS NOT NULL;
 
+-- Traces: of requests that are here, and all that rows tell of.
+SELECT 'the trace of ' || encode(t.id, 'hex') || ' in ' || t.topic_id || ' has no request'
+FROM cn_relay.traces t LEFT JOIN cn_relay.ids d ON d.event_id = t.request
+WHERE d.no IS NULL OR d.reason IS NOT NULL OR (t.key IS NULL) <> (t.id = t.request);
+(SELECT 'the trace of ' || encode(w.id, 'hex') || ' in ' || w.topic_id || ' is missing'
+FROM (
+    SELECT topic_id, created_at, id, request, key FROM cn_relay.traces_of_rows
+    EXCEPT SELECT topic_id, created_at, id, request, key FROM cn_relay.traces
+) w);
+
 -- Counters: of the node, the topics and the partitions.
 SELECT 'the node counted ' || n.effective || ' effective events, there are ' || c.count
 FROM cn_relay.node n, (SELECT count(*) AS count FROM cn_relay.events WHERE effective) c

@@ -236,6 +236,10 @@ impl<'w> Taking<'w> {
     /// Carries a decision out.
     fn apply(&mut self, admitted: &Admitted, decision: Decision) -> Result<Outcome> {
         let event = admitted.event();
+        for (id, trace) in decision.traces {
+            let topics = if id == event.id { admitted.topics().to_vec() } else { self.work.topics_reached(&id)? };
+            self.work.traces.extend(topics.into_iter().map(|topic| (topic, trace.clone())));
+        }
         for (id, reason) in decision.taken {
             self.work.take_away(&id, reason, Some(event.id))?;
         }

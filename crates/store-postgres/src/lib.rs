@@ -10,7 +10,7 @@
 //!   `preview`: purges thought through. `partitions`, `months`: tables by month; `dropping`: months that are over;
 //!   `leaving`: what is left of them.
 //! - `plan`: the way to an answer, as SQL. `query`: answering filters. `recalling`: ids. `reading`: the rest.
-//!   `subscriptions`: topics that are taken in.
+//!   `subscriptions`: topics that are taken in. `sharing`: what other nodes are told, and tell.
 //! - `records`, `codes`, `copy`: values as columns. `check`: whether all of it agrees.
 //!
 //! # One batch, one transaction, one writer
@@ -40,6 +40,7 @@ mod reading;
 mod recalling;
 mod records;
 mod schema;
+mod sharing;
 mod store;
 mod subscriptions;
 #[cfg(test)]

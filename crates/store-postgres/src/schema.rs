@@ -11,5 +11,6 @@ pub(crate) const MIGRATIONS: Migrations = Migrations {
         ("loading", include_str!("../migrations/0002_loading.sql")),
         ("leaving", include_str!("../migrations/0003_leaving.sql")),
         ("leases", include_str!("../migrations/0004_leases.sql")),
+        ("traces", include_str!("../migrations/0005_traces.sql")),
     ],
 };

@@ -6,13 +6,14 @@ use async_trait::async_trait;
 use kukuri_domain::{
     Address, Admitted, EventId, Millis, Sketch, State, Timestamp, TopicId,
     retention::Retention,
+    sharing::FloorHint,
     subscription::{NodeSubscription, SubscriptionChange},
 };
 use kukuri_postgres::Asking;
 use kukuri_store::{
     AddressExplanation, Answer, Archive, BoundEvent, CheckReport, ConsumerOffset, Count, DumpCursor, DumpPage,
-    Explanation, Holder, Ingested, OutboxRow, Piece, PurgeCursor, PurgeStep, Purged, Query, Result, Seq,
-    SnapshotCursor, SnapshotPage, Stats, Store, Swept,
+    Explanation, Holder, Ingested, OutboxRow, Piece, PurgeCursor, PurgeStep, Purged, Query, Raised, Result, Seq,
+    Shared, SharedPage, SharedSet, SnapshotCursor, SnapshotPage, Span, Stats, Store, Swept,
 };
 use sqlx::PgPool;
 use tokio::{sync::watch, task::JoinHandle};
@@ -26,7 +27,7 @@ use crate::{
     open::{self, PostgresOptions, Sessions},
     preview, query, reading,
     recalling::Recalls,
-    subscriptions,
+    sharing, subscriptions,
     upkeep::PurgeWork,
     writer::Writer,
 };
@@ -127,6 +128,18 @@ impl Store for PostgresStore {
 
     async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>> {
         Ok(query::get(&self.readers, ids, signed(now.seconds().0)).await?)
+    }
+
+    async fn shared(&self, set: &SharedSet, span: Span, most: usize) -> Result<SharedPage> {
+        Ok(sharing::shared(&self.readers, set, span, most).await?)
+    }
+
+    async fn share(&self, set: &SharedSet, ids: &[EventId]) -> Result<Vec<Option<Shared>>> {
+        Ok(sharing::share(&self.readers, set, ids).await?)
+    }
+
+    async fn raise_floors(&self, topic: &TopicId, hints: Vec<FloorHint>, now: Millis) -> Result<Raised> {
+        Ok(self.writer.raise_floors(topic, &hints, now).await?)
     }
 
     async fn expire_some(&self, now: Millis) -> Result<(Swept, bool)> {

@@ -1,9 +1,10 @@
 //! Everything a store holds, piece by piece, so that a node can move to another store and nothing is forgotten: hidden
-//! rows, tombstones, floors, vanish marks, ids, the outbox with its sequence, offsets, subscriptions, the clock.
+//! rows, tombstones, floors, vanish marks, traces of requests, ids, the outbox with its sequence, offsets,
+//! subscriptions, the clock.
 
 use async_trait::async_trait;
 use kukuri_domain::{
-    AddressDigest, EventId, Millis, Rank, TopicId, capacity::Stage, clock::Clock, deletion::Tombstone,
+    AddressDigest, EventId, Millis, Rank, TopicId, capacity::Stage, clock::Clock, deletion::Tombstone, sharing::Trace,
     subscription::NodeSubscription, vanish::VanishMark,
 };
 
@@ -41,6 +42,8 @@ pub enum Piece {
     Tombstone(Tombstone, Millis),
     /// A vanish mark, and when it was last written (D-12).
     Vanish(VanishMark, Millis),
+    /// What a request left in a topic, for other nodes to hear of (G-7).
+    Trace(TopicId, Trace),
     /// An event with its row, effective or hidden; in the order in which they came.
     Event(EventId, IdRecord, RowRecord),
     /// An id whose event is not kept (P-2).

@@ -3,7 +3,8 @@
 //! # Layout
 //!
 //! - [`port`]: the [`Store`] trait. It speaks in whole decisions; the rules are `kukuri_domain`'s.
-//! - [`event`], [`ingest`], [`query`], [`outbox`], [`maintenance`], [`report`]: the values that cross it, by what they are for.
+//! - [`event`], [`ingest`], [`query`], [`outbox`], [`maintenance`], [`sharing`], [`report`]: the values that cross
+//!   it, by what they are for.
 //! - What stores hold and work out alike: [`repeats`], copies of known events; [`subscriptions`], topics that are taken in;
 //!   [`counters`], how much is stored; [`preview`], what a purge would leave; [`lease`], who runs a consumer.
 //! - [`archive`]: everything a store holds, to move it into another. [`error`]: what can go wrong.
@@ -26,6 +27,7 @@ pub mod preview;
 pub mod query;
 pub mod repeats;
 pub mod report;
+pub mod sharing;
 pub mod subscriptions;
 
 pub use archive::{Archive, DumpCursor, DumpPage, Piece};
@@ -38,3 +40,4 @@ pub use outbox::{ConsumerOffset, Op, OutboxRow, Seq, SnapshotCursor, SnapshotPag
 pub use port::Store;
 pub use query::{Answer, Count, Query, Rest};
 pub use report::{AddressExplanation, CheckReport, Explanation, IdRecord, RowRecord, Standing, Stats, TopicStats};
+pub use sharing::{HintOutcome, Item, Raised, Shared, SharedPage, SharedSet, Span};

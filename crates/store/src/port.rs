@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use kukuri_domain::{
     Address, Admitted, EventId, Millis, Sketch, State, Timestamp, TopicId,
     retention::Retention,
+    sharing::FloorHint,
     subscription::{NodeSubscription, SubscriptionChange},
 };
 use tokio::sync::watch;
@@ -17,6 +18,7 @@ use crate::{
     outbox::{ConsumerOffset, OutboxRow, Seq, SnapshotCursor, SnapshotPage},
     query::{Answer, Count, Query},
     report::{AddressExplanation, CheckReport, Explanation, Stats},
+    sharing::{Raised, Shared, SharedPage, SharedSet, Span},
 };
 
 /// A place where events are kept by the rules of `kukuri_domain`.
@@ -48,6 +50,17 @@ pub trait Store: Send + Sync + 'static {
 
     /// The effective events of these ids, in their order.
     async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>>;
+
+    /// The first items of a part of what nodes tell each other of a topic, no more than `most` (G-7). Read from indexes,
+    /// newest first: a set of any size can be gone through part by part.
+    async fn shared(&self, set: &SharedSet, span: Span, most: usize) -> Result<SharedPage>;
+
+    /// What these items of the set stand for, in their order. Nothing that is not in the set is given out.
+    async fn share(&self, set: &SharedSet, ids: &[EventId]) -> Result<Vec<Option<Shared>>>;
+
+    /// Takes what another node knows of versions in a topic that were deleted by id, in one durable transaction: floors
+    /// rise, effective versions below them go (D-9), and what was taken is told on from here (G-7).
+    async fn raise_floors(&self, topic: &TopicId, hints: Vec<FloorHint>, now: Millis) -> Result<Raised>;
 
     /// Turns off what has expired.
     async fn expire(&self, now: Millis) -> Result<Swept> {

@@ -6,12 +6,13 @@ use async_trait::async_trait;
 use kukuri_domain::{
     Address, Admitted, EventId, Millis, Sketch, State, Timestamp, TopicId,
     retention::Retention,
+    sharing::FloorHint,
     subscription::{NodeSubscription, SubscriptionChange},
 };
 use kukuri_store::{
     AddressExplanation, Answer, BoundEvent, CheckReport, ConsumerOffset, Count, Explanation, Holder, Ingested,
-    OutboxRow, PurgeCursor, PurgeStep, Purged, Query, Result, Seq, SnapshotCursor, SnapshotPage, Stats, Store,
-    StoreError, StoreRules, Swept, model::ModelStore,
+    OutboxRow, PurgeCursor, PurgeStep, Purged, Query, Raised, Result, Seq, Shared, SharedPage, SharedSet,
+    SnapshotCursor, SnapshotPage, Span, Stats, Store, StoreError, StoreRules, Swept, model::ModelStore,
 };
 use tokio::sync::watch;
 
@@ -54,6 +55,15 @@ impl Store for TestStore {
     }
     async fn get(&self, a: &[EventId], b: Millis) -> Result<Vec<Option<BoundEvent>>> {
         self.there()?.get(a, b).await
+    }
+    async fn shared(&self, a: &SharedSet, b: Span, c: usize) -> Result<SharedPage> {
+        self.there()?.shared(a, b, c).await
+    }
+    async fn share(&self, a: &SharedSet, b: &[EventId]) -> Result<Vec<Option<Shared>>> {
+        self.there()?.share(a, b).await
+    }
+    async fn raise_floors(&self, a: &TopicId, b: Vec<FloorHint>, c: Millis) -> Result<Raised> {
+        self.there()?.raise_floors(a, b, c).await
     }
     async fn expire_some(&self, a: Millis) -> Result<(Swept, bool)> {
         self.there()?.expire_some(a).await

@@ -174,6 +174,9 @@ impl Batch<'_> {
         if row.is_effective() {
             self.leave_indexes(&row)?;
             self.leave_key(&row.event)?;
+            if row.event.kind.is_request() {
+                self.drop_traces(&row.event)?;
+            }
             self.write_outbox(&row.event, row.event.address(), &row.topics, row.ingested_at, Op::Delete(reason))?;
         }
         let keeps_row = self.around.rules.deletion.keeps_row(reason);

@@ -12,14 +12,14 @@ use crate::{
     codes::{event_id, millis, signed, timestamp},
     error::Result,
     reading::{named, names_of},
-    records, subscriptions,
+    records, sharing, subscriptions,
     work::{Node, TopicNo},
     writer::Writer,
 };
 
 /// A section of a dump, in the order of [`Piece`]: how many rows ($1) are read after a place ($2, and for events $3). Each
 /// says as `after` where the next page goes on.
-const SECTIONS: [&str; 9] = [
+const SECTIONS: [&str; 10] = [
     "SELECT *, convert_to(topic_id, 'UTF8') AS after FROM cn_relay.node_subscriptions \
      WHERE topic_id > convert_from($2, 'UTF8') ORDER BY topic_id LIMIT $1",
     "SELECT *, convert_to(topic_id, 'UTF8') AS after FROM cn_relay.topics \
@@ -29,6 +29,8 @@ const SECTIONS: [&str; 9] = [
      WHERE (target, is_address, requester) > (substr($2, 1, 32), substr($2, 33, 1) = '\\x01', substr($2, 34)) \
      ORDER BY target, is_address, requester LIMIT $1",
     "SELECT *, pubkey AS after FROM cn_relay.vanish_marks WHERE pubkey > $2 ORDER BY pubkey LIMIT $1",
+    "SELECT *, id || convert_to(topic_id, 'UTF8') AS after FROM cn_relay.traces \
+     WHERE (id, topic_id) > (substr($2, 1, 32), convert_from(substr($2, 33), 'UTF8')) ORDER BY id, topic_id LIMIT $1",
     // Times of arrival never run backwards: within a class that is the order of an index, and of the months.
     "SELECT e.*, int8send(e.ingested_at) || int8send(e.no) AS after, \
      d.source, d.first_seen_at, d.last_seen_at, d.seen_count, d.reason, d.cause, d.since FROM ( \
@@ -48,8 +50,8 @@ const SECTIONS: [&str; 9] = [
     "SELECT *, convert_to(consumer, 'UTF8') AS after FROM cn_relay.consumer_offsets \
      WHERE consumer > convert_from($2, 'UTF8') ORDER BY consumer LIMIT $1",
 ];
-const EVENTS: usize = 5;
-const OUTBOX: usize = 7;
+const EVENTS: usize = 6;
+const OUTBOX: usize = 8;
 
 /// Whoever writes is waited for, and from then on waits. A page may take its time.
 const HOLD: &str =
@@ -146,7 +148,11 @@ fn piece(section: usize, row: &PgRow) -> Result<Piece> {
             let noted = records::vanish_mark(row)?;
             Piece::Vanish(noted.what, noted.at)
         }
-        6 => Piece::Id(event_id(row.try_get("event_id")?), records::known_id(row)?.record),
+        5 => {
+            let (topic, trace) = sharing::trace(row)?;
+            Piece::Trace(topic, trace)
+        }
+        7 => Piece::Id(event_id(row.try_get("event_id")?), records::known_id(row)?.record),
         OUTBOX => Piece::Outbox(records::outbox_row(row)?),
         _ => Piece::Offset(records::offset(row)?),
     })

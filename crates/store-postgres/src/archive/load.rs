@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use kukuri_domain::{
-    Event, EventId, Millis, TopicId, capacity::Stage, clock::Clock, deletion::Tombstone,
+    Event, EventId, Millis, TopicId, capacity::Stage, clock::Clock, deletion::Tombstone, sharing::Trace,
     subscription::NodeSubscription, vanish::VanishMark,
 };
 use kukuri_store::{IdRecord, OutboxRow, Piece, RowRecord, Seq, StoreError};
@@ -81,6 +81,7 @@ impl Batch<'_> {
         for (mark, at) in pieces.marks {
             self.work.load_mark(mark, at);
         }
+        self.put_traces(&pieces.traces).await?;
         for (event, record, row) in pieces.events {
             self.work.load_row(event, record, row)?;
         }
@@ -126,6 +127,7 @@ struct Pieces {
     floors: Copy,
     tombstones: Vec<(Tombstone, Millis)>,
     marks: Vec<(VanishMark, Millis)>,
+    traces: Vec<(TopicId, Trace)>,
     events: Vec<LoadedEvent>,
     ids: Vec<(EventId, IdRecord)>,
     outbox: Vec<OutboxRow>,
@@ -141,6 +143,7 @@ impl Default for Pieces {
             floors: Copy::new("COPY cn_relay.floors (key, created_at, id, raised_at) FROM STDIN (FORMAT binary)", 4),
             tombstones: Vec::new(),
             marks: Vec::new(),
+            traces: Vec::new(),
             events: Vec::new(),
             ids: Vec::new(),
             outbox: Vec::new(),
@@ -164,6 +167,7 @@ impl Pieces {
             }
             Piece::Tombstone(tombstone, at) => self.tombstones.push((tombstone, at)),
             Piece::Vanish(mark, at) => self.marks.push((mark, at)),
+            Piece::Trace(topic, trace) => self.traces.push((topic, trace)),
             Piece::Event(id, record, row) => self.events.push((records::event(&id, &row.json)?, record, row)),
             Piece::Id(id, record) => self.ids.push((id, record)),
             Piece::Outbox(row) => self.outbox.push(row),

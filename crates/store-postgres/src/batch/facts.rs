@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use kukuri_domain::{
     Address, Admitted, EventId, Kind, PublicKey, TopicId,
     deletion::{DeletionTarget, DeletionTargetKind},
+    sharing::FloorHint,
 };
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
@@ -49,6 +50,18 @@ impl Batch<'_> {
         self.read_hidden_versions(&named.versions).await?;
         self.read_vanishing(&named.vanishing).await?;
         self.settle(&named.topics).await
+    }
+
+    /// Everything that may matter to the decisions on these hints.
+    pub(crate) async fn read_hint_facts(&mut self, hints: &[FloorHint]) -> Result<()> {
+        let ids: Vec<EventId> = hints.iter().map(|hint| hint.floor.id).collect();
+        self.read_ids(&ids).await?;
+        let stones = ids.iter().map(|id| *id.as_bytes()).collect();
+        self.read_tombstones(&Named { stones, ..Named::default() }).await?;
+        self.read_keys(hints.iter().map(|hint| (hint.key.digest().0, hint.key.clone())).collect()).await?;
+        let currents = self.work.keys.values().filter_map(|cell| cell.now.as_ref()?.current).collect();
+        self.read_rows_of(&currents).await?;
+        self.settle(&HashSet::new()).await
     }
 
     async fn read_tombstones(&mut self, named: &Named) -> Result<()> {

@@ -5,10 +5,11 @@
 //!
 //! - This file: the transaction.
 //! - `facts`: what is read before decisions.
-//! - `writing`: what they changed, written; `rows`: of that, rows and their index rows.
+//! - `writing`: what they changed, written; `rows`: of that, rows and their index rows; `traces`: what requests left.
 
 mod facts;
 mod rows;
+mod traces;
 mod writing;
 
 use std::sync::Arc;

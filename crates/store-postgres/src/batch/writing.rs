@@ -19,6 +19,7 @@ impl Batch<'_> {
     pub(super) async fn write(&mut self) -> Result<()> {
         self.write_rows().await?;
         self.write_ids().await?;
+        self.write_traces().await?;
         self.write_keys().await?;
         self.write_memories().await?;
         self.write_outbox().await?;

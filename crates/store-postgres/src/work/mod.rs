@@ -23,6 +23,7 @@ use kukuri_domain::{
     decision::KeyState,
     deletion::{DeletionTargetKind, Tombstone},
     retention::RetentionClass,
+    sharing::Trace,
     vanish::VanishMark,
 };
 use kukuri_store::{
@@ -145,6 +146,12 @@ pub(crate) struct Work {
     pub(crate) tombstones: HashMap<(DeletionTargetKind, PublicKey), Cell<Noted<Tombstone>>>,
     requesters: HashMap<DeletionTargetKind, Vec<PublicKey>>,
     pub(crate) marks: HashMap<PublicKey, Cell<Noted<VanishMark>>>,
+    /// What requests leave in topics, if they are stored and passed on.
+    pub(crate) traces: Vec<(TopicId, Trace)>,
+    /// Requests that are stored no more: their traces go.
+    pub(crate) gone_requests: Vec<EventId>,
+    /// Of these, who takes their place: the request that took them away.
+    pub(crate) heirs: Vec<(EventId, EventId)>,
     pub(crate) outbox: Vec<OutboxRow>,
     pub(crate) parts: HashMap<PartKey, Delta>,
     pub(crate) stages: Vec<StageChange>,
@@ -166,6 +173,9 @@ impl Work {
             tombstones: HashMap::new(),
             requesters: HashMap::new(),
             marks: HashMap::new(),
+            traces: Vec::new(),
+            gone_requests: Vec::new(),
+            heirs: Vec::new(),
             outbox: Vec::new(),
             parts: HashMap::new(),
             stages: Vec::new(),
@@ -286,6 +296,24 @@ impl Work {
         }
         cell.now = Some(Noted { what: mark, at });
         true
+    }
+
+    // Traces of requests.
+
+    /// The topics whose sets a row is in: its own, and those that it left a trace in. What is stored of these is looked up
+    /// when it is written.
+    pub(crate) fn topics_reached(&mut self, id: &EventId) -> Result<Vec<TopicId>> {
+        let topics = self.row(id).map(|row| row.topics.clone()).unwrap_or_default();
+        let mut topics = topics.into_iter().map(|no| self.topic_id(no)).collect::<Result<Vec<_>>>()?;
+        let traced = self.traces.iter().filter(|(_, trace)| trace.item().1 == *id).map(|(topic, _)| topic.clone());
+        topics.extend(traced);
+        Ok(topics)
+    }
+
+    /// A request goes, and its traces with it.
+    fn drop_traces(&mut self, request: &EventId) {
+        self.gone_requests.push(*request);
+        self.traces.retain(|(_, trace)| trace.request() != *request);
     }
 
     // Topics by number.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use kukuri_domain::{
-    Address, Admitted, Event, EventId, Rank, Reason, State, retention::RetentionClass, vanish::VanishMark,
+    Address, Admitted, Event, EventId, Rank, Reason, State, retention::RetentionClass, sharing::Trace,
+    vanish::VanishMark,
 };
 use kukuri_store::{IdRecord, Op, RowRecord, Standing};
 
@@ -107,6 +108,9 @@ impl Work {
                 self.leave_key(&address)?;
             }
             self.write_outbox(&row.outline, &row.topics, row.place.ingested_at, Op::Delete(reason))?;
+            if row.outline.kind.is_request() {
+                self.drop_traces(id);
+            }
         }
         self.count(&row, -1)?;
         let keeps_row = self.rules.deletion.keeps_row(reason);
@@ -136,12 +140,22 @@ impl Work {
         Ok(())
     }
 
-    /// Takes away every row that a mark covers, in the order of their arrival (D-12).
+    /// Takes away every row that a mark covers, in the order of their arrival (D-12), and leaves a trace of that.
     pub(crate) fn vanish(&mut self, mark: &VanishMark) -> Result<()> {
         let rows = self.rows.values().filter(|row| !row.is_gone && mark.covers(&row.outline));
         let mut covered: Vec<_> = rows.map(|row| (row.place.no, row.outline.id)).collect();
         covered.sort_unstable();
-        covered.iter().try_for_each(|(_, id)| self.take_away(id, Reason::Vanish, Some(mark.request_id)))
+        let trace = Trace::Request { created_at: mark.until, id: mark.request_id };
+        for (_, id) in &covered {
+            // Where a request that vanishes was told of, the one that takes it away has to be.
+            let topics = self.topics_reached(id)?;
+            if self.row(id).is_some_and(|row| row.outline.kind.is_request()) {
+                self.heirs.push((*id, mark.request_id));
+            }
+            self.take_away(id, Reason::Vanish, Some(mark.request_id))?;
+            self.traces.extend(topics.into_iter().map(|topic| (topic, trace.clone())));
+        }
+        Ok(())
     }
 
     /// A version that is refused raises its key's floor all the same (D-9).

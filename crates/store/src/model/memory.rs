@@ -10,6 +10,7 @@ use kukuri_domain::{
     decision::{self, Decision, KeyState, Known, Row as KnownRow, Verdict},
     deletion::{DeletionResult, DeletionTarget, DeletionTargetKind, Tombstone},
     retention::RetentionClass,
+    sharing::Trace,
     subscription::{IngestPolicy, NodeSubscription},
     vanish::VanishMark,
 };
@@ -18,6 +19,7 @@ use crate::{
     ingest::{Ingested, Outcome, StageChange, StoreRules},
     outbox::{ConsumerOffset, Op, OutboxRow, Seq},
     report::{self, IdRecord, Standing},
+    sharing::Item,
 };
 
 /// A stored event, effective or hidden.
@@ -56,6 +58,8 @@ pub(super) struct Memory {
     pub(super) tombstones: BTreeMap<(DeletionTargetKind, PublicKey), Noted<Tombstone>>,
     pub(super) floors: BTreeMap<Address, Noted<Rank>>,
     pub(super) vanish_marks: BTreeMap<PublicKey, Noted<VanishMark>>,
+    /// What requests left in topics, for other nodes to hear of.
+    pub(super) traces: BTreeMap<(TopicId, Item), Trace>,
     pub(super) outbox: Vec<OutboxRow>,
     pub(super) head: Seq,
     pub(super) outbox_dropped: Seq,
@@ -78,6 +82,7 @@ impl Memory {
             tombstones: BTreeMap::new(),
             floors: BTreeMap::new(),
             vanish_marks: BTreeMap::new(),
+            traces: BTreeMap::new(),
             outbox: Vec::new(),
             head: Seq::default(),
             outbox_dropped: Seq::default(),
@@ -192,6 +197,11 @@ impl Memory {
     fn apply(&mut self, admitted: &Admitted, decision: Decision) -> Outcome {
         let event = admitted.event();
         let now = self.clock.latest;
+        let mut traces = Vec::new();
+        for (id, trace) in decision.traces {
+            let topics = if id == event.id { admitted.topics().to_vec() } else { self.topics_reached(&id) };
+            traces.extend(topics.into_iter().map(|topic| (topic, trace.clone())));
+        }
         for (id, reason) in decision.taken {
             self.take_away(&id, reason, Some(event.id));
         }
@@ -213,6 +223,8 @@ impl Memory {
             }
             let covered: Vec<_> = self.rows.iter().filter(|row| mark.covers(&row.event)).collect();
             for id in covered.iter().map(|row| row.event.id).collect::<Vec<_>>() {
+                // Where a request that vanishes was told of, the one that takes it away has to be.
+                traces.extend(self.topics_reached(&id).into_iter().map(|topic| (topic, Trace::of(event))));
                 self.take_away(&id, Reason::Vanish, Some(mark.request_id));
             }
         }
@@ -226,6 +238,11 @@ impl Memory {
         self.ids.insert(event.id, record);
         if standing == Standing::Effective {
             self.store(admitted);
+        }
+        for (topic, trace) in traces {
+            self.leave_trace(topic, trace);
+        }
+        if standing == Standing::Effective {
             return Outcome::Stored;
         }
         decision::repeat(event, standing.state(), now).map_or(Outcome::Duplicate, Outcome::Refused)
@@ -255,6 +272,7 @@ impl Memory {
             self.rows[index].effective = false;
             let row = self.rows[index].clone();
             self.write_outbox(&row, Op::Delete(reason));
+            self.drop_traces(id);
         }
         if let Some(record) = self.ids.get_mut(id) {
             record.standing = Standing::Gone { reason, cause, since: self.clock.latest };

@@ -5,10 +5,11 @@
 //!
 //! - `memory`: what is kept, and taking events in.
 //! - `upkeep`: expiry and purges.
-//! - `reading`: queries and reports.
+//! - `reading`: queries and reports. `sharing`: what other nodes are told, and tell.
 
 mod memory;
 mod reading;
+mod sharing;
 mod upkeep;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,6 +18,7 @@ use async_trait::async_trait;
 use kukuri_domain::{
     Address, Admitted, EventId, Millis, Sketch, State, Timestamp, TopicId,
     retention::Retention,
+    sharing::FloorHint,
     subscription::{NodeSubscription, SubscriptionChange},
 };
 use tokio::sync::watch;
@@ -31,6 +33,7 @@ use crate::{
     port::Store,
     query::{Answer, Count, Query},
     report::{AddressExplanation, CheckReport, Explanation, Stats},
+    sharing::{Raised, Shared, SharedPage, SharedSet, Span},
 };
 use memory::Memory;
 
@@ -98,6 +101,18 @@ impl Store for ModelStore {
 
     async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>> {
         Ok(self.memory().get(ids, now))
+    }
+
+    async fn shared(&self, set: &SharedSet, span: Span, most: usize) -> Result<SharedPage> {
+        Ok(self.memory().shared(set, span, most))
+    }
+
+    async fn share(&self, set: &SharedSet, ids: &[EventId]) -> Result<Vec<Option<Shared>>> {
+        Ok(self.memory().share(set, ids))
+    }
+
+    async fn raise_floors(&self, topic: &TopicId, hints: Vec<FloorHint>, now: Millis) -> Result<Raised> {
+        Ok(self.write(|memory| memory.raise_floors(topic, &hints, now)))
     }
 
     async fn expire_some(&self, now: Millis) -> Result<(Swept, bool)> {

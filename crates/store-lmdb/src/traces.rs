@@ -1,0 +1,193 @@
+//! What requests left in topics, for other nodes to hear of (G-7): by topic, newest first, and by id.
+//!
+//! Topics are named by a hash: a trace may be the first that is heard of one, and does not make it a topic of this store.
+
+use heed::{RoTxn, RwTxn};
+use kukuri_domain::{
+    Event, EventId, Kind, Rank, State, Timestamp, TopicId,
+    deletion::{DeletionTarget, DeletionTargetKind},
+    sharing::{self, FloorHint, Trace},
+};
+use kukuri_store::{Item, Standing};
+
+use crate::{
+    batch::{Batch, StoredRow},
+    error::{Result, engine},
+    key::{EventNo, Order},
+    pack::{Pack, Unpack},
+    reading::{Names, row_of},
+    record::{KnownId, Row},
+    tables::{Table, Tables},
+};
+
+/// Rows that a step of the migration looks at.
+const STEP: usize = 1_000;
+
+/// The beginning of the keys of a topic's traces.
+pub(crate) fn prefix(topic: &TopicId) -> [u8; 16] {
+    let mut prefix = [0; 16];
+    prefix.copy_from_slice(&blake3::hash(topic.as_str().as_bytes()).as_bytes()[..16]);
+    prefix
+}
+
+/// Where a trace is, newest first.
+pub(crate) fn key(topic: &TopicId, item: Item) -> Vec<u8> {
+    let order = Order::at(item.created_at);
+    Pack::with_capacity(55).bytes(&prefix(topic)).bytes(order.time()).bytes(item.id.as_bytes()).done()
+}
+
+fn key_by_id(topic: &TopicId, id: &EventId) -> Vec<u8> {
+    Pack::with_capacity(48).bytes(id.as_bytes()).bytes(&prefix(topic)).done()
+}
+
+/// A trace and its topic. Everything is in the record; the key is for the order.
+pub(crate) struct TraceRecord {
+    pub(crate) topic: TopicId,
+    pub(crate) trace: Trace,
+}
+
+impl TraceRecord {
+    pub(crate) fn pack(&self) -> Vec<u8> {
+        let (created_at, id) = self.trace.item();
+        let topic = self.topic.as_str().as_bytes();
+        let pack = Pack::default().timestamp(created_at).bytes(id.as_bytes()).u16(topic.len() as u16).bytes(topic);
+        match &self.trace {
+            Trace::Request { .. } => pack.done(),
+            Trace::Hint(hint) => pack.bytes(hint.request.as_bytes()).bytes(hint.key.to_string().as_bytes()).done(),
+        }
+    }
+
+    pub(crate) fn unpack(record: &[u8]) -> Result<Self> {
+        let mut record = Unpack::new("traces", record);
+        let (created_at, id) = (record.timestamp()?, record.id()?);
+        let length = record.u16()?;
+        let damaged = record.damaged();
+        let topic = std::str::from_utf8(record.bytes(length.into())?).map(TopicId::trusted).map_err(|_| damaged)?;
+        if record.is_empty() {
+            return Ok(Self { topic, trace: Trace::Request { created_at, id } });
+        }
+        let request = record.id()?;
+        let damaged = record.damaged();
+        let key = record.text()?.parse().map_err(|_| damaged)?;
+        Ok(Self { topic, trace: Trace::Hint(FloorHint { key, floor: Rank { created_at, id }, request }) })
+    }
+
+    fn keys(&self) -> (Vec<u8>, Vec<u8>) {
+        let item = Item::new(self.trace.item());
+        (key(&self.topic, item), key_by_id(&self.topic, &item.id))
+    }
+}
+
+/// The trace of this id in a topic.
+pub(crate) fn find(tables: &Tables, txn: &RoTxn<'_>, topic: &TopicId, id: &EventId) -> Result<Option<Trace>> {
+    let Some(time) = tables.get(txn, Table::TracesById, &key_by_id(topic, id))? else { return Ok(None) };
+    let created_at = Unpack::new("traces-by-id", time).timestamp()?;
+    let record = tables.get(txn, Table::Traces, &key(topic, Item { created_at, id: *id }))?;
+    record.map(|record| Ok(TraceRecord::unpack(record)?.trace)).transpose()
+}
+
+/// Writes a trace, unless one of that name is there. Returns whether it is new.
+pub(crate) fn put(tables: &Tables, txn: &mut RwTxn<'_>, topic: &TopicId, trace: &Trace) -> Result<bool> {
+    let record = TraceRecord { topic: topic.clone(), trace: trace.clone() };
+    let (key, by_id) = record.keys();
+    if tables.get(txn, Table::TracesById, &by_id)?.is_some() {
+        return Ok(false);
+    }
+    tables.put(txn, Table::Traces, &key, &record.pack())?;
+    let (Timestamp(created_at), _) = trace.item();
+    tables.put(txn, Table::TracesById, &by_id, &created_at.to_be_bytes())?;
+    Ok(true)
+}
+
+/// The traces of this id, in all topics.
+fn of_id(tables: &Tables, txn: &RoTxn<'_>, id: &EventId) -> Result<Vec<TraceRecord>> {
+    let mut traces = Vec::new();
+    for entry in tables.of(Table::TracesById).prefix_iter(txn, id.as_bytes()).map_err(engine)? {
+        let (by_id, time) = entry.map_err(engine)?;
+        let order = Order::at(Unpack::new("traces-by-id", time).timestamp()?);
+        let key = Pack::with_capacity(55).bytes(&by_id[32..]).bytes(order.time()).bytes(id.as_bytes()).done();
+        if let Some(record) = tables.get(txn, Table::Traces, &key)? {
+            traces.push(TraceRecord::unpack(record)?);
+        }
+    }
+    Ok(traces)
+}
+
+/// A stored request that other nodes may hear of.
+pub(crate) fn passed_on(tables: &Tables, txn: &RoTxn<'_>, request: &EventId) -> Result<Option<Event>> {
+    let Some(row) = row_of(tables, txn, request)?.filter(Row::is_effective) else { return Ok(None) };
+    Ok(Some(row.event()?).filter(sharing::passes))
+}
+
+impl Batch<'_> {
+    /// Keeps a trace, if its request is stored and passed on. Returns whether it is new.
+    pub(crate) fn leave_trace(&mut self, topic: &TopicId, trace: &Trace) -> Result<bool> {
+        if passed_on(&self.around.tables, &self.txn, &trace.request())?.is_none() {
+            return Ok(false);
+        }
+        self.mark_written();
+        put(&self.around.tables, &mut self.txn, topic, trace)
+    }
+
+    /// The topics whose sets a row is in: its own, and those that it left a trace in.
+    pub(crate) fn topics_reached(&mut self, row: &StoredRow) -> Result<Vec<TopicId>> {
+        let mut topics = row.topics.iter().map(|topic| self.topic_id(*topic)).collect::<Result<Vec<_>>>()?;
+        if row.event.kind.is_request() {
+            let traces = of_id(&self.around.tables, &self.txn, &row.event.id)?;
+            topics.extend(traces.into_iter().map(|record| record.topic));
+        }
+        Ok(topics)
+    }
+
+    /// A request goes, and its traces with it.
+    pub(crate) fn drop_traces(&mut self, request: &Event) -> Result<()> {
+        let mut ids = vec![request.id];
+        if request.kind == Kind::DELETION {
+            let targets = DeletionTarget::parse_from_event(request).into_iter();
+            ids.extend(targets.filter_map(|target| match target.target {
+                DeletionTargetKind::EventId(id) => Some(id),
+                DeletionTargetKind::Address(_) => None,
+            }));
+        }
+        for id in ids {
+            for record in of_id(&self.around.tables, &self.txn, &id)? {
+                if record.trace.request() == request.id {
+                    let (key, by_id) = record.keys();
+                    self.delete(Table::Traces, &key)?;
+                    self.delete(Table::TracesById, &by_id)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a hidden row tells of the request that deleted it, and of its topics: what must be there as traces.
+pub(crate) fn of_hidden(tables: &Tables, txn: &RoTxn<'_>, row: &StoredRow) -> Result<Vec<(TopicId, Trace)>> {
+    let known = tables.get(txn, Table::Ids, row.event.id.as_bytes())?.map(KnownId::unpack).transpose()?;
+    let Some(Standing::Gone { cause: Some(cause), .. }) = known.map(|known| known.record.standing) else {
+        return Ok(Vec::new());
+    };
+    let Some(request) = passed_on(tables, txn, &cause)? else { return Ok(Vec::new()) };
+    let names = Names::new(tables, txn);
+    let topics = row.topics.iter().map(|topic| names.topic(*topic)).collect::<Result<Vec<_>>>()?;
+    let traces = Trace::of_request(&request, &row.event);
+    Ok(topics.iter().flat_map(|topic| traces.iter().map(|trace| (topic.clone(), trace.clone()))).collect())
+}
+
+/// Some of the traces that rows of an older store tell of. What has no row any more has told nobody its topics.
+pub(crate) fn migrate_some(tables: &Tables, txn: &mut RwTxn<'_>, place: &[u8]) -> Result<Option<Vec<u8>>> {
+    let keys = tables.keys_after(txn, Table::Events, &[], place, STEP)?;
+    for key in &keys {
+        let Some(record) = tables.get(txn, Table::Events, key)? else { continue };
+        let row = Row::unpack(record)?;
+        if row.state != State::Deleted {
+            continue;
+        }
+        let row = StoredRow::read(EventNo::of_key(key)?, row)?;
+        for (topic, trace) in of_hidden(tables, txn, &row)? {
+            put(tables, txn, &topic, &trace)?;
+        }
+    }
+    Ok(keys.last().filter(|_| keys.len() == STEP).cloned())
+}

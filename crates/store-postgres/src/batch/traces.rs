@@ -1,0 +1,79 @@
+//! What requests left in topics, written; and taken away with them (G-7).
+
+use std::collections::HashSet;
+
+use kukuri_domain::{
+    EventId, TopicId,
+    sharing::{self, Trace},
+};
+
+use super::Batch;
+use crate::{
+    codes::{self, signed},
+    error::Result,
+    sharing::passed_on,
+    work::Filed,
+};
+
+impl Batch<'_> {
+    /// After rows and ids, because it looks at them: only what is stored and passed on leaves traces.
+    pub(super) async fn write_traces(&mut self) -> Result<()> {
+        self.leave_heirs().await?;
+        if !self.work.gone_requests.is_empty() {
+            sqlx::query("DELETE FROM cn_relay.traces WHERE request = ANY($1)")
+                .bind(codes::ids(&self.work.gone_requests))
+                .execute(&mut *self.txn)
+                .await?;
+        }
+        let traces = std::mem::take(&mut self.work.traces);
+        let requests: HashSet<EventId> = traces.iter().map(|(_, trace)| trace.request()).collect();
+        let passed_on = passed_on(&mut self.txn, &requests).await?;
+        let traces: Vec<_> = traces.into_iter().filter(|(_, it)| passed_on.contains_key(&it.request())).collect();
+        self.put_traces(&traces).await
+    }
+
+    /// Where a request that vanished was told of, the one that took it away has to be.
+    async fn leave_heirs(&mut self) -> Result<()> {
+        for (gone, heir) in std::mem::take(&mut self.work.heirs) {
+            let row = self.work.row(&heir);
+            let Some(Filed::New(admitted)) = row.map(|row| &row.filed) else { continue };
+            if !sharing::passes(admitted.event()) {
+                continue;
+            }
+            sqlx::query(
+                "INSERT INTO cn_relay.traces (topic_id, created_at, id, request) \
+                 SELECT topic_id, $2, $3, $3 FROM cn_relay.traces WHERE request = $1 AND id = $1 \
+                 ON CONFLICT DO NOTHING",
+            )
+            .bind(*gone.as_bytes())
+            .bind(signed(admitted.event().created_at.0))
+            .bind(*heir.as_bytes())
+            .execute(&mut *self.txn)
+            .await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn put_traces(&mut self, traces: &[(TopicId, Trace)]) -> Result<()> {
+        if traces.is_empty() {
+            return Ok(());
+        }
+        let key = |trace: &Trace| match trace {
+            Trace::Request { .. } => None,
+            Trace::Hint(hint) => Some(hint.key.to_string()),
+        };
+        sqlx::query(
+            "INSERT INTO cn_relay.traces (topic_id, created_at, id, request, key) \
+             SELECT * FROM unnest($1::text[], $2::bigint[], $3::bytea[], $4::bytea[], $5::text[]) \
+             ON CONFLICT DO NOTHING",
+        )
+        .bind(traces.iter().map(|(topic, _)| topic.as_str().to_owned()).collect::<Vec<_>>())
+        .bind(traces.iter().map(|(_, trace)| signed(trace.item().0.0)).collect::<Vec<_>>())
+        .bind(traces.iter().map(|(_, trace)| *trace.item().1.as_bytes()).collect::<Vec<_>>())
+        .bind(traces.iter().map(|(_, trace)| *trace.request().as_bytes()).collect::<Vec<_>>())
+        .bind(traces.iter().map(|(_, trace)| key(trace)).collect::<Vec<_>>())
+        .execute(&mut *self.txn)
+        .await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,271 @@
+//! What other nodes are told of a topic, and what they tell (G-7).
+
+use std::collections::{HashMap, HashSet};
+
+use kukuri_domain::{
+    Event, EventId, Millis, Rank, Reason, TopicId,
+    deletion::DeletionTargetKind,
+    retention::RetentionClass,
+    sharing::{self, FloorHint, Held, HintVerdict, Trace},
+};
+use kukuri_postgres::Asking;
+use kukuri_store::{HintOutcome, Item, Raised, Shared, SharedPage, SharedSet, Span};
+use sqlx::{Connection, PgConnection, PgPool, Row as _, postgres::PgRow};
+
+use crate::{
+    batch::{Batch, Committed},
+    codes::{self, event_id, retention_code, signed, timestamp},
+    error::{Result, damaged},
+    open::AT_ONE_MOMENT,
+    records,
+    writer::Writer,
+};
+
+/// A topic's events in a span, as far as columns tell; the JSON of those that only a look at it decides on. Most rows of
+/// class `default` are regular: those from before the window need not be looked up.
+const EVENTS: &str = "SELECT t.created_at, t.id, \
+     CASE WHEN t.kind = 62 OR position('\\x5b222d22'::bytea IN e.json) > 0 THEN e.json END AS doubtful \
+     FROM cn_relay.event_topics t \
+     JOIN cn_relay.events e ON e.class = t.class AND e.ingested_at = t.ingested_at AND e.no = t.no \
+     WHERE t.topic = (SELECT no FROM cn_relay.topics WHERE topic_id = $1) \
+     AND t.created_at <= $2 AND (t.created_at < $2 OR t.id >= $3) \
+     AND t.created_at >= $4 AND (t.created_at > $4 OR t.id < $5) \
+     AND NOT t.private AND (t.expires_at IS NULL OR t.expires_at > $6) \
+     AND (t.created_at >= $7 OR t.class <> 'default') AND (t.created_at >= $7 OR e.retention <> $8) \
+     ORDER BY t.created_at DESC, t.id LIMIT $9";
+const TRACES: &str = "SELECT created_at, id FROM cn_relay.traces WHERE topic_id = $1 \
+     AND created_at <= $2 AND (created_at < $2 OR id >= $3) \
+     AND created_at >= $4 AND (created_at > $4 OR id < $5) ORDER BY created_at DESC, id LIMIT $6";
+
+pub(crate) async fn shared(pool: &PgPool, set: &SharedSet, span: Span, most: usize) -> Result<SharedPage> {
+    let mut asking = Asking::of(pool).await?;
+    let mut txn = asking.begin_with(AT_ONE_MOMENT).await?;
+    let mut items = events(&mut txn, set, span, most).await?;
+    let ends = Ends::of(span);
+    let traces = sqlx::query(TRACES)
+        .bind(set.topic.as_str())
+        .bind(ends.from.0)
+        .bind(&ends.from.1)
+        .bind(ends.before.0)
+        .bind(&ends.before.1)
+        .bind(one_more(most))
+        .fetch_all(&mut *txn)
+        .await?;
+    txn.commit().await?;
+    asking.done();
+    for row in &traces {
+        items.push(item(row)?);
+    }
+    Ok(SharedPage::first(most, items))
+}
+
+/// The first of a topic's events, one more than asked for.
+async fn events(connection: &mut PgConnection, set: &SharedSet, span: Span, most: usize) -> Result<Vec<Item>> {
+    let (mut items, mut ends) = (Vec::new(), Ends::of(span));
+    let limit = one_more(most);
+    loop {
+        let rows = sqlx::query(EVENTS)
+            .bind(set.topic.as_str())
+            .bind(ends.from.0)
+            .bind(&ends.from.1)
+            .bind(ends.before.0)
+            .bind(&ends.before.1)
+            .bind(signed(set.window.now.seconds().0))
+            .bind(signed(set.window.regular_since.0))
+            .bind(retention_code(RetentionClass::Regular))
+            .bind(limit)
+            .fetch_all(&mut *connection)
+            .await?;
+        for row in &rows {
+            let item = item(row)?;
+            let is_shown = match row.try_get::<Option<Vec<u8>>, _>("doubtful")? {
+                Some(json) => set.window.shows(&records::event(&item.id, &json)?),
+                None => true,
+            };
+            if is_shown {
+                items.push(item);
+            }
+        }
+        match rows.last() {
+            Some(last) if rows.len() as i64 == limit && items.len() <= most => {
+                // The next id after this one, in the order of bytes.
+                let Item { created_at, id } = item(last)?;
+                ends.from = (signed(created_at.0), [id.as_bytes(), &[0][..]].concat());
+            }
+            _ => return Ok(items),
+        }
+    }
+}
+
+fn one_more(most: usize) -> i64 {
+    signed((most as u64).saturating_add(1))
+}
+
+/// Where a span begins and ends, as columns.
+struct Ends {
+    from: (i64, Vec<u8>),
+    before: (i64, Vec<u8>),
+}
+
+impl Ends {
+    fn of(span: Span) -> Self {
+        let end = |item: Option<Item>, open: i64| match item {
+            Some(item) => (signed(item.created_at.0), item.id.as_bytes().to_vec()),
+            None => (open, Vec::new()),
+        };
+        Self { from: end(span.from, i64::MAX), before: end(span.before, -1) }
+    }
+}
+
+fn item(row: &PgRow) -> Result<Item> {
+    Ok(Item { created_at: timestamp(row.try_get("created_at")?), id: event_id(row.try_get("id")?) })
+}
+
+/// A trace and its topic.
+pub(crate) fn trace(row: &PgRow) -> Result<(TopicId, Trace)> {
+    let Item { created_at, id } = item(row)?;
+    let trace = match row.try_get::<Option<&str>, _>("key")? {
+        None => Trace::Request { created_at, id },
+        Some(key) => Trace::Hint(FloorHint {
+            key: key.parse().map_err(|_| damaged(format!("a trace is of {key}")))?,
+            floor: Rank { created_at, id },
+            request: event_id(row.try_get("request")?),
+        }),
+    };
+    Ok((TopicId::trusted(row.try_get("topic_id")?), trace))
+}
+
+/// What items of a set stand for.
+pub(crate) async fn share(pool: &PgPool, set: &SharedSet, ids: &[EventId]) -> Result<Vec<Option<Shared>>> {
+    let mut asking = Asking::of(pool).await?;
+    let mut txn = asking.begin_with(AT_ONE_MOMENT).await?;
+    let rows = sqlx::query(
+        "SELECT e.id, e.json, t.no IS NOT NULL AS is_bound FROM cn_relay.event_dedupe d JOIN cn_relay.events e \
+         ON e.class = d.class AND e.ingested_at = d.ingested_at AND e.no = d.no \
+         LEFT JOIN cn_relay.topics t ON t.topic_id = $2 AND t.no = ANY(e.topics) \
+         WHERE d.event_id = ANY($1) AND e.effective",
+    )
+    .bind(codes::ids(ids))
+    .bind(set.topic.as_str())
+    .fetch_all(&mut *txn)
+    .await?;
+    let traces = sqlx::query("SELECT * FROM cn_relay.traces WHERE topic_id = $2 AND id = ANY($1)")
+        .bind(codes::ids(ids))
+        .bind(set.topic.as_str())
+        .fetch_all(&mut *txn)
+        .await?;
+    txn.commit().await?;
+    asking.done();
+    let mut traced = HashSet::new();
+    let mut found: HashMap<EventId, Shared> = HashMap::new();
+    for row in &traces {
+        match trace(row)?.1 {
+            Trace::Request { id, .. } => drop(traced.insert(id)),
+            Trace::Hint(hint) => drop(found.insert(hint.floor.id, Shared::Hint(hint))),
+        }
+    }
+    for row in &rows {
+        let (id, json): (_, Vec<u8>) = (event_id(row.try_get("id")?), row.try_get("json")?);
+        let is_bound: bool = row.try_get("is_bound")?;
+        if traced.contains(&id) || (is_bound && set.window.shows(&records::event(&id, &json)?)) {
+            found.insert(id, Shared::Event(json.into()));
+        }
+    }
+    Ok(ids.iter().map(|id| found.get(id).cloned()).collect())
+}
+
+/// Stored requests of these ids that other nodes may hear of.
+pub(crate) async fn passed_on(
+    connection: &mut PgConnection,
+    requests: &HashSet<EventId>,
+) -> Result<HashMap<EventId, Event>> {
+    let mut events = stored(connection, requests).await?;
+    events.retain(|_, event| sharing::passes(event));
+    Ok(events)
+}
+
+async fn stored(connection: &mut PgConnection, requests: &HashSet<EventId>) -> Result<HashMap<EventId, Event>> {
+    if requests.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let rows = sqlx::query(
+        "SELECT e.id, e.json FROM cn_relay.event_dedupe d JOIN cn_relay.events e \
+         ON e.class = d.class AND e.ingested_at = d.ingested_at AND e.no = d.no \
+         WHERE d.event_id = ANY($1) AND e.effective",
+    )
+    .bind(codes::ids(requests))
+    .fetch_all(connection)
+    .await?;
+    let read = |row: &PgRow| {
+        let id = event_id(row.try_get("id")?);
+        Ok((id, records::event(&id, &row.try_get::<Vec<u8>, _>("json")?)?))
+    };
+    rows.iter().map(read).collect()
+}
+
+impl Writer {
+    pub(crate) async fn raise_floors(&self, topic: &TopicId, hints: &[FloorHint], now: Millis) -> Result<Raised> {
+        let mut batch = Batch::begin(self, now).await?;
+        batch.read_hint_facts(hints).await?;
+        let requests = hints.iter().map(|hint| hint.request).collect();
+        let requests = stored(batch.connection(), &requests).await?;
+        let mut known = batch.traced(topic, hints).await?;
+        let mut outcomes = Vec::with_capacity(hints.len());
+        for hint in hints {
+            outcomes.push(batch.take_hint(topic, hint, requests.get(&hint.request), &mut known)?);
+            batch.work.update_stages()?;
+        }
+        let Committed { stages, head } = batch.commit().await?;
+        Ok(Raised { outcomes, head, stages })
+    }
+}
+
+impl Batch<'_> {
+    /// Which of what these hints would leave in a topic is there.
+    async fn traced(&mut self, topic: &TopicId, hints: &[FloorHint]) -> Result<HashSet<EventId>> {
+        let ids: Vec<EventId> = hints.iter().flat_map(|hint| [hint.request, hint.floor.id]).collect();
+        let rows = sqlx::query("SELECT id FROM cn_relay.traces WHERE topic_id = $1 AND id = ANY($2)")
+            .bind(topic.as_str())
+            .bind(codes::ids(&ids))
+            .fetch_all(&mut *self.txn)
+            .await?;
+        rows.iter().map(|row| Ok(event_id(row.try_get("id")?))).collect()
+    }
+
+    fn take_hint(
+        &mut self,
+        topic: &TopicId,
+        hint: &FloorHint,
+        request: Option<&Event>,
+        known: &mut HashSet<EventId>,
+    ) -> Result<HintOutcome> {
+        let stones = self.work.tombstones_under(&DeletionTargetKind::EventId(hint.floor.id));
+        let held = Held {
+            is_known: self.work.known_id(&hint.floor.id).is_some(),
+            request,
+            tombstone: stones.iter().find(|stone| stone.target.requester_pubkey == hint.key.pubkey()),
+            key: self.work.key(&hint.key).map(|key| key.state()),
+        };
+        let (raises, below, is_passed_on) = match sharing::weigh(hint, &held) {
+            HintVerdict::Known => return Ok(HintOutcome::Known),
+            HintVerdict::Refused => return Ok(HintOutcome::Refused),
+            HintVerdict::Taken { raises, below, is_passed_on } => (raises, below, is_passed_on),
+        };
+        if let Some(below) = below {
+            self.work.take_away(&below, Reason::Replaced, Some(hint.floor.id))?;
+        }
+        if raises {
+            self.work.raise_floor(&hint.key, hint.floor);
+        }
+        let mut is_new = raises;
+        if let Some(request) = request.filter(|_| is_passed_on) {
+            for trace in [Trace::of(request), Trace::Hint(hint.clone())] {
+                if known.insert(trace.item().1) {
+                    is_new = true;
+                    self.work.traces.push((topic.clone(), trace));
+                }
+            }
+        }
+        Ok(if is_new { HintOutcome::Taken } else { HintOutcome::Known })
+    }
+}
