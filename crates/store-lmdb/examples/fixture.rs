@@ -11,13 +11,14 @@ use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-1");
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-2");
     // A released fixture never changes: a new format gets a directory of its own.
     fs::create_dir(&target)?;
     let dir = tempfile::tempdir()?;
     let store = LmdbStore::open(dir.path(), LmdbOptions { reserve: 0, map_size: 1 << 26, ..LmdbOptions::default() })?;
 
     let deleted = note("deleted").at(1).build();
+    let withdrawn = article("b", "withdrawn").at(6).build();
     let events = [
         note("a note").at(2).tag(["t", "hashtag"]).build(),
         deleted.clone(),
@@ -26,6 +27,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         profile("old").at(4).build(),
         profile("new").at(5).build(),
         article("a", "an article").at(6).build(),
+        withdrawn.clone(),
+        deletion().at(8).of(&withdrawn).build(),
         note("ends").at(7).until(1_000_000_000).build(),
         note("gone").by(BOB).at(8).build(),
         vanish().by(BOB).at(9).build(),

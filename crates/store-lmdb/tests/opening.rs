@@ -13,7 +13,10 @@ use kukuri_domain::{
 };
 use kukuri_store::{
     Archive, DumpCursor, Purged, Store, StoreError,
-    conformance::build::{NOW, admitted, later, note},
+    conformance::{
+        build::{NOW, OTHER_TOPIC, admitted, article, bare, later, note, other_topic, topic},
+        hearsay::{items, set_of},
+    },
 };
 use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
 use support::{block_on, contents, quick};
@@ -76,7 +79,7 @@ fn a_store_of_a_newer_format_is_refused_and_not_touched() {
 
     let before = contents(dir.path());
     let error = LmdbStore::open(dir.path(), quick()).err().expect("format 99 is not known");
-    assert!(matches!(error, StoreError::Newer { found: 99, supported: 1, .. }), "{error}");
+    assert!(matches!(error, StoreError::Newer { found: 99, supported: 2, .. }), "{error}");
     assert!(LmdbStore::open_for_reading(dir.path(), quick()).is_err(), "nor is it read");
     assert_eq!(contents(dir.path()), before);
 }
@@ -116,9 +119,14 @@ fn a_store_whose_making_was_interrupted_is_made_again() {
 }
 
 #[test]
-fn a_store_of_the_first_format_still_opens() {
-    // Written by `cargo xtask fixture` when format 1 was made, and never changed since.
-    let fixture = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/format-1"));
+fn stores_of_every_format_still_open() {
+    // Written by `cargo xtask fixture` when each format was made, and never changed since.
+    for format in ["format-1", "format-2"] {
+        opens(&Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures")).join(format));
+    }
+}
+
+fn opens(fixture: &Path) {
     let dir = tempfile::tempdir().unwrap();
     fs::copy(fixture.join("data.mdb"), dir.path().join("data.mdb")).unwrap();
     let expected: Vec<_> =
@@ -143,6 +151,46 @@ fn a_store_of_the_first_format_still_opens() {
     });
 }
 
+#[test]
+fn what_deletions_took_is_told_to_other_nodes_after_a_migration() {
+    // G-7: format 1 did not keep it; rows that are still here tell it.
+    let version = article("a", "").tag(["t", OTHER_TOPIC]).at(1).build();
+    let by_id = bare(5).tag(["t", OTHER_TOPIC]).of(&version).at(2).build();
+    let target = note("by address").at(1).build();
+    let of_note = bare(5).tag(["t", OTHER_TOPIC]).of(&target).at(2).build();
+    let dir = tempfile::tempdir().unwrap();
+    let store = LmdbStore::open(dir.path(), quick()).unwrap();
+    block_on(store.ingest([&version, &by_id, &target, &of_note].map(admitted).to_vec(), NOW)).unwrap();
+    let sets = |store: &LmdbStore| {
+        block_on(async { [items(store, &set_of(&topic()), 10).await, items(store, &set_of(&other_topic()), 10).await] })
+    };
+    let before = sets(&store);
+    assert_eq!(before.each_ref().map(Vec::len), [3, 3], "two requests and a version, in each");
+    drop(store);
+
+    clear_raw(dir.path(), &["traces", "traces-by-id"]);
+    put_raw(dir.path(), "meta", b"format", b"kukuri-store\0\0\0\x01");
+    assert!(LmdbStore::open_for_reading(dir.path(), quick()).is_err(), "it has to be brought up to date first");
+    let store = LmdbStore::open(dir.path(), quick()).unwrap();
+    assert_eq!(sets(&store), before);
+    assert_eq!(block_on(store.check()).unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn a_trace_that_was_lost_is_noticed() {
+    let version = article("a", "").at(1).build();
+    let request = bare(5).tag(["t", OTHER_TOPIC]).of(&version).at(2).build();
+    for table in ["traces", "traces-by-id"] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = LmdbStore::open(dir.path(), quick()).unwrap();
+        block_on(store.ingest([&version, &request].map(admitted).to_vec(), NOW)).unwrap();
+        drop(store);
+        clear_raw(dir.path(), &[table]);
+        let store = LmdbStore::open(dir.path(), quick()).unwrap();
+        assert!(!block_on(store.check()).unwrap().problems.is_empty(), "{table}");
+    }
+}
+
 fn make_other_lmdb(dir: &Path) {
     put_raw(dir, "somebody-elses", b"key", b"value");
 }
@@ -153,6 +201,19 @@ fn raw_env(dir: &Path) -> heed::Env {
     unsafe {
         EnvOpenOptions::new().max_dbs(32).map_size(1 << 24).open(dir).unwrap()
     }
+}
+
+/// Empties tables behind the store's back.
+fn clear_raw(dir: &Path, tables: &[&str]) {
+    let env = raw_env(dir);
+    env.create_databases_and_commit(env.write_txn().unwrap(), |opener, txn| {
+        for table in tables {
+            opener.create_database::<Bytes, Bytes>(txn, Some(table))?.clear(txn)?;
+        }
+        Ok::<_, heed::Error>(heed::CommitOrAbort::<_, ()>::Commit(()))
+    })
+    .unwrap();
+    env.prepare_for_closing().wait();
 }
 
 /// Writes past the store's back.

@@ -70,6 +70,7 @@ async fn live(store: &dyn Store) {
         let elsewhere = note(&salt("elsewhere")).tag(["t", OTHER_TOPIC]).tag(["t", "hashtag"]).build();
         let absent = note(&salt("absent")).build();
         let title = article(&salt("title"), "text").at(3).build();
+        let withdrawn = article(&salt("withdrawn"), "text").at(3).build();
         let mut events = notes.clone();
         events.extend([
             elsewhere.clone(),
@@ -80,6 +81,8 @@ async fn live(store: &dyn Store) {
             bare(1059).tag(["p", &CAROL.to_string()]).by(CAROL).at(day.into()).build(),
             note(&salt("for a while")).until(u64::from(day) * 24 * 3_600 + 5).build(),
             deletion().of(&notes[0]).of(&absent).build(),
+            withdrawn.clone(),
+            deletion().of(&withdrawn).at(4).build(),
             deletion().of_key(&title).at(4).by(title.pubkey).build(),
             note(&salt("by one who leaves")).by(BOB).build(),
             vanish().by(BOB).at(9 + u64::from(day)).build(),
@@ -104,7 +107,7 @@ fn everything_moves_to_postgres_and_back() {
         let source = embedded(&dir.path().join("source"));
         live(&source).await;
         let before = pieces(&source, 7).await;
-        assert_eq!(before.iter().map(discriminant).collect::<HashSet<_>>().len(), 10, "some of each kind");
+        assert_eq!(before.iter().map(discriminant).collect::<HashSet<_>>().len(), 11, "some of each kind");
         let is_full = |piece: &Piece| matches!(piece, Piece::Topic { stage: Stage::Purging, .. });
         assert!(before.iter().any(is_full), "a topic is at a stage");
         let hidden = |piece: &&Piece| matches!(piece, Piece::Event(_, record, _) if matches!(record.standing, Standing::Gone { .. }));

@@ -5,10 +5,13 @@ mod support;
 
 use std::time::Duration;
 
-use kukuri_domain::{capacity::Capacity, subscription::SubscriptionChange};
+use kukuri_domain::{Origin, capacity::Capacity, subscription::SubscriptionChange};
 use kukuri_store::{
     Store, StoreError, StoreRules,
-    conformance::build::{NOW, admitted, note, topic},
+    conformance::{
+        build::{NOW, OTHER_TOPIC, admitted, admitted_from, article, bare, note, topic},
+        hearsay::{items, set_of},
+    },
 };
 use kukuri_store_postgres::{PostgresOptions, PostgresStore};
 
@@ -42,7 +45,7 @@ fn tables_are_made_once_however_many_start_together_and_only_if_asked_for() {
         let open = || PostgresStore::connect(&url, PostgresOptions::default());
         let (one, two, three) = tokio::join!(open(), open(), open());
         assert!(one.is_ok() && two.is_ok() && three.is_ok());
-        assert_eq!(numbers(&url, "SELECT count(*) FROM cn_relay.migrations").await, [4]);
+        assert_eq!(numbers(&url, "SELECT count(*) FROM cn_relay.migrations").await, [5]);
         assert!(PostgresStore::connect(&url, careful).await.is_ok());
     });
 }
@@ -53,14 +56,26 @@ fn an_older_schema_is_brought_up_to_date_and_keeps_what_it_holds() {
         let database = Database::new().await;
         let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
         store.ingest(vec![admitted(&note("one").build())], NOW).await.unwrap();
+        let version = article("a", "").at(1).build();
+        let by_id = bare(5).tag(["t", OTHER_TOPIC]).of(&version).at(2).build();
+        let protected = bare(5).tag(["t", OTHER_TOPIC]).tag(["-"]).at(2);
+        let target = note("deleted by what is told to nobody").build();
+        let protected = protected.of(&target).build();
+        let gone = [&version, &by_id, &target, &protected].map(|event| admitted_from(event, Origin::Import));
+        store.ingest(gone.to_vec(), NOW).await.unwrap();
+        let told = items(&store, &set_of(&topic()), 10).await;
+        assert_eq!(told.len(), 3, "G-7: a note, the version and the request that deleted it");
         store.close().await.unwrap();
-        let back = "ALTER TABLE cn_relay.node DROP COLUMN loading; DROP TABLE cn_relay.leaving CASCADE; DROP TABLE cn_relay.consumer_leases; DELETE FROM cn_relay.migrations WHERE number > 1";
+        let back = "ALTER TABLE cn_relay.node DROP COLUMN loading; DROP TABLE cn_relay.leaving CASCADE; DROP TABLE cn_relay.consumer_leases; DROP TABLE cn_relay.traces; DROP VIEW cn_relay.traces_of_rows; DELETE FROM cn_relay.migrations WHERE number > 1";
         run(&database.url(), back).await.unwrap();
         let careful = PostgresOptions { migrate: false, ..PostgresOptions::default() };
         assert!(PostgresStore::connect(&database.url(), careful).await.is_err());
         let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
-        assert_eq!(store.stats().await.unwrap().effective, 1);
+        assert_eq!(store.stats().await.unwrap().effective, 3);
+        assert_eq!(items(&store, &set_of(&topic()), 10).await, told, "rows tell what they were deleted by");
         assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
+        run(&database.url(), "DELETE FROM cn_relay.traces WHERE key IS NOT NULL").await.unwrap();
+        assert_eq!(store.check().await.unwrap().problems.len(), 1, "what is lost is noticed");
     });
 }
 

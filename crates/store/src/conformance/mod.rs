@@ -8,12 +8,13 @@
 //! - The ground: `subject`, the store under test; [`build`], events for tests; `probe`, what is read off a store;
 //!   [`faults`], events that fail inside one.
 //! - Rules, in tables with a description per row (`story`): `deletion`, `replacement`, `vanish`, `expiration`, `dedupe`,
-//!   `retention`, `capacity`, `outbox`, `subscriptions`, `queries`, `visibility`, and `scale` for what is large.
+//!   `retention`, `capacity`, `outbox`, `subscriptions`, `queries`, `visibility`, `sharing`, and `scale` for what is large.
 //! - Properties, tried on random cases from `world` by `runner`, with `coverage` to see that the hard ones came up:
 //!   - `convergence`: every order of arrival ends in the set that `oracle` names, which is D-10 as written; `patterns` are
 //!     its hard cases; `fold` reads the outbox as a consumer does.
 //!   - `answers`: random filters get the model's answers.
 //!   - `lifecycle`: a random life, made of `steps`, leaves a store as it leaves the model.
+//!   - `reconciling`: nodes that know parts of a story, from [`hearsay`], tell each other the rest.
 //! - Durability: [`crash`] kills a store at its work; [`sync`] looks for syncs before acknowledgements.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a suite of tests: what can't happen may stop it")]
@@ -29,16 +30,19 @@ mod deletion;
 mod expiration;
 pub mod faults;
 mod fold;
+pub mod hearsay;
 mod lifecycle;
 mod oracle;
 mod outbox;
 mod patterns;
 mod probe;
 mod queries;
+mod reconciling;
 mod replacement;
 mod retention;
 mod runner;
 mod scale;
+mod sharing;
 mod steps;
 mod story;
 mod subject;
@@ -109,6 +113,7 @@ tests! { $
         convergence: every_order_of_arrival_ends_in_the_set_that_d_10_names;
         answers: random_filters_get_the_models_answers;
         lifecycle: whatever_is_done_to_it_a_store_stays_like_the_model;
+        reconciling: nodes_that_carry_the_same_topics_end_with_the_same;
     }
     rules {
         deletion:
@@ -173,6 +178,15 @@ tests! { $
             tag_values_of_any_form_are_found_and_told_apart
             ids_that_begin_alike_are_told_apart
             only_effective_events_are_answered;
+        sharing:
+            a_topics_set_is_what_may_be_told_of_it
+            a_set_is_read_part_by_part
+            requests_are_told_where_they_took_something
+            floors_of_versions_deleted_by_id_are_told
+            a_hint_is_taken_if_a_request_that_is_here_backs_it
+            what_is_told_lasts_as_long_as_its_request;
+        reconciling:
+            a_floor_reaches_a_node_that_never_saw_the_version;
         visibility:
             private_events_are_shown_to_their_parties_only;
         scale:

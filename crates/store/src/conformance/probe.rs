@@ -2,14 +2,21 @@
 
 use std::collections::BTreeSet;
 
-use kukuri_domain::{Address, Event, EventId, Filter, Millis, Viewer, subscription::NodeSubscription};
+use kukuri_domain::{
+    Address, Event, EventId, Filter, Millis, TopicId, Viewer, sharing::Window, subscription::NodeSubscription,
+};
 
+use super::{
+    build::{at, other_topic, topic},
+    hearsay,
+};
 use crate::{
     maintenance::Purged,
     outbox::{ConsumerOffset, OutboxRow, Seq},
     port::Store,
     query::{Answer, Query, Rest},
     report::{AddressExplanation, Explanation, IdRecord, Stats},
+    sharing::{Item, Shared, SharedSet},
 };
 
 /// Before anything ends: what is read at this time shows the store's own mind, expirations aside.
@@ -67,7 +74,12 @@ pub(super) struct Portrait {
     addresses: Vec<(Address, AddressExplanation)>,
     subscriptions: Vec<NodeSubscription>,
     offsets: Vec<ConsumerOffset>,
+    /// What other nodes are told: by topic, each item with what it stands for.
+    shared: Vec<Told>,
 }
+
+/// A topic, and what other nodes are told of it.
+type Told = (TopicId, Vec<(Item, Option<Shared>)>);
 
 impl Portrait {
     pub(super) async fn of(store: &dyn Store, events: &[Event], now: Millis) -> Self {
@@ -89,6 +101,7 @@ impl Portrait {
             addresses: explained,
             subscriptions: store.subscriptions().await.expect("subscriptions"),
             offsets: store.offsets().await.expect("offsets"),
+            shared: shared(store, now).await,
         }
     }
 
@@ -119,9 +132,23 @@ impl Portrait {
             compare("address", format!("{found:?}"), format!("{expected:?}"));
         }
         compare("subscriptions", format!("{:?}", self.subscriptions), format!("{:?}", expected.subscriptions));
+        compare("shared", format!("{:?}", self.shared), format!("{:?}", expected.shared));
         compare("offsets", format!("{:?}", self.offsets), format!("{:?}", expected.offsets));
         differences
     }
+}
+
+/// What other nodes are told of the tests' topics, read in small pages.
+async fn shared(store: &dyn Store, now: Millis) -> Vec<Told> {
+    let mut shared = Vec::new();
+    for topic in [topic(), other_topic(), TopicId::global()] {
+        let set = SharedSet { topic: topic.clone(), window: Window { regular_since: at(2), now } };
+        let items = hearsay::items(store, &set, 7).await;
+        let ids: Vec<_> = items.iter().map(|item| item.id).collect();
+        let given = store.share(&set, &ids).await.expect("items");
+        shared.push((topic, items.into_iter().zip(given).collect()));
+    }
+    shared
 }
 
 /// Stores list these in orders of their own.

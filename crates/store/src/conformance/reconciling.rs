@@ -1,0 +1,150 @@
+//! Nodes that heard different parts of one story end with the same, whoever asks whom first (G-7).
+
+use std::{cell::RefCell, collections::BTreeSet};
+
+use kukuri_domain::{DeletionMode, Event};
+use proptest::{prelude::Just, prop_assert_eq, prop_oneof, test_runner::TestCaseError};
+
+use super::{
+    build::{NOW, OTHER_TOPIC, article, bare, deletion, topic},
+    coverage::Coverage,
+    hearsay::{Hearsay, TOPICS, hearsay, pull, shown, tell},
+    oracle,
+    probe::effective,
+    runner::Property,
+    subject::{Harness, Subject},
+};
+use crate::{ingest::StoreRules, port::Store};
+
+pub(super) fn nodes_that_carry_the_same_topics_end_with_the_same<H: Harness>(harness: &H) {
+    let deletion = prop_oneof![Just(DeletionMode::Soft), Just(DeletionMode::Physical)];
+    let coverage = RefCell::new(Coverage::default());
+    let property = Property { harness, name: "reconciling", one_in: 8 };
+    property.hold(&(hearsay(), deletion), async |(story, deletion)| {
+        let rules = StoreRules { deletion, ..StoreRules::default() };
+        let mut subjects = Vec::new();
+        for _ in 0..story.nodes() {
+            subjects.push(Subject::open(harness, rules.clone()).await);
+        }
+        let stores: Vec<&dyn Store> = subjects.iter().map(|subject| &**subject).collect();
+        tell(&story, &stores).await;
+        let situations = situations(&story, &stores).await;
+        coverage.borrow_mut().count(situations);
+        meet(&story, &stores).await;
+        compare(&story, &stores).await
+    });
+    coverage.borrow().assert_one_in(20);
+}
+
+/// What has to come up for the property to mean something.
+async fn situations(story: &Hearsay, stores: &[&dyn Store]) -> [(&'static str, bool); 3] {
+    let heard: Vec<Vec<Event>> = (0..story.nodes()).map(|node| story.heard(node)).collect();
+    let union: Vec<&Event> = heard.iter().flatten().collect();
+    let mut found = [
+        ("a version below a floor that was never seen", false),
+        ("a request held, its target not", false),
+        ("an event that must go", false),
+    ];
+    for (node, store) in stores.iter().enumerate() {
+        let own: Vec<&Event> = heard[node].iter().collect();
+        let visible = effective(*store, NOW).await;
+        for event in own.iter().filter(|event| visible.contains(&event.id)) {
+            found[2].1 |= !oracle::is_effective(event, &union, NOW);
+            found[0].1 |= union.iter().any(|version| {
+                oracle::is_same_key(version, event)
+                    && oracle::ranks_higher(version, event)
+                    && oracle::deleted(version, &union)
+                    && !own.iter().any(|seen| seen.id == version.id)
+            });
+        }
+        found[1].1 |= own.iter().any(|request| {
+            let lacks = |target: &&&Event| !own.iter().any(|seen| seen.id == target.id);
+            union.iter().filter(lacks).any(|target| oracle::is_keyed(target) && oracle::deletes(request, target))
+        });
+    }
+    found
+}
+
+/// Some ask some others, then all ask all, until nobody learns anything.
+async fn meet(story: &Hearsay, stores: &[&dyn Store]) {
+    let nodes = story.nodes();
+    for (to, from) in &story.meetings {
+        exchange(story, stores, to.index(nodes), from.index(nodes)).await;
+    }
+    loop {
+        let mut moved = 0;
+        for to in 0..nodes {
+            for from in 0..nodes {
+                moved += exchange(story, stores, to, from).await;
+            }
+        }
+        if moved == 0 {
+            return;
+        }
+    }
+}
+
+async fn exchange(story: &Hearsay, stores: &[&dyn Store], to: usize, from: usize) -> usize {
+    let mut moved = 0;
+    if to != from {
+        for topic in story.topics(to).intersection(&story.topics(from)) {
+            moved += pull(stores[to], stores[from], topic).await;
+        }
+    }
+    moved
+}
+
+async fn compare(story: &Hearsay, stores: &[&dyn Store]) -> Result<(), TestCaseError> {
+    for (node, store) in stores.iter().enumerate() {
+        prop_assert_eq!(store.check().await.expect("a check").problems, Vec::<String>::new());
+        for (other, another) in stores.iter().enumerate().skip(node + 1) {
+            if story.topics(node) != story.topics(other) {
+                continue;
+            }
+            for topic in story.topics(node) {
+                let (here, there) = (shown(*store, &topic).await, shown(*another, &topic).await);
+                prop_assert_eq!(here, there, "nodes {} and {} in {}", node, other, topic);
+            }
+        }
+    }
+    if (0..story.nodes()).all(|node| story.topics(node).len() == TOPICS.len()) {
+        // Nobody has heard anything that could not be told to all: D-10 says what is left.
+        let heard: Vec<Event> = (0..story.nodes()).flat_map(|node| story.heard(node)).collect();
+        let expected = oracle::effective(&heard.iter().collect::<Vec<_>>(), NOW);
+        prop_assert_eq!(effective(stores[0], NOW).await, expected);
+    }
+    Ok(())
+}
+
+/// G-7, D-9: the cases that a set of events alone would get wrong.
+pub(super) async fn a_floor_reaches_a_node_that_never_saw_the_version<H: Harness>(harness: &H) {
+    let first = article("a", "first").at(1).build();
+    let second = article("a", "second").at(2).build();
+    let request = deletion().of(&second).at(3).build();
+    let elsewhere = bare(5).tag(["t", OTHER_TOPIC]).of(&second).at(3).build();
+    for (why, here, there) in [
+        ("one half has version 2 and its deletion, the other version 1", vec![&second, &request], vec![&first]),
+        ("the deletion came first", vec![&request, &second], vec![&first]),
+        ("the other holds version 1 and the request", vec![&second, &request], vec![&first, &request]),
+        ("the other held the request before version 1", vec![&second, &request], vec![&request, &first]),
+        ("the request is bound elsewhere", vec![&second, &elsewhere], vec![&first]),
+        ("the request is bound elsewhere, and held", vec![&second, &elsewhere], vec![&elsewhere, &first]),
+    ] {
+        let [one, other, third] = [(); 3].map(|()| Subject::open(harness, StoreRules::default()));
+        let (one, other, third) = (one.await, other.await, third.await);
+        one.send(&here).await;
+        other.send(&there).await;
+        third.send(&[&first]).await;
+        // The third hears of it only from the other, which has not seen version 2 either.
+        for (to, from) in [(&other, &one), (&third, &other), (&one, &other)] {
+            while pull(&**to, &**from, &topic()).await > 0 {}
+        }
+        let expected: BTreeSet<_> = [request.id, elsewhere.id].into_iter().collect();
+        for store in [&one, &other, &third] {
+            let left = effective(&**store, NOW).await;
+            assert!(left.is_subset(&expected) && left.len() == 1, "{why}: {left:?}");
+            assert_eq!(store.check().await.expect("a check").problems, Vec::<String>::new(), "{why}");
+        }
+        assert_eq!(pull(&*other, &*one, &topic()).await, 0, "{why}: nothing is told twice");
+    }
+}
