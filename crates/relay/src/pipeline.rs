@@ -7,8 +7,8 @@
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
-use kukuri_domain::{Admitted, Refusal, TopicId, capacity::Stage, retention::Retention};
-use kukuri_store::{Outcome, PurgeCursor, PurgeStep, StageChange, Store, StoreError, Swept};
+use kukuri_domain::{Admitted, Refusal, TopicId, capacity::Stage, retention::Retention, sharing::FloorHint};
+use kukuri_store::{Outcome, PurgeCursor, PurgeStep, Raised, StageChange, Store, StoreError, Swept};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::{clock, hub::Hub, live::Live, metrics::Metrics, queue::Queue, recent::Recent};
@@ -40,6 +40,8 @@ enum Chore {
     Batch(Vec<Admitted>, oneshot::Sender<Vec<Outcome>>),
     /// Turn off some of what has expired.
     Expire(oneshot::Sender<Result<(Swept, bool), StoreError>>),
+    /// Take what another node knows of versions that nobody may show any more.
+    RaiseFloors(TopicId, Vec<FloorHint>, oneshot::Sender<Result<Raised, StoreError>>),
     /// Throw away some of what has stayed long enough.
     Purge(Box<Retention>, PurgeCursor, oneshot::Sender<Result<PurgeStep, StoreError>>),
 }
@@ -89,6 +91,11 @@ impl Pipeline {
     /// Turns off some of what has expired. Returns also whether more is due.
     pub(crate) async fn expire_some(&self) -> Result<(Swept, bool), StoreError> {
         self.ask(Chore::Expire).await.unwrap_or(Err(StoreError::ReadOnly))
+    }
+
+    /// Takes floor hints of another node. What goes by them goes before anything else is delivered (W-3).
+    pub(crate) async fn raise_floors(&self, topic: TopicId, hints: Vec<FloorHint>) -> Result<Raised, StoreError> {
+        self.ask(|answer| Chore::RaiseFloors(topic, hints, answer)).await.unwrap_or(Err(StoreError::ReadOnly))
     }
 
     /// Throws away some of what has stayed long enough.
@@ -209,6 +216,13 @@ impl Writer {
             }
             Chore::Expire(answer) => {
                 let _ = answer.send(self.store.expire_some(clock::now()).await);
+            }
+            Chore::RaiseFloors(topic, hints, answer) => {
+                let raised = self.store.raise_floors(&topic, hints, clock::now()).await;
+                if let Ok(raised) = &raised {
+                    self.note_stages(&raised.stages);
+                }
+                let _ = answer.send(raised);
             }
             Chore::Purge(retention, cursor, answer) => {
                 let step = self.store.purge_some(&retention, clock::now(), cursor).await;

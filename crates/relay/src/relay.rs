@@ -10,10 +10,10 @@ use std::{
 };
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use kukuri_domain::{Filter, TopicId, subscription::SubscriptionChange};
+use kukuri_domain::{Filter, TopicId, sharing::FloorHint, subscription::SubscriptionChange};
 use kukuri_outbox::Status;
 use kukuri_search::Finder;
-use kukuri_store::{OutboxRow, PurgeCursor, Purged, Store, StoreError};
+use kukuri_store::{OutboxRow, PurgeCursor, Purged, Raised, Store, StoreError};
 use tokio::sync::{Notify, watch};
 
 use crate::{
@@ -269,6 +269,12 @@ impl Relay {
         };
         self.metrics.purged(&purged);
         Ok(purged)
+    }
+
+    /// Takes what another node knows of versions in a topic that were deleted by id (G-7). It may take down what is
+    /// visible, so it goes the way of all that commits (W-3).
+    pub async fn raise_floors(&self, topic: &TopicId, hints: Vec<FloorHint>) -> Result<Raised, StoreError> {
+        self.pipeline.raise_floors(topic.clone(), hints).await
     }
 
     /// Turns off what has expired, in steps too. Returns how many events that were.
