@@ -13,7 +13,7 @@ use crate::{
     refusal::Refusal,
     time::Millis,
     topic::{TopicId, TopicRules, TopicsMode},
-    vanish::RelayUrls,
+    vanish::{RelayUrls, is_for_all_relays},
     verify::Verified,
 };
 
@@ -175,8 +175,14 @@ fn check_protection(event: &Event, authenticated: &[PublicKey]) -> Result<(), Re
     }
 }
 
-/// Protected and private events are not taken from other nodes (E-10).
-pub(crate) fn check_between_nodes(event: &Event) -> Result<(), Refusal> {
+/// Whether an event may be given to another node (E-6, E-10, G-7). A request to vanish from one relay is no other's business.
+pub fn may_pass_on(event: &Event) -> bool {
+    let concerns_others = event.kind != Kind::VANISH || is_for_all_relays(event);
+    concerns_others && check_kind(event.kind).is_ok() && check_between_nodes(event).is_ok()
+}
+
+/// Protected and private events do not pass between nodes (E-10).
+fn check_between_nodes(event: &Event) -> Result<(), Refusal> {
     if event.is_protected() {
         return Err(Refusal::Protected);
     }
@@ -197,10 +203,19 @@ impl Screened {
         &self.topics
     }
 
-    /// A client's event needs every topic of it enabled; a request needs none (T-8, T-9).
+    /// Where it came from.
+    pub fn source(&self) -> Source {
+        self.origin.source()
+    }
+
+    /// A client's event needs every topic of it enabled, a peer's one of them; a request needs none (T-4, T-8, T-9).
     pub fn check_enabled(&self, is_enabled: impl Fn(&TopicId) -> bool) -> Result<(), Refusal> {
-        let exempt = self.origin.source() != Source::Client || self.event.kind.is_request();
-        if exempt || self.topics.iter().all(is_enabled) { Ok(()) } else { Err(Refusal::TopicNotEnabled) }
+        let has_enough = match self.source() {
+            Source::Client => self.topics.iter().all(is_enabled),
+            Source::Gossip | Source::Sync => self.topics.iter().any(is_enabled),
+            Source::Import => true,
+        };
+        if has_enough || self.event.kind.is_request() { Ok(()) } else { Err(Refusal::TopicNotEnabled) }
     }
 
     /// Whether the id is true: enough to answer for an event whose id is known, at a fraction of a signature's cost.

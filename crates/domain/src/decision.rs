@@ -242,7 +242,7 @@ pub fn decide(admitted: &Admitted, known: &Known<'_>, now: Millis) -> Verdict {
     if admitted.vanishes() {
         decision.vanish = Some(VanishMark { pubkey: event.pubkey, until: event.created_at, request_id: event.id });
     }
-    if decision.against.is_some() || !sharing::passes(event) {
+    if decision.against.is_some() || !sharing::may_pass_on(event) {
         decision.traces.retain(|(_, trace)| trace.request() != event.id);
     }
     Verdict::Known(Box::new(decision))

@@ -4,9 +4,9 @@
 //! one out, and for versions that were deleted by id their floors. All of it is named by time and id alike: [`Trace`] is
 //! what a topic keeps of a request, [`FloorHint`] what is told instead of a version that nobody may show any more.
 
+pub use crate::admission::may_pass_on;
 use crate::{
     address::{Address, Rank},
-    admission::check_between_nodes,
     decision::KeyState,
     deletion::{DeletionTarget, DeletionTargetKind, Tombstone},
     event::Event,
@@ -14,13 +14,7 @@ use crate::{
     kind::Kind,
     retention::RetentionClass,
     time::{Millis, Timestamp},
-    vanish,
 };
-
-/// Whether an event may be given to another node at all (E-10). A vanish request for one relay is none of theirs (G-7).
-pub fn passes(event: &Event) -> bool {
-    check_between_nodes(event).is_ok() && (event.kind != Kind::VANISH || vanish::is_for_all(event))
-}
 
 /// How far back nodes compare what they have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +34,7 @@ impl Window {
 
     /// Whether an effective event is told to other nodes.
     pub fn shows(&self, event: &Event) -> bool {
-        self.reaches(event.kind, event.created_at) && !event.is_expired(self.now) && passes(event)
+        self.reaches(event.kind, event.created_at) && !event.is_expired(self.now) && may_pass_on(event)
     }
 }
 
@@ -165,7 +159,7 @@ pub fn weigh(hint: &FloorHint, held: &Held<'_>) -> HintVerdict {
     HintVerdict::Taken {
         raises,
         below: held.key.and_then(|key| key.current).filter(|_| raises),
-        is_passed_on: request.is_some_and(passes),
+        is_passed_on: request.is_some_and(may_pass_on),
     }
 }
 

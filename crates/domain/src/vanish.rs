@@ -36,7 +36,7 @@ impl RelayUrls {
 }
 
 /// Whether a vanish request is for every relay there is.
-pub(crate) fn is_for_all(request: &Event) -> bool {
+pub(crate) fn is_for_all_relays(request: &Event) -> bool {
     request.tags.values("relay").any(|relay| relay == ALL_RELAYS)
 }
 

@@ -2,7 +2,7 @@
 
 mod support;
 
-use kukuri_domain::{Origin, Refusal, Source};
+use kukuri_domain::{Origin, Refusal, Source, admission::may_pass_on};
 use support::{ALICE, BOB, CAROL, Draft, NOW, TOPIC, client, event, gossip, note, relay};
 
 fn sync() -> Origin {
@@ -52,6 +52,25 @@ fn private_messages_do_not_travel_between_nodes() {
         ]);
     }
     assert_refusals([("another kind", event(14), gossip(TOPIC), None)]);
+}
+
+#[test]
+fn what_others_may_not_have_is_not_passed_on() {
+    // E-6, E-10, G-7
+    let vanish = |relay: &str| event(62).tag(["relay", relay]);
+    for (what, draft, expected) in [
+        ("a note", note(), true),
+        ("an ephemeral event", event(20_001), true),
+        ("a deletion request", event(5), true),
+        ("a protected event", note().tag(["-"]), false),
+        ("a private message", event(1_059), false),
+        ("an invitation", event(39_021).tag(["d", "x"]), false),
+        ("an authentication", event(22_242), false),
+        ("a request to vanish everywhere", vanish("ALL_RELAYS"), true),
+        ("a request to vanish from one relay", vanish("wss://relay.example.com"), false),
+    ] {
+        assert_eq!(may_pass_on(&draft.unsigned()), expected, "{what}");
+    }
 }
 
 #[test]

@@ -133,8 +133,8 @@ fn in_global_mode_what_names_no_topic_belongs_to_the_global_one() {
 }
 
 #[test]
-fn every_topic_of_a_clients_event_must_be_enabled() {
-    // T-8, T-9
+fn every_topic_of_a_clients_event_must_be_enabled_and_one_of_a_peers() {
+    // T-4, T-8, T-9
     let enabled: HashSet<_> = [TOPIC, GLOBAL].into();
     let refused = || Err(Refusal::TopicNotEnabled);
     let both = || note().tag(["t", OTHER_TOPIC]);
@@ -147,7 +147,9 @@ fn every_topic_of_a_clients_event_must_be_enabled() {
         ("an ephemeral event", elsewhere(20_001), Origin::stranger(), refused()),
         ("a deletion request", elsewhere(5), Origin::stranger(), Ok(())),
         ("a vanish request", elsewhere(62).tag(["relay", "ALL_RELAYS"]), Origin::stranger(), Ok(())),
-        ("from gossip", elsewhere(1), gossip(OTHER_TOPIC), Ok(())),
+        ("from gossip, one enabled and one not", both(), gossip(OTHER_TOPIC), Ok(())),
+        ("from gossip, on a topic that was just left", elsewhere(1), gossip(OTHER_TOPIC), refused()),
+        ("a deletion request from gossip", elsewhere(5), gossip(OTHER_TOPIC), Ok(())),
         ("from catch-up", both(), Origin::Sync { peer: [7; 32] }, Ok(())),
         ("from a file", elsewhere(1), Origin::Import, Ok(())),
     ] {

@@ -116,7 +116,7 @@ fn of_id(tables: &Tables, txn: &RoTxn<'_>, id: &EventId) -> Result<Vec<TraceReco
 /// A stored request that other nodes may hear of.
 pub(crate) fn passed_on(tables: &Tables, txn: &RoTxn<'_>, request: &EventId) -> Result<Option<Event>> {
     let Some(row) = row_of(tables, txn, request)?.filter(Row::is_effective) else { return Ok(None) };
-    Ok(Some(row.event()?).filter(sharing::passes))
+    Ok(Some(row.event()?).filter(sharing::may_pass_on))
 }
 
 impl Batch<'_> {

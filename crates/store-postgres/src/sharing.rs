@@ -180,7 +180,7 @@ pub(crate) async fn passed_on(
     requests: &HashSet<EventId>,
 ) -> Result<HashMap<EventId, Event>> {
     let mut events = stored(connection, requests).await?;
-    events.retain(|_, event| sharing::passes(event));
+    events.retain(|_, event| sharing::may_pass_on(event));
     Ok(events)
 }
 

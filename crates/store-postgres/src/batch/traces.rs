@@ -37,7 +37,7 @@ impl Batch<'_> {
         for (gone, heir) in std::mem::take(&mut self.work.heirs) {
             let row = self.work.row(&heir);
             let Some(Filed::New(admitted)) = row.map(|row| &row.filed) else { continue };
-            if !sharing::passes(admitted.event()) {
+            if !sharing::may_pass_on(admitted.event()) {
                 continue;
             }
             sqlx::query(

@@ -228,6 +228,6 @@ pub async fn tell(story: &Hearsay, stores: &[&dyn Store]) {
 pub async fn shown(store: &dyn Store, topic: &TopicId) -> BTreeSet<EventId> {
     let query = Query::of(Filter::new().with_tag(Letter::T, [topic.as_str()]), Viewer::Node, NOW);
     let events = store.query(&query).await.expect("a query").events;
-    let told = events.iter().filter(|event| sharing::passes(&event.event().expect("an event")));
+    let told = events.iter().filter(|event| sharing::may_pass_on(&event.event().expect("an event")));
     told.map(|event| event.id).collect()
 }

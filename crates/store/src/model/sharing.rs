@@ -50,7 +50,7 @@ impl Memory {
 
     /// Keeps a trace, if its request is stored and passed on. Returns whether it is new.
     pub(super) fn leave_trace(&mut self, topic: TopicId, trace: Trace) -> bool {
-        if !self.effective(&trace.request()).is_some_and(|row| sharing::passes(&row.event)) {
+        if !self.effective(&trace.request()).is_some_and(|row| sharing::may_pass_on(&row.event)) {
             return false;
         }
         let item = Item::new(trace.item());
