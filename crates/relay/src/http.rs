@@ -210,7 +210,7 @@ async fn health(State(relay): State<Arc<Relay>>) -> Response {
                 .into_iter()
                 .map(|one| (one.name.to_owned(), json!({ "state": one.state, "backlog": one.backlog })))
                 .collect();
-            let body = json!({
+            let mut body = json!({
                 "status": "ready",
                 "store": "ready",
                 "events": stats.effective,
@@ -224,6 +224,9 @@ async fn health(State(relay): State<Arc<Relay>>) -> Response {
                 "clock_held": stats.clock_held,
                 "uptime_seconds": relay.started.elapsed().as_secs(),
             });
+            if let Some(body) = body.as_object_mut() {
+                body.extend(relay.parts.look());
+            }
             ([(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
         }
         Err(error) => unavailable(&error),

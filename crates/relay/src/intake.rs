@@ -3,7 +3,7 @@
 use std::{net::IpAddr, num::NonZeroU32, sync::Arc};
 
 use kukuri_domain::{
-    Admitted, Event, Kind, Millis, Origin, PublicKey, Refusal, Source,
+    Admitted, Event, EventId, Kind, Millis, Origin, PublicKey, Refusal, Source, State,
     admission::Screened,
     capacity::{self, Load, TopicLoad},
     decision,
@@ -37,19 +37,26 @@ pub(crate) enum Screening {
 
 /// Why an event was turned away before the writer saw it. The text is the message of `OK false`.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Refused {
+pub enum Refused {
+    /// By a rule that holds for every node.
     #[error(transparent)]
     Rule(#[from] Refusal),
+    /// Its sender is too fast.
     #[error(transparent)]
     TooFast(#[from] TooFast),
+    /// Its sender has to authenticate first (W-7).
     #[error("{AUTHENTICATE}")]
     Unauthenticated,
+    /// The operator keeps its author or its kind out.
     #[error("blocked: this author or this kind is not taken in here")]
     Denied,
+    /// The node is far behind, and takes in less of each client (O-9).
     #[error("rate-limited: node is behind")]
     Cut,
+    /// The node is behind, and takes in no history (O-9).
     #[error("restricted: no history is taken in while the node is behind")]
     Behind,
+    /// As many topics are open as may be (T-8).
     #[error("restricted: this node takes in no more topics than topics.max = {0}")]
     TooManyTopics(usize),
 }
@@ -129,6 +136,16 @@ impl Relay {
 
     /// For an event of any origin: everything but its signature and whether its topics are enabled.
     async fn screen_cheaply(&self, json: &[u8], origin: Origin, now: Millis) -> Result<Cheap, Refused> {
+        let screened = match self.screen_text(json, origin, now)? {
+            Cheap::Answered(outcome) => return Ok(Cheap::Answered(outcome)),
+            Cheap::Unknown(screened) => screened,
+        };
+        let known = self.store.recall(&[screened.event().id], now).await.map_err(|_| Refusal::Failed)?;
+        self.screen_known(screened, known.first().copied().flatten(), now)
+    }
+
+    /// What can be said without asking the store.
+    fn screen_text(&self, json: &[u8], origin: Origin, now: Millis) -> Result<Cheap, Refused> {
         let config = self.config();
         let admission = &config.admission;
         admission.limits.check_text(json)?;
@@ -136,26 +153,29 @@ impl Relay {
         if config.deny.covers_event(&event) {
             return Err(Refused::Denied);
         }
-        let source = origin.source();
         let screened = admission.screen(event, origin, now)?;
         screened.check_id()?;
-        let id = screened.event().id;
-        if self.ephemeral.contains(&id) {
+        if self.ephemeral.contains(&screened.event().id) {
             return Ok(Cheap::Answered(Outcome::Duplicate));
         }
-        let known = self.store.recall(&[id], now).await.map_err(|_| Refusal::Failed)?;
-        if let Some(state) = known.first().copied().flatten() {
+        Ok(Cheap::Unknown(screened))
+    }
+
+    /// What follows from what the store knows of it, and from the room there is.
+    fn screen_known(&self, screened: Screened, known: Option<State>, now: Millis) -> Result<Cheap, Refused> {
+        if let Some(state) = known {
             let refusal = decision::repeat(screened.event(), state, now);
             return Ok(Cheap::Answered(refusal.map_or(Outcome::Duplicate, Outcome::Refused)));
         }
+        let (kind, source) = (screened.event().kind, screened.source());
         let level = self.disk_level();
         let loads: Vec<_> = screened.topics().iter().map(|topic| self.topics.load(topic)).collect();
         let node = Load { stage: level.stage(), is_full: level == DiskLevel::Full };
-        match capacity::refuse(screened.event().kind, source, node, &loads) {
+        match capacity::refuse(kind, source, node, &loads) {
             Some(Refusal::Full) => Err(Refusal::DiskFull.into()),
             Some(refusal) => Err(refusal.into()),
             None => {
-                self.check_lag(screened.event().kind, source, &loads)?;
+                self.check_lag(kind, source, &loads)?;
                 Ok(Cheap::Unknown(screened))
             }
         }
@@ -176,32 +196,61 @@ impl Relay {
     pub async fn import(&self, texts: Vec<Vec<u8>>) -> Vec<Result<Outcome, String>> {
         self.look_at_consumers();
         self.wait_for_consumers().await;
+        let texts = texts.into_iter().map(|text| (text, Origin::Import)).collect();
+        let answers = self.take_in(texts).await;
+        answers.into_iter().map(|answer| answer.map_err(|refused| refused.to_string())).collect()
+    }
+
+    /// Takes in events that no client sent, in order, each from its own text. Returns when all are durable.
+    pub async fn take_in(&self, texts: Vec<(impl AsRef<[u8]>, Origin)>) -> Vec<Result<Outcome, Refused>> {
         let now = clock::now();
-        let mut answers: Vec<Option<Result<Outcome, String>>> = Vec::with_capacity(texts.len());
-        let mut unknown = Vec::new();
-        for (place, text) in texts.iter().enumerate() {
-            answers.push(match self.screen_cheaply(text, Origin::Import, now).await {
+        let mut answers: Vec<Option<Result<Outcome, Refused>>> = Vec::with_capacity(texts.len());
+        let mut screened = Vec::new();
+        for (place, (text, origin)) in texts.into_iter().enumerate() {
+            answers.push(match self.screen_text(text.as_ref(), origin, now).and_then(|cheap| self.enabled(cheap)) {
                 Ok(Cheap::Answered(outcome)) => Some(Ok(outcome)),
-                Ok(Cheap::Unknown(screened)) => {
-                    unknown.push((place, screened));
+                Ok(Cheap::Unknown(unknown)) => {
+                    screened.push((place, unknown));
                     None
                 }
-                Err(refused) => Some(Err(refused.to_string())),
+                Err(refused) => Some(Err(refused)),
             });
+        }
+        let ids: Vec<EventId> = screened.iter().map(|(_, screened)| screened.event().id).collect();
+        let Ok(known) = self.store.recall(&ids, now).await else {
+            return answers.into_iter().map(|answer| answer.unwrap_or(Err(Refusal::Failed.into()))).collect();
+        };
+        let mut unknown = Vec::with_capacity(screened.len());
+        for ((place, screened), known) in screened.into_iter().zip(known) {
+            match self.screen_known(screened, known, now) {
+                Ok(Cheap::Answered(outcome)) => answers[place] = Some(Ok(outcome)),
+                Ok(Cheap::Unknown(screened)) => unknown.push((place, screened)),
+                Err(refused) => answers[place] = Some(Err(refused)),
+            }
         }
         let mut batch = Vec::with_capacity(unknown.len());
         for (place, verified) in verify_on_all_cores(unknown).await {
             match verified {
                 Ok(admitted) => batch.push((place, admitted)),
-                Err(refusal) => answers[place] = Some(Err(refusal.to_string())),
+                Err(refusal) => answers[place] = Some(Err(refusal.into())),
             }
         }
-        let (places, events): (Vec<usize>, Vec<Admitted>) = batch.into_iter().unzip();
-        for (place, outcome) in places.into_iter().zip(self.pipeline.submit_batch(events).await) {
-            answers[place] = Some(Ok(outcome));
+        if !batch.is_empty() {
+            let (places, events): (Vec<usize>, Vec<Admitted>) = batch.into_iter().unzip();
+            for (place, outcome) in places.into_iter().zip(self.pipeline.submit_batch(events).await) {
+                answers[place] = Some(Ok(outcome));
+            }
         }
         let failed = || Ok(Outcome::Refused(Refusal::Failed));
         answers.into_iter().map(|answer| answer.unwrap_or_else(failed)).collect()
+    }
+
+    /// Whether its topics are enabled, as far as its origin asks for that (T-8).
+    fn enabled(&self, cheap: Cheap) -> Result<Cheap, Refused> {
+        if let Cheap::Unknown(screened) = &cheap {
+            screened.check_enabled(|topic| self.topics.is_enabled(topic))?;
+        }
+        Ok(cheap)
     }
 }
 

@@ -10,8 +10,10 @@
 //! - `hub`: live subscriptions; `live`: what they are told of. `queue`: what waits for a client.
 //! - [`upkeep`]: what runs by itself. `disk`: its free space. `consumers`: how far those are behind who
 //!   follow the outbox. `clock`: the time.
+//! - `bridging`: for a bridge to other nodes. `parts`: what else of the node reports here.
 
 mod auth;
+mod bridging;
 mod clock;
 pub mod config;
 mod consumers;
@@ -25,6 +27,7 @@ mod live;
 mod message;
 mod metrics;
 mod page;
+mod parts;
 mod pipeline;
 mod queue;
 mod rates;
@@ -37,4 +40,5 @@ mod topics;
 pub mod upkeep;
 
 pub use config::RelayConfig;
+pub use intake::Refused;
 pub use relay::Relay;

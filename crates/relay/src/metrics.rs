@@ -69,6 +69,7 @@ pub(crate) struct Metrics {
     pub(crate) query_seconds: Histogram,
     pub(crate) search_seconds: Histogram,
     pub(crate) foreign_lag_seconds: Histogram,
+    pub(crate) published_lost: Counter,
     expired: Counter,
     purged: [Counter; 2],
     topics_opened: Counter,
@@ -130,9 +131,14 @@ impl Metrics {
         metrics::with_local_recorder(&*recorder, || Self::describe(&recorder))
     }
 
+    /// Figures that are made in here are this relay's.
+    pub(crate) fn with_recorder<T>(&self, make: impl FnOnce() -> T) -> T {
+        metrics::with_local_recorder(&*self.recorder, make)
+    }
+
     /// The figures of a consumer.
     pub(crate) fn of_consumer(&self, name: &'static str) -> ConsumerFigures {
-        metrics::with_local_recorder(&*self.recorder, || ConsumerFigures {
+        self.with_recorder(|| ConsumerFigures {
             backlog: gauge!("kukuri_consumer_backlog", "consumer" => name),
             state: gauge!("kukuri_consumer_state", "consumer" => name),
             lag_seconds: histogram!("kukuri_consumer_lag_seconds", "consumer" => name),
@@ -187,6 +193,10 @@ impl Metrics {
                 "kukuri_foreign_lag_seconds",
                 Unit::Seconds,
                 "Age of events of other processes on the same store when they are made live",
+            ),
+            published_lost: count(
+                "kukuri_published_lost_total",
+                "Events of clients that a bridge to other nodes did not take in time",
             ),
             expired: count("kukuri_expired_events_total", "Events that expired"),
             purged: ["retention", "capacity"].map(|why| counter!("kukuri_purged_events_total", "reason" => why)),

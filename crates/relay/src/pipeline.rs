@@ -11,7 +11,7 @@ use kukuri_domain::{Admitted, Refusal, TopicId, capacity::Stage, retention::Rete
 use kukuri_store::{Outcome, PurgeCursor, PurgeStep, Raised, StageChange, Store, StoreError, Swept};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-use crate::{clock, hub::Hub, live::Live, metrics::Metrics, queue::Queue, recent::Recent};
+use crate::{bridging::Published, clock, hub::Hub, live::Live, metrics::Metrics, queue::Queue, recent::Recent};
 
 /// The most events in one transaction, and the bytes of their JSON: more are cheaper each, and take longer together.
 /// What one transaction makes live at once is far from what the queue of a client can hold.
@@ -61,10 +61,11 @@ impl Pipeline {
         ephemeral: Arc<Recent>,
         metrics: Arc<Metrics>,
         purge_wanted: Arc<Notify>,
+        published: Arc<Published>,
     ) -> (Self, tokio::task::JoinHandle<()>) {
         let (work, receiver) = mpsc::channel(MOST_WAITING);
         let live = Live::new(Arc::clone(&store), Arc::clone(&hub), Arc::clone(&metrics));
-        let writer = Writer { store, hub, ephemeral, metrics, purge_wanted, live };
+        let writer = Writer { store, hub, ephemeral, metrics, purge_wanted, published, live };
         (Self { work, room: Arc::new(Semaphore::new(MOST_BYTES)) }, tokio::spawn(writer.run(receiver)))
     }
 
@@ -118,6 +119,7 @@ struct Writer {
     ephemeral: Arc<Recent>,
     metrics: Arc<Metrics>,
     purge_wanted: Arc<Notify>,
+    published: Arc<Published>,
     live: Live,
 }
 
@@ -195,11 +197,15 @@ impl Writer {
         for (admitted, outcome) in batch.iter().zip(&mut outcomes) {
             match outcome {
                 Outcome::Stored => {
+                    self.published.note(admitted);
                     fresh.insert(admitted.event().id, admitted.clone());
                 }
                 // The same event twice is delivered once (E-5).
                 Outcome::Ephemeral if !self.ephemeral.insert(admitted.event().id) => *outcome = Outcome::Duplicate,
-                Outcome::Ephemeral => self.metrics.deliveries.increment(self.hub.publish(admitted, None) as u64),
+                Outcome::Ephemeral => {
+                    self.published.note(admitted);
+                    self.metrics.deliveries.increment(self.hub.publish(admitted, None) as u64);
+                }
                 Outcome::Duplicate | Outcome::Refused(_) => {}
             }
             self.metrics.answered(outcome);

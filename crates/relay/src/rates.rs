@@ -39,7 +39,7 @@ pub(crate) enum Act {
 /// Too fast: the text is what the client reads, with the machine-readable prefix.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("rate-limited: too many {what}; try again in {seconds} s")]
-pub(crate) struct TooFast {
+pub struct TooFast {
     what: &'static str,
     pub(crate) seconds: u64,
 }

@@ -17,6 +17,7 @@ use kukuri_store::{OutboxRow, PurgeCursor, Purged, Raised, Store, StoreError};
 use tokio::sync::{Notify, watch};
 
 use crate::{
+    bridging::Published,
     clock,
     config::RelayConfig,
     consumers::{Consumers, Lag},
@@ -24,6 +25,7 @@ use crate::{
     door::Door,
     hub::Hub,
     metrics::{Metrics, Now},
+    parts::Parts,
     pipeline::Pipeline,
     rates::{Act, Counted, ONE, RateLimits, TooFast},
     recent::Recent,
@@ -43,6 +45,8 @@ pub struct Relay {
     pub(crate) finder: Option<Finder>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) pipeline: Pipeline,
+    pub(crate) published: Arc<Published>,
+    pub(crate) parts: Parts,
     pub(crate) topics: Topics,
     pub(crate) ephemeral: Arc<Recent>,
     pub(crate) door: Arc<Door>,
@@ -83,12 +87,14 @@ impl Relay {
             finder.on_found(move |took| seconds.record(took));
         }
         let purge_wanted = Arc::new(Notify::new());
+        let published = Arc::new(Published::new(metrics.published_lost.clone()));
         let (pipeline, writer) = Pipeline::start(
             Arc::clone(&store),
             Arc::clone(&hub),
             Arc::clone(&ephemeral),
             Arc::clone(&metrics),
             Arc::clone(&purge_wanted),
+            Arc::clone(&published),
         );
         let relay = Arc::new(Self {
             rates: ArcSwapOption::new(limits_of(&config)),
@@ -97,6 +103,8 @@ impl Relay {
             finder,
             hub,
             pipeline,
+            published,
+            parts: Parts::default(),
             topics: Topics::default(),
             ephemeral,
             door: Arc::default(),

@@ -1,0 +1,52 @@
+//! What a bridge to other nodes needs of the relay: what clients published here, and which topics are carried. What comes
+//! in over it goes by [`Relay::take_in`].
+
+use std::sync::OnceLock;
+
+use kukuri_domain::{Admitted, Source, capacity::Stage, subscription::NodeSubscription};
+use kukuri_store::{StoreError, subscriptions::Subscriptions};
+use metrics::Counter;
+use tokio::sync::mpsc;
+
+use crate::relay::Relay;
+
+/// What may wait for whoever passes it on: a few of the writer's largest batches.
+const MOST_WAITING: usize = 8_192;
+
+/// What clients of this process published and nobody here had seen before.
+pub(crate) struct Published {
+    taken: OnceLock<mpsc::Sender<Admitted>>,
+    lost: Counter,
+}
+
+impl Published {
+    pub(crate) fn new(lost: Counter) -> Self {
+        Self { taken: OnceLock::new(), lost }
+    }
+
+    /// Notes what was decided on and is new. What did not come from a client is not passed on (G-2, G-3).
+    pub(crate) fn note(&self, admitted: &Admitted) {
+        let Some(taken) = self.taken.get().filter(|_| admitted.source() == Source::Client) else { return };
+        // The writer does not wait for others.
+        if let Err(mpsc::error::TrySendError::Full(_)) = taken.try_send(admitted.clone()) {
+            self.lost.increment(1);
+        }
+    }
+}
+
+impl Relay {
+    /// What clients of this process publish from now on, once it is stored or, if it is ephemeral, delivered: new events
+    /// only, each once. `None`: somebody else takes them.
+    pub fn published(&self) -> Option<mpsc::Receiver<Admitted>> {
+        let (sender, receiver) = mpsc::channel(MOST_WAITING);
+        self.published.taken.set(sender).is_ok().then_some(receiver)
+    }
+
+    /// The topics that are carried between nodes: enabled, and not shed while room is short (G-1, P-6).
+    pub async fn carried_topics(&self) -> Result<Vec<NodeSubscription>, StoreError> {
+        let all: Subscriptions = self.store.subscriptions().await?.into_iter().collect();
+        let stage = self.store.stats().await?.stage.max(self.disk_level().stage()).max(self.lag().stage());
+        let is_shed = |one: &NodeSubscription| stage >= Stage::Shedding && all.is_first_to_go(&one.topic);
+        Ok(all.all().filter(|one| one.enabled && !is_shed(one)).cloned().collect())
+    }
+}
