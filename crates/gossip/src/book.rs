@@ -1,0 +1,286 @@
+//! Who is known, and where: those the operator names, and those that were met. The latter are kept in a file, so that a
+//! node that starts anew finds its way without help.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fs::{self, File},
+    io::Write,
+    net::SocketAddr,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use iroh::{EndpointAddr, address_lookup::memory::MemoryLookup};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    peer::{PeerAddress, PeerId},
+    settings::PeerPolicy,
+};
+
+const FILE: &str = "peers.json";
+/// Peers that are remembered; who was not seen for longest is forgotten first.
+const MOST_PEERS: usize = 256;
+/// Addresses of one of them.
+const MOST_ADDRESSES: usize = 8;
+
+/// Who is known.
+#[derive(Debug)]
+pub(crate) struct Book {
+    own: PeerId,
+    rules: RwLock<Rules>,
+    met: Mutex<HashMap<PeerId, Met>>,
+    /// Where the endpoint looks addresses up.
+    lookup: MemoryLookup,
+    path: PathBuf,
+    has_changed: AtomicBool,
+}
+
+/// What the operator says.
+#[derive(Debug, PartialEq, Eq)]
+struct Rules {
+    policy: PeerPolicy,
+    named: BTreeMap<PeerId, EndpointAddr>,
+}
+
+/// A peer that was met.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Met {
+    pub(crate) addresses: BTreeSet<SocketAddr>,
+    /// When, in Unix seconds.
+    pub(crate) seen: u64,
+}
+
+impl Book {
+    pub(crate) fn open(own: PeerId, policy: PeerPolicy, named: &[PeerAddress], directory: &Path) -> Self {
+        let path = directory.join(FILE);
+        let met = read(&path).unwrap_or_else(|why| {
+            tracing::warn!(path = %path.display(), why, "peers that were met can't be read; they are met anew");
+            HashMap::new()
+        });
+        let book = Self {
+            own,
+            rules: RwLock::new(Rules { policy, named: BTreeMap::new() }),
+            met: Mutex::new(met),
+            lookup: MemoryLookup::new(),
+            path,
+            has_changed: AtomicBool::new(false),
+        };
+        book.change(policy, named);
+        book
+    }
+
+    /// The operator says something else. Returns whether it is something else.
+    pub(crate) fn change(&self, policy: PeerPolicy, named: &[PeerAddress]) -> bool {
+        let named: BTreeMap<_, _> = named
+            .iter()
+            .filter(|peer| peer.id() != self.own)
+            .map(|peer| (peer.id(), peer.endpoint().clone()))
+            .collect();
+        let rules = Rules { policy, named };
+        let has_changed = *self.rules() != rules;
+        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = rules;
+        for (id, met) in self.all_met().iter() {
+            self.lookup.remove_endpoint_info(*id);
+            if self.is_welcome(id) {
+                self.lookup.add_endpoint_info(address_of(*id, &met.addresses));
+            }
+        }
+        self.rules().named.values().for_each(|address| self.lookup.add_endpoint_info(address.clone()));
+        has_changed
+    }
+
+    /// For an endpoint.
+    pub(crate) fn lookup(&self) -> MemoryLookup {
+        self.lookup.clone()
+    }
+
+    /// Whether addresses are believed that other peers tell.
+    pub(crate) fn believes_others(&self) -> bool {
+        self.rules().policy == PeerPolicy::Open
+    }
+
+    /// Whether we talk to it at all.
+    pub(crate) fn is_welcome(&self, id: &PeerId) -> bool {
+        *id != self.own && self.rules().welcomes(id)
+    }
+
+    /// Whether nobody is known.
+    pub(crate) fn is_empty(&self) -> bool {
+        let rules = self.rules();
+        rules.named.is_empty() && (rules.policy == PeerPolicy::Known || self.all_met().is_empty())
+    }
+
+    /// Whether the operator names it.
+    pub(crate) fn is_named(&self, id: &PeerId) -> bool {
+        self.rules().named.contains_key(id)
+    }
+
+    /// Notes that a peer is there.
+    pub(crate) fn met(&self, id: PeerId, addresses: impl IntoIterator<Item = SocketAddr>) {
+        if !self.is_welcome(&id) {
+            return;
+        }
+        let addresses: BTreeSet<SocketAddr> = addresses.into_iter().take(MOST_ADDRESSES).collect();
+        if !addresses.is_empty() {
+            self.lookup.add_endpoint_info(address_of(id, &addresses));
+        }
+        let mut all = self.all_met();
+        let met = all.entry(id).or_default();
+        met.seen = now();
+        if !addresses.is_empty() {
+            met.addresses = addresses;
+        }
+        if all.len() > MOST_PEERS
+            && let Some(oldest) = all.iter().min_by_key(|(_, met)| met.seen).map(|(id, _)| *id)
+        {
+            all.remove(&oldest);
+            if !self.is_named(&oldest) {
+                self.lookup.remove_endpoint_info(oldest);
+            }
+        }
+        self.has_changed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whom a topic may be joined with: no more than `most`, those the operator names first, then the latest met.
+    pub(crate) fn candidates(&self, except: &BTreeSet<PeerId>, most: usize) -> Vec<PeerId> {
+        let (all, rules) = (self.all_met(), self.rules());
+        let mut met: Vec<(&PeerId, u64)> = all.iter().map(|(id, met)| (id, met.seen)).collect();
+        met.sort_unstable_by_key(|(id, seen)| (std::cmp::Reverse(*seen), **id));
+        let met = met.into_iter().map(|(id, _)| id).filter(|id| !rules.named.contains_key(*id));
+        let wanted = |id: &&PeerId| **id != self.own && rules.welcomes(id) && !except.contains(*id);
+        rules.named.keys().chain(met).filter(wanted).take(most).copied().collect()
+    }
+
+    /// Everybody, with what is known of them.
+    pub(crate) fn everybody(&self) -> BTreeMap<PeerId, Met> {
+        let mut all: BTreeMap<PeerId, Met> = self.all_met().iter().map(|(id, met)| (*id, met.clone())).collect();
+        for (id, address) in &self.rules().named {
+            all.entry(*id).or_default().addresses.extend(address.ip_addrs());
+        }
+        all.retain(|id, _| self.is_welcome(id));
+        all
+    }
+
+    /// Writes those that were met, if there is something new. Blocks for as long as the disk takes.
+    pub(crate) fn write(&self) {
+        if !self.has_changed.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let all: BTreeMap<String, Met> = self.all_met().iter().map(|(id, met)| (id.to_string(), met.clone())).collect();
+        if let Err(error) = write(&self.path, &all) {
+            tracing::warn!(%error, path = %self.path.display(), "peers that were met can't be kept");
+        }
+    }
+
+    fn rules(&self) -> RwLockReadGuard<'_, Rules> {
+        self.rules.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn all_met(&self) -> MutexGuard<'_, HashMap<PeerId, Met>> {
+        self.met.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Rules {
+    fn welcomes(&self, id: &PeerId) -> bool {
+        self.policy == PeerPolicy::Open || self.named.contains_key(id)
+    }
+}
+
+fn address_of(id: PeerId, addresses: &BTreeSet<SocketAddr>) -> EndpointAddr {
+    addresses.iter().fold(EndpointAddr::new(id), |address, one| address.with_ip_addr(*one))
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+fn read(path: &Path) -> Result<HashMap<PeerId, Met>, String> {
+    let text = match fs::read_to_string(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(HashMap::new()),
+        text => text.map_err(|error| error.to_string())?,
+    };
+    let all: BTreeMap<String, Met> = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    Ok(all.into_iter().take(MOST_PEERS).filter_map(|(id, met)| Some((id.parse().ok()?, met))).collect())
+}
+
+/// Written aside and renamed: a crash leaves the old one.
+fn write(path: &Path, all: &BTreeMap<String, Met>) -> std::io::Result<()> {
+    let part = path.with_extension("part");
+    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
+    serde_json::to_writer_pretty(&mut file, all)?;
+    file.write_all(b"\n")?;
+    file.sync_all()?;
+    fs::rename(&part, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use iroh::SecretKey;
+
+    use super::*;
+
+    fn id(number: u16) -> PeerId {
+        let mut bytes = [1; 32];
+        bytes[..2].copy_from_slice(&number.to_be_bytes());
+        SecretKey::from_bytes(&bytes).public()
+    }
+
+    fn named(number: u16) -> PeerAddress {
+        format!("{}@127.0.0.1:{}", id(number), 1_000 + number).parse().unwrap()
+    }
+
+    fn address(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    #[test]
+    fn those_that_were_met_are_there_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || Book::open(id(0), PeerPolicy::Open, &[named(1)], dir.path());
+        let book = open();
+        book.met(id(2), [address(2)]);
+        book.met(id(2), []);
+        book.met(id(0), [address(9)]);
+        book.write();
+        let again = open();
+        assert_eq!(again.candidates(&BTreeSet::new(), 10), [id(1), id(2)], "not oneself");
+        assert_eq!(again.candidates(&BTreeSet::from([id(1)]), 10), [id(2)]);
+        assert_eq!(again.everybody()[&id(2)].addresses, BTreeSet::from([address(2)]));
+        assert!(again.lookup().get_endpoint_info(id(2)).is_some());
+    }
+
+    #[test]
+    fn where_only_known_peers_are_welcome_others_are_neither_met_nor_looked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let book = Book::open(id(0), PeerPolicy::Open, &[], dir.path());
+        book.met(id(2), [address(2)]);
+        book.write();
+        let book = Book::open(id(0), PeerPolicy::Open, &[], dir.path());
+        assert!(book.is_welcome(&id(2)) && book.lookup().get_endpoint_info(id(2)).is_some());
+        assert!(book.change(PeerPolicy::Known, &[named(1)]) && !book.change(PeerPolicy::Known, &[named(1)]));
+        book.met(id(3), [address(3)]);
+        assert!(book.is_welcome(&id(1)) && !book.is_welcome(&id(2)) && !book.is_welcome(&id(3)));
+        assert_eq!(book.candidates(&BTreeSet::new(), 10), [id(1)]);
+        assert!(book.lookup().get_endpoint_info(id(2)).is_none());
+    }
+
+    #[test]
+    fn the_file_does_not_grow_and_nonsense_in_it_does_no_harm() {
+        let dir = tempfile::tempdir().unwrap();
+        let book = Book::open(id(0), PeerPolicy::Open, &[], dir.path());
+        for number in 1..=MOST_PEERS as u16 + 10 {
+            book.met(id(number), (0..20).map(address));
+        }
+        assert_eq!(book.everybody().len(), MOST_PEERS);
+        assert!(book.everybody().values().all(|met| met.addresses.len() <= MOST_ADDRESSES));
+        fs::write(dir.path().join(FILE), "{").unwrap();
+        assert!(Book::open(id(0), PeerPolicy::Open, &[], dir.path()).everybody().is_empty());
+    }
+}

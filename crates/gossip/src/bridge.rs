@@ -1,0 +1,412 @@
+//! The bridge as a whole: started beside a relay, watched, its endpoint replaced when it does not move, and stopped.
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use iroh::{Endpoint, EndpointAddr, SecretKey, TransportAddr, endpoint::TransportAddrUsage};
+use kukuri_domain::TopicId;
+use kukuri_relay::Relay;
+use serde_json::json;
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+    time::{MissedTickBehavior, interval, sleep, timeout},
+};
+
+use crate::{
+    book::Book,
+    error::GossipError,
+    fetching::{Fetching, Giving, Large},
+    figures::Figures,
+    following, inbox,
+    inbox::Inbox,
+    net::{Net, Setup},
+    peer::{PeerAddress, PeerId},
+    protocol::{PeerStream, Protocol},
+    rejoining, sending,
+    settings::{GossipSettings, PeerPolicy},
+    status::{PeerStatus, State, TopicStatus},
+    swarm::Swarm,
+    watchdog,
+    watchdog::Wedged,
+};
+
+/// Figures are looked at, and peers that were met are written, this often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const WRITE_EVERY: Duration = Duration::from_secs(10);
+/// A peer that comes up in many topics at once is noted once.
+const MEET_EVERY: Duration = Duration::from_secs(5);
+/// Peers that wait to be noted.
+const MOST_MEETINGS: usize = 256;
+/// A port may be held for a moment by what was left behind.
+const BIND_AGAIN: Duration = Duration::from_millis(500);
+/// A port that nobody chose is given up after so many tries.
+const BIND_TRIES: u32 = 20;
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A running bridge.
+pub struct Bridge {
+    shared: Arc<Shared>,
+    stopping: watch::Sender<bool>,
+    tasks: tokio::sync::Mutex<JoinSet<()>>,
+}
+
+/// What all parts of it share.
+pub(crate) struct Shared {
+    pub(crate) relay: Arc<Relay>,
+    pub(crate) settings: GossipSettings,
+    pub(crate) figures: Arc<Figures>,
+    pub(crate) book: Arc<Book>,
+    pub(crate) swarm: Arc<Swarm>,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) large: Arc<Large>,
+    pub(crate) fetching: Fetching,
+    health: Arc<Health>,
+    endpoint: Mutex<Option<Endpoint>>,
+    troubles: mpsc::Sender<Wedged>,
+    meetings: mpsc::Sender<PeerId>,
+    has_met: AtomicBool,
+    /// Work that ends with the bridge.
+    errands: Mutex<JoinSet<()>>,
+}
+
+/// What is told to whoever asks how the node is.
+#[derive(Default)]
+struct Health {
+    is_replacing: AtomicBool,
+    rebuilds: AtomicU64,
+}
+
+impl Bridge {
+    /// Starts a bridge for a relay, with a key of its own and protocols beside gossip.
+    pub async fn start(
+        relay: Arc<Relay>,
+        settings: GossipSettings,
+        key: [u8; 32],
+        protocols: Vec<Arc<dyn Protocol>>,
+    ) -> Result<Self, GossipError> {
+        let key = SecretKey::from_bytes(&key);
+        let figures = Arc::new(Figures::new(&relay));
+        let book = Arc::new(Book::open(key.public(), settings.policy, &settings.known, &settings.directory));
+        let (inbox, arrived) = Inbox::new(&settings.limits, Arc::clone(&figures));
+        let (inbox, swarm, large) = (Arc::new(inbox), Arc::<Swarm>::default(), Arc::<Large>::default());
+        let giving = Giving {
+            relay: Arc::clone(&relay),
+            large: Arc::clone(&large),
+            swarm: Arc::clone(&swarm),
+            inbox: Arc::clone(&inbox),
+            figures: Arc::clone(&figures),
+        };
+        let setup = Setup {
+            key,
+            settings: settings.clone(),
+            book: Arc::clone(&book),
+            figures: Arc::clone(&figures),
+            protocols: [Arc::new(giving) as Arc<dyn Protocol>].into_iter().chain(protocols).collect(),
+        };
+        let net = setup.bind(settings.listen).await?;
+        let published = relay.published().ok_or(GossipError::Taken)?;
+        let (troubles, trouble) = mpsc::channel(1);
+        let (meetings, met) = mpsc::channel(MOST_MEETINGS);
+        let health = Arc::<Health>::default();
+        report(&relay, &health, &swarm, &inbox);
+        let shared = Arc::new(Shared {
+            relay,
+            settings,
+            figures,
+            book,
+            swarm,
+            inbox,
+            large,
+            fetching: Fetching::default(),
+            health,
+            endpoint: Mutex::new(Some(net.endpoint.clone())),
+            troubles,
+            meetings,
+            has_met: AtomicBool::new(false),
+            errands: Mutex::default(),
+        });
+        let (stopping, is_stopping) = watch::channel(false);
+        let mut tasks = JoinSet::new();
+        let supervisor = Supervisor { shared: Arc::clone(&shared), setup, trouble, met };
+        tasks.spawn(supervisor.run(net, is_stopping.clone()));
+        tasks.spawn(until(is_stopping.clone(), inbox::take(Arc::clone(&shared), arrived)));
+        tasks.spawn(until(is_stopping.clone(), sending::send(Arc::clone(&shared), published)));
+        tasks.spawn(until(is_stopping, look(Arc::clone(&shared))));
+        Ok(Self { shared, stopping, tasks: tasks.into() })
+    }
+
+    /// How others reach this node.
+    pub fn address(&self) -> Result<PeerAddress, GossipError> {
+        let endpoint = self.shared.endpoint().clone().ok_or(GossipError::Down)?;
+        Ok(endpoint.addr().into())
+    }
+
+    /// What it is at.
+    pub fn state(&self) -> State {
+        self.shared.health.state()
+    }
+
+    /// How often its endpoint was replaced.
+    pub fn rebuilds(&self) -> u64 {
+        self.shared.health.rebuilds.load(Ordering::Relaxed)
+    }
+
+    /// Everybody who is known.
+    pub fn peers(&self) -> Vec<PeerStatus> {
+        let mut topics: HashMap<PeerId, usize> = HashMap::new();
+        for joined in self.shared.swarm.all() {
+            joined.around.neighbours().into_iter().for_each(|peer| *topics.entry(peer).or_default() += 1);
+        }
+        let mut everybody = self.shared.book.everybody();
+        for id in topics.keys() {
+            everybody.entry(*id).or_default();
+        }
+        let status = |(id, met): (PeerId, crate::book::Met)| {
+            let address = met.addresses.iter().fold(EndpointAddr::new(id), |address, one| address.with_ip_addr(*one));
+            PeerStatus {
+                id,
+                address: (!address.is_empty()).then(|| address.into()),
+                is_named: self.shared.book.is_named(&id),
+                topics: topics.get(&id).copied().unwrap_or_default(),
+                seen: met.seen,
+            }
+        };
+        everybody.into_iter().map(status).collect()
+    }
+
+    /// Every topic that is joined.
+    pub fn topics(&self) -> Vec<TopicStatus> {
+        let status = |joined: Arc<crate::swarm::Joined>| TopicStatus {
+            topic: joined.topic.clone(),
+            neighbours: joined.around.neighbours().into_iter().collect(),
+            received: joined.around.received(),
+        };
+        self.shared.swarm.all().into_iter().map(status).collect()
+    }
+
+    /// Whom one could ask about a topic: its neighbours first, then others who are known and may carry it too. Empty if the
+    /// topic is not carried.
+    pub fn peers_of(&self, topic: &TopicId) -> Vec<PeerId> {
+        let Some(joined) = self.shared.swarm.get(topic) else { return Vec::new() };
+        let neighbours = joined.around.neighbours();
+        let others = self.shared.book.candidates(&neighbours, rejoining::MOST_CANDIDATES);
+        neighbours.into_iter().chain(others).collect()
+    }
+
+    /// Opens a stream to a peer, for a protocol of ours.
+    pub async fn open(&self, peer: PeerId, alpn: &[u8]) -> Result<PeerStream, GossipError> {
+        self.shared.open(peer, alpn).await
+    }
+
+    /// From now on others are talked to. Whoever is welcome no more is disconnected: the endpoint is replaced.
+    pub fn talk_to(&self, policy: PeerPolicy, known: &[PeerAddress]) {
+        if self.shared.book.change(policy, known) {
+            self.shared.trouble(Wedged("who is talked to has changed"));
+        }
+    }
+
+    /// Takes leave of all peers.
+    pub async fn stop(&self) {
+        self.stopping.send_replace(true);
+        let mut tasks = self.tasks.lock().await;
+        while tasks.join_next().await.is_some() {}
+        self.shared.swarm.clear();
+        let mut errands = std::mem::take(&mut *self.shared.errands());
+        errands.shutdown().await;
+        self.shared.book.write();
+    }
+}
+
+/// Says in `/healthz` how the bridge is. It holds nothing that holds the relay.
+fn report(relay: &Relay, health: &Arc<Health>, swarm: &Arc<Swarm>, inbox: &Arc<Inbox>) {
+    let (health, swarm, inbox) = (Arc::clone(health), Arc::clone(swarm), Arc::clone(inbox));
+    relay.report("gossip", move || {
+        let summary = swarm.summary();
+        json!({
+            "state": health.state().word(),
+            "topics": summary.topics,
+            "topics_alone": summary.alone,
+            "peers": summary.peers,
+            "queue": inbox.waiting(),
+            "rebuilds": health.rebuilds.load(Ordering::Relaxed),
+        })
+    });
+}
+
+/// Ends when the bridge is to stop.
+async fn stopped(stopping: &mut watch::Receiver<bool>) {
+    // An error means that the bridge is gone.
+    let _ = stopping.wait_for(|stopping| *stopping).await.map(drop);
+}
+
+/// Works until the bridge is to stop.
+async fn until(mut stopping: watch::Receiver<bool>, work: impl Future<Output = ()>) {
+    tokio::select! {
+        () = stopped(&mut stopping) => {}
+        () = work => {}
+    }
+}
+
+/// Looks at what is measured, and writes down who was met.
+async fn look(shared: Arc<Shared>) {
+    let mut ticks = interval(LOOK_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut written = Instant::now();
+    loop {
+        ticks.tick().await;
+        let (summary, figures) = (shared.swarm.summary(), &shared.figures);
+        figures.topics.set(summary.topics as f64);
+        figures.lonely_topics.set(summary.alone as f64);
+        figures.peers.set(summary.peers as f64);
+        figures.neighbours.set(summary.neighbours as f64);
+        figures.incoming.set(shared.inbox.waiting() as f64);
+        figures.state.set(f64::from(u8::from(shared.health.state() == State::Replacing)));
+        if written.elapsed() >= WRITE_EVERY {
+            written = Instant::now();
+            let book = Arc::clone(&shared.book);
+            let _ = tokio::task::spawn_blocking(move || book.write()).await;
+        }
+    }
+}
+
+impl Health {
+    fn state(&self) -> State {
+        if self.is_replacing.load(Ordering::Relaxed) { State::Replacing } else { State::Running }
+    }
+}
+
+impl Shared {
+    /// Whether there is nobody who could hear us.
+    pub(crate) fn is_alone(&self) -> bool {
+        !self.has_met.load(Ordering::Relaxed) && self.book.is_empty()
+    }
+
+    /// Gossip does not move, as far as somebody can tell.
+    pub(crate) fn trouble(&self, wedged: Wedged) {
+        let _ = self.troubles.try_send(wedged);
+    }
+
+    /// A peer is there.
+    pub(crate) fn meet(&self, peer: PeerId) {
+        self.has_met.store(true, Ordering::Relaxed);
+        let _ = self.meetings.try_send(peer);
+    }
+
+    /// Does something beside, until it is done or the bridge stops.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let mut errands = self.errands();
+        while errands.try_join_next().is_some() {}
+        errands.spawn(work);
+    }
+
+    pub(crate) async fn open(&self, peer: PeerId, alpn: &[u8]) -> Result<PeerStream, GossipError> {
+        let endpoint = self.endpoint().clone().ok_or(GossipError::Down)?;
+        let unreachable = |reason: String| GossipError::Unreachable { peer: peer.to_string(), reason };
+        let opening = async {
+            let connection = endpoint.connect(peer, alpn).await.map_err(|error| unreachable(format!("{error:#}")))?;
+            let streams = connection.open_bi().await.map_err(|error| unreachable(error.to_string()))?;
+            Ok(PeerStream::new(connection, streams))
+        };
+        timeout(CONNECT_PATIENCE, opening).await.map_err(|_| unreachable("no answer".to_owned()))?
+    }
+
+    fn endpoint(&self) -> MutexGuard<'_, Option<Endpoint>> {
+        self.endpoint.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn errands(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.errands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Runs one endpoint after the other.
+struct Supervisor {
+    shared: Arc<Shared>,
+    setup: Setup,
+    trouble: mpsc::Receiver<Wedged>,
+    met: mpsc::Receiver<PeerId>,
+}
+
+impl Supervisor {
+    async fn run(mut self, first: Net, mut stopping: watch::Receiver<bool>) {
+        let mut net = first;
+        loop {
+            let listening = net.listening();
+            let wedged = tokio::select! {
+                () = stopped(&mut stopping) => {
+                    self.shared.swarm.clear();
+                    self.shared.endpoint().take();
+                    return net.close().await;
+                }
+                wedged = self.run_one(&net) => wedged,
+            };
+            tracing::warn!(why = wedged.0, "the endpoint of gossip is replaced");
+            self.shared.figures.rebuilds.increment(1);
+            self.shared.health.rebuilds.fetch_add(1, Ordering::Relaxed);
+            self.shared.health.is_replacing.store(true, Ordering::Relaxed);
+            self.shared.endpoint().take();
+            self.shared.swarm.clear();
+            net.abandon().await;
+            net = tokio::select! {
+                () = stopped(&mut stopping) => return,
+                net = self.bind_again(listening) => net,
+            };
+            while self.trouble.try_recv().is_ok() {}
+            *self.shared.endpoint() = Some(net.endpoint.clone());
+            self.shared.health.is_replacing.store(false, Ordering::Relaxed);
+            tracing::info!("gossip runs again");
+        }
+    }
+
+    /// Works with an endpoint for as long as its gossip moves.
+    async fn run_one(&mut self, net: &Net) -> Wedged {
+        let Self { shared, trouble, met, .. } = self;
+        tokio::select! {
+            wedged = following::follow(shared, net) => wedged,
+            wedged = rejoining::rejoin(shared, net) => wedged,
+            wedged = watchdog::watch(&net.gossip) => wedged,
+            Some(wedged) = trouble.recv() => wedged,
+            () = note_meetings(shared, net, met) => Wedged("nothing"),
+        }
+    }
+
+    /// The same key on the same port: whoever knows the old endpoint knows the new one.
+    async fn bind_again(&self, listening: Option<SocketAddr>) -> Net {
+        let set = self.shared.settings.listen;
+        let mut tries = 0;
+        loop {
+            let address = listening.filter(|_| set.port() != 0 || tries < BIND_TRIES).unwrap_or(set);
+            match self.setup.bind(address).await {
+                Ok(net) => return net,
+                Err(error) => tracing::warn!(%error, "it is tried again"),
+            }
+            tries += 1;
+            sleep(BIND_AGAIN).await;
+        }
+    }
+}
+
+/// Notes who is there, and where. Ends with the bridge.
+async fn note_meetings(shared: &Shared, net: &Net, met: &mut mpsc::Receiver<PeerId>) {
+    let mut noted: HashMap<PeerId, Instant> = HashMap::new();
+    while let Some(peer) = met.recv().await {
+        noted.retain(|_, at| at.elapsed() < MEET_EVERY);
+        if noted.insert(peer, Instant::now()).is_some() {
+            continue;
+        }
+        let info = net.endpoint.remote_info(peer).await;
+        let addresses = info.into_iter().flat_map(|info| info.into_addrs()).filter_map(|info| match info.addr() {
+            TransportAddr::Ip(address) if matches!(info.usage(), TransportAddrUsage::Active) => Some(*address),
+            _ => None,
+        });
+        shared.book.met(peer, addresses);
+    }
+}

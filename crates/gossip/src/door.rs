@@ -1,0 +1,108 @@
+//! Who may connect: asked before we dial, and before anything is heard from whoever dialled us.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use iroh::{
+    EndpointAddr,
+    endpoint::{AfterHandshakeOutcome, BeforeConnectOutcome, Connection, EndpointHooks, VarInt, WeakConnectionHandle},
+};
+use tokio::sync::Notify;
+
+use crate::{book::Book, figures::Figures, peer::PeerId};
+
+/// Connections of one peer: gossip, and a few that ask for something.
+const MOST_CONNECTIONS: usize = 32;
+/// What whoever is turned away reads.
+const NOT_WELCOME: &[u8] = b"not welcome";
+const TOO_MANY: &[u8] = b"too many connections";
+
+/// The door of an endpoint.
+#[derive(Debug)]
+pub(crate) struct Door {
+    book: Arc<Book>,
+    most_peers: usize,
+    figures: Arc<Figures>,
+    inside: Mutex<HashMap<PeerId, Vec<Inside>>>,
+    arrivals: Notify,
+}
+
+/// A connection that was let in.
+#[derive(Debug)]
+struct Inside {
+    connection: WeakConnectionHandle,
+    is_gossip: bool,
+}
+
+/// The same door as an endpoint knows it.
+#[derive(Debug)]
+pub(crate) struct Hooks(pub(crate) Arc<Door>);
+
+impl Door {
+    pub(crate) fn new(book: Arc<Book>, most_peers: usize, figures: Arc<Figures>) -> Self {
+        Self { book, most_peers, figures, inside: Mutex::default(), arrivals: Notify::new() }
+    }
+
+    /// Who is connected for gossip.
+    pub(crate) fn connected(&self) -> BTreeSet<PeerId> {
+        let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_there = |connections: &[Inside]| connections.iter().any(|one| one.is_gossip && one.is_open());
+        inside.iter().filter(|(_, connections)| is_there(connections)).map(|(peer, _)| *peer).collect()
+    }
+
+    /// Ends when somebody has come in for gossip.
+    pub(crate) async fn arrival(&self) {
+        self.arrivals.notified().await;
+    }
+
+    /// Lets a connection in, or says why not.
+    fn enter(&self, connection: &Connection) -> Result<(), &'static [u8]> {
+        let peer = connection.remote_id();
+        if !self.book.is_welcome(&peer) {
+            return Err(NOT_WELCOME);
+        }
+        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        for connections in inside.values_mut() {
+            connections.retain(Inside::is_open);
+        }
+        inside.retain(|_, connections| !connections.is_empty());
+        let is_full = inside.len() >= self.most_peers && !self.book.is_named(&peer);
+        if is_full && !inside.contains_key(&peer) {
+            return Err(TOO_MANY);
+        }
+        let connections = inside.entry(peer).or_default();
+        if connections.len() >= MOST_CONNECTIONS {
+            return Err(TOO_MANY);
+        }
+        let is_gossip = connection.alpn() == iroh_gossip::ALPN;
+        connections.push(Inside { connection: connection.weak_handle(), is_gossip });
+        if is_gossip {
+            self.arrivals.notify_one();
+        }
+        Ok(())
+    }
+}
+
+impl Inside {
+    fn is_open(&self) -> bool {
+        self.connection.upgrade().is_some_and(|connection| connection.close_reason().is_none())
+    }
+}
+
+impl EndpointHooks for Hooks {
+    async fn before_connect<'a>(&'a self, to: &'a EndpointAddr, _: &'a [u8]) -> BeforeConnectOutcome {
+        if self.0.book.is_welcome(&to.id) { BeforeConnectOutcome::Accept } else { BeforeConnectOutcome::Reject }
+    }
+
+    async fn after_handshake<'a>(&'a self, connection: &'a Connection) -> AfterHandshakeOutcome {
+        match self.0.enter(connection) {
+            Ok(()) => AfterHandshakeOutcome::Accept,
+            Err(why) => {
+                self.0.figures.refused_connections.increment(1);
+                AfterHandshakeOutcome::Reject { error_code: VarInt::from_u32(1), reason: why.to_vec() }
+            }
+        }
+    }
+}

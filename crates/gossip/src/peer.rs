@@ -1,0 +1,90 @@
+//! Peers, and how they are written: a ticket, or `id@address`.
+
+use std::{fmt, net::SocketAddr, str::FromStr};
+
+use iroh::EndpointAddr;
+pub use iroh::EndpointId as PeerId;
+use iroh_tickets::endpoint::EndpointTicket;
+
+/// A peer and where it may be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerAddress(EndpointAddr);
+
+/// A text that names no peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a peer is a ticket, or its id and an address, as in <64 hex>@192.0.2.1:7778")]
+pub struct NoPeer;
+
+impl PeerAddress {
+    /// Who it is.
+    pub fn id(&self) -> PeerId {
+        self.0.id
+    }
+
+    /// The same, with all that can be told in one text.
+    pub fn ticket(&self) -> String {
+        EndpointTicket::new(self.0.clone()).to_string()
+    }
+
+    pub(crate) fn endpoint(&self) -> &EndpointAddr {
+        &self.0
+    }
+}
+
+impl From<EndpointAddr> for PeerAddress {
+    fn from(address: EndpointAddr) -> Self {
+        Self(address)
+    }
+}
+
+impl FromStr for PeerAddress {
+    type Err = NoPeer;
+
+    fn from_str(text: &str) -> Result<Self, NoPeer> {
+        let Some((id, addresses)) = text.split_once('@') else {
+            let ticket: EndpointTicket = text.parse().map_err(|_| NoPeer)?;
+            return Ok(Self(ticket.endpoint_addr().clone()));
+        };
+        let mut address = EndpointAddr::new(id.parse().map_err(|_| NoPeer)?);
+        for one in addresses.split(',') {
+            address = address.with_ip_addr(one.parse::<SocketAddr>().map_err(|_| NoPeer)?);
+        }
+        Ok(Self(address))
+    }
+}
+
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A relay server has no place beside addresses: only a ticket tells it.
+        if self.0.ip_addrs().next().is_none() || self.0.relay_urls().next().is_some() {
+            return self.ticket().fmt(f);
+        }
+        let addresses: Vec<String> = self.0.ip_addrs().map(ToString::to_string).collect();
+        write!(f, "{}@{}", self.0.id, addresses.join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use iroh::SecretKey;
+
+    use super::*;
+
+    #[test]
+    fn a_peer_is_read_from_what_it_is_written_as() {
+        let id = SecretKey::from_bytes(&[7; 32]).public();
+        let by_hand: PeerAddress = format!("{id}@127.0.0.1:7778,[::1]:7778").parse().unwrap();
+        assert_eq!(by_hand.id(), id);
+        assert_eq!(by_hand.to_string().parse(), Ok(by_hand.clone()));
+        assert_eq!(by_hand.ticket().parse(), Ok(by_hand));
+    }
+
+    #[test]
+    fn what_names_no_peer_is_refused() {
+        let id = SecretKey::from_bytes(&[7; 32]).public();
+        for text in ["", "nonsense", &id.to_string(), &format!("{id}@"), &format!("{id}@localhost:1"), "1@127.0.0.1:1"]
+        {
+            assert_eq!(text.parse::<PeerAddress>(), Err(NoPeer), "{text}");
+        }
+    }
+}

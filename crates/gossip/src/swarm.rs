@@ -1,0 +1,139 @@
+//! The topics that are joined: how to send to each, and who its neighbours are.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use iroh_gossip::api::GossipSender;
+use kukuri_domain::TopicId;
+use tokio::task::AbortHandle;
+
+use crate::{peer::PeerId, rejoining::Backoff};
+
+/// All topics that are joined.
+#[derive(Default)]
+pub(crate) struct Swarm {
+    joined: RwLock<BTreeMap<TopicId, Arc<Joined>>>,
+}
+
+/// One of them. Dropped, it is left.
+pub(crate) struct Joined {
+    pub(crate) topic: TopicId,
+    pub(crate) sender: GossipSender,
+    pub(crate) around: Arc<Around>,
+    /// It holds the other half: a topic is left when both are gone.
+    pub(crate) reader: AbortHandle,
+}
+
+/// What happens around us in a topic.
+#[derive(Default)]
+pub(crate) struct Around {
+    neighbours: Mutex<BTreeSet<PeerId>>,
+    received: AtomicU64,
+    pub(crate) backoff: Mutex<Backoff>,
+}
+
+/// How the swarm is, in figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Summary {
+    pub(crate) topics: usize,
+    pub(crate) alone: usize,
+    pub(crate) peers: usize,
+    pub(crate) neighbours: usize,
+}
+
+impl Around {
+    pub(crate) fn neighbours(&self) -> BTreeSet<PeerId> {
+        self.held().clone()
+    }
+
+    pub(crate) fn is_alone(&self) -> bool {
+        self.held().is_empty()
+    }
+
+    pub(crate) fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count(&self) {
+        self.received.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn came(&self, peer: PeerId) {
+        self.held().insert(peer);
+        self.backoff().reset();
+    }
+
+    pub(crate) fn went(&self, peer: PeerId) {
+        self.held().remove(&peer);
+        self.backoff().reset();
+    }
+
+    pub(crate) fn backoff(&self) -> MutexGuard<'_, Backoff> {
+        self.backoff.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn held(&self) -> MutexGuard<'_, BTreeSet<PeerId>> {
+        self.neighbours.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+impl Swarm {
+    pub(crate) fn get(&self, topic: &TopicId) -> Option<Arc<Joined>> {
+        self.joined().get(topic).cloned()
+    }
+
+    pub(crate) fn contains(&self, topic: &TopicId) -> bool {
+        self.joined().contains_key(topic)
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Joined>> {
+        self.joined().values().cloned().collect()
+    }
+
+    pub(crate) fn insert(&self, joined: Joined) {
+        let mut all = self.joined.write().unwrap_or_else(PoisonError::into_inner);
+        all.insert(joined.topic.clone(), Arc::new(joined));
+    }
+
+    /// Leaves all but these. Returns how many it left.
+    pub(crate) fn retain(&self, wanted: &BTreeSet<TopicId>) -> usize {
+        let mut all = self.joined.write().unwrap_or_else(PoisonError::into_inner);
+        let before = all.len();
+        all.retain(|topic, _| wanted.contains(topic));
+        before - all.len()
+    }
+
+    /// Leaves all.
+    pub(crate) fn clear(&self) {
+        self.retain(&BTreeSet::new());
+    }
+
+    pub(crate) fn summary(&self) -> Summary {
+        let all = self.joined();
+        let mut summary = Summary { topics: all.len(), ..Summary::default() };
+        let mut peers = BTreeSet::new();
+        for joined in all.values() {
+            let neighbours = joined.around.held();
+            summary.alone += usize::from(neighbours.is_empty());
+            summary.neighbours += neighbours.len();
+            peers.extend(neighbours.iter().copied());
+        }
+        summary.peers = peers.len();
+        summary
+    }
+
+    fn joined(&self) -> RwLockReadGuard<'_, BTreeMap<TopicId, Arc<Joined>>> {
+        self.joined.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
