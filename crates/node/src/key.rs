@@ -1,4 +1,5 @@
-//! The node's own key: made at the first start, readable by its owner alone.
+//! The node's own secrets, each in a file of its own, made at the first start, readable by its owner alone: the key that
+//! clients know the node by, and the one that peers know it by.
 
 use std::{
     fs::{self, File},
@@ -12,10 +13,16 @@ use kukuri_domain::PublicKey;
 use secp256k1::{Keypair, SecretKey};
 
 const FILE: &str = "node.key";
+const GOSSIP_FILE: &str = "gossip.key";
 const OWNER_ONLY: u32 = 0o600;
 
 /// The node's secret. Never printed by accident: it has no `Debug`.
 pub(crate) struct NodeKey(Keypair);
+
+/// Reads the secret that peers know the node by, making one if there is none. Every number is one.
+pub(crate) fn for_gossip(data: &Path) -> anyhow::Result<[u8; 32]> {
+    load_or_make(&data.join(GOSSIP_FILE), |_| true)
+}
 
 impl NodeKey {
     /// The file it is kept in.
@@ -26,40 +33,18 @@ impl NodeKey {
     /// Reads the key of a data directory, making one if there is none.
     pub(crate) fn load_or_make(data: &Path) -> anyhow::Result<Self> {
         let path = Self::file(data);
-        match Self::load(&path) {
-            Err(error) if is_missing(&error) => Self::make(&path).with_context(|| path.display().to_string()),
-            loaded => loaded,
-        }
+        // All but a few numbers are keys.
+        let bytes = load_or_make(&path, |bytes| SecretKey::from_secret_bytes(*bytes).is_ok())?;
+        Self::of(bytes, &path)
     }
 
     /// Reads a key.
     pub(crate) fn load(path: &Path) -> anyhow::Result<Self> {
-        let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        let mode = fs::metadata(path)?.permissions().mode() & 0o777;
-        if mode & 0o077 != 0 {
-            bail!("{}: others may read the node's key (mode {mode:o}); make it {OWNER_ONLY:o}", path.display());
-        }
-        let Some(secret) = secret_of(text.trim()) else {
-            bail!("{}: not a key: 64 hex digits are expected", path.display());
-        };
-        Ok(Self(Keypair::from_secret_key(&secret)))
+        Self::of(load(path)?, path)
     }
 
-    fn make(path: &Path) -> anyhow::Result<Self> {
-        let secret = loop {
-            let mut bytes = [0; 32];
-            rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-            // All but a few numbers are keys.
-            if let Ok(secret) = SecretKey::from_secret_bytes(bytes) {
-                break secret;
-            }
-        };
-        // Written aside and renamed: half a key would keep the node from starting ever after.
-        let part = path.with_extension("part");
-        let mut file = File::options().write(true).create(true).truncate(true).mode(OWNER_ONLY).open(&part)?;
-        file.write_all(format!("{}\n", hex(&secret.to_secret_bytes())).as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&part, path)?;
+    fn of(bytes: [u8; 32], path: &Path) -> anyhow::Result<Self> {
+        let Ok(secret) = SecretKey::from_secret_bytes(bytes) else { return Err(no_key(path)) };
         Ok(Self(Keypair::from_secret_key(&secret)))
     }
 
@@ -70,16 +55,55 @@ impl NodeKey {
     }
 }
 
+fn load_or_make(path: &Path, is_key: impl Fn(&[u8; 32]) -> bool) -> anyhow::Result<[u8; 32]> {
+    match load(path) {
+        Err(error) if is_missing(&error) => make(path, is_key).with_context(|| path.display().to_string()),
+        loaded => loaded,
+    }
+}
+
+fn load(path: &Path) -> anyhow::Result<[u8; 32]> {
+    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let mode = fs::metadata(path)?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        bail!("{}: others may read the node's key (mode {mode:o}); make it {OWNER_ONLY:o}", path.display());
+    }
+    from_hex(text.trim()).ok_or_else(|| no_key(path))
+}
+
+fn make(path: &Path, is_key: impl Fn(&[u8; 32]) -> bool) -> anyhow::Result<[u8; 32]> {
+    let mut secret = [0; 32];
+    loop {
+        rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())?;
+        if is_key(&secret) {
+            break;
+        }
+    }
+    // Written aside and renamed: half a key would keep the node from starting ever after.
+    let part = path.with_extension("part");
+    let mut file = File::options().write(true).create(true).truncate(true).mode(OWNER_ONLY).open(&part)?;
+    file.write_all(format!("{}\n", to_hex(&secret)).as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&part, path)?;
+    Ok(secret)
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(text: &str) -> Option<[u8; 32]> {
+    let digits: Vec<u32> = text.chars().map(|digit| digit.to_digit(16)).collect::<Option<_>>()?;
+    let bytes: Vec<u8> = digits.chunks_exact(2).map(|pair| (pair[0] * 16 + pair[1]) as u8).collect();
+    bytes.try_into().ok().filter(|_| digits.len() == 64)
+}
+
+fn no_key(path: &Path) -> anyhow::Error {
+    anyhow::anyhow!("{}: not a key: 64 hex digits are expected", path.display())
+}
+
 fn is_missing(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
-}
-
-fn secret_of(text: &str) -> Option<SecretKey> {
-    text.parse().ok()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
@@ -98,6 +122,9 @@ mod tests {
         let error = NodeKey::load_or_make(dir.path()).map(drop).unwrap_err().to_string();
         assert!(error.contains("others may read"), "{error}");
         fs::set_permissions(&path, fs::Permissions::from_mode(OWNER_ONLY)).unwrap();
+        assert_eq!(for_gossip(dir.path()).unwrap(), for_gossip(dir.path()).unwrap());
+        let both = [FILE, GOSSIP_FILE].map(|file| fs::read(dir.path().join(file)).unwrap());
+        assert_ne!(both[0], both[1], "one secret for each purpose");
         fs::write(&path, "nonsense").unwrap();
         let error = NodeKey::load_or_make(dir.path()).map(drop).unwrap_err().to_string();
         assert!(error.contains("64 hex digits"), "{error}");

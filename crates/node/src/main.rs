@@ -63,6 +63,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Stats(options) => block_on(command::stats::run(settings, options)),
         Command::Outbox(command) => block_on(command::outbox::run(settings, command)),
         Command::Index(command) => block_on(command::index::run(settings, command)),
+        Command::Gossip(command) => block_on(command::gossip::run(settings, command)),
         Command::Retention(command) => block_on(command::retention::run(settings, command)),
         Command::Explain(options) => block_on(command::explain::run(settings, options)),
         Command::Backup(options) => block_on(command::backup::backup(settings, options)),

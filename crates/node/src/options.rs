@@ -11,6 +11,7 @@ use crate::{
         copy::Copy,
         explain::Explain,
         export::Export,
+        gossip::Gossip,
         import::Import,
         index::Index,
         key::Key,
@@ -60,6 +61,9 @@ pub(crate) enum Command {
     /// The index for search.
     #[command(subcommand)]
     Index(Index),
+    /// Other nodes that events are carried to and from.
+    #[command(subcommand)]
+    Gossip(Gossip),
     /// Purges what has stayed long enough.
     #[command(subcommand)]
     Retention(Retention),

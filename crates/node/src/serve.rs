@@ -12,6 +12,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use kukuri_domain::{PublicKey, topic::TopicsMode};
+use kukuri_gossip::Bridge;
 use kukuri_relay::{Relay, http, server, upkeep};
 use kukuri_search::following::CONSUMER;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -26,7 +27,7 @@ use crate::{
     control::{self, Running},
     key::NodeKey,
     output,
-    wiring::{self, searching::Searching, stores},
+    wiring::{self, gossiping, searching::Searching, stores},
 };
 
 /// Clients that do not take their leave are left behind after this.
@@ -71,16 +72,17 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     if let Some(searching) = &searching {
         searching.consumer().on_done(relay.watch_consumer(CONSUMER, searching.status()));
     }
+    let bridge = gossiping::start(settings, &relay).await?;
     let upkeep = tokio::spawn(upkeep::keep_in_order(Arc::clone(&relay)));
-    let running = Arc::new(Running { relay: Arc::clone(&relay), searching: searching.clone() });
+    let running = Arc::new(Running { relay: Arc::clone(&relay), searching: searching.clone(), bridge: bridge.clone() });
     let commands = tokio::spawn(control::server::serve(control::server::listen(&data)?, running));
     let (stopping, is_stopping) = watch::channel(false);
     let routes = http::routes(Arc::clone(&relay)).merge(wiring::reading::routes(&relay, store, finder, is_stopping));
     let serving = tokio::spawn(server::serve(Arc::clone(&relay), listener, routes));
 
-    announce(settings, &public_url, listening)?;
+    announce(settings, &public_url, listening, bridge.as_deref())?;
     let mut writer = writer;
-    let reloading = Reloading { flags, loaded, listening, own_key: key.public() };
+    let reloading = Reloading { flags, loaded, listening, own_key: key.public(), bridge: bridge.clone() };
     tokio::select! {
         () = signals.until_stop(reloading, &relay) => {}
         ended = &mut writer => {
@@ -92,12 +94,16 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     tracing::info!("stopping");
     stopping.send_replace(true);
     relay.stop();
-    relay.emptied(LEAVE_TIMEOUT).await;
+    tokio::join!(relay.emptied(LEAVE_TIMEOUT), async {
+        if let Some(bridge) = &bridge {
+            bridge.stop().await;
+        }
+    });
     commands.abort();
     // Both end because the relay stops.
     let _ = (serving.await, upkeep.await, commands.await);
     control::server::remove(&data);
-    drop(relay);
+    drop((relay, bridge));
     if let Some(searching) = searching {
         searching.stop().await;
     }
@@ -166,6 +172,7 @@ struct Reloading {
     loaded: Loaded,
     listening: SocketAddr,
     own_key: PublicKey,
+    bridge: Option<Arc<Bridge>>,
 }
 
 impl Reloading {
@@ -184,6 +191,9 @@ impl Reloading {
         }
         allow_connections(settings);
         relay.reconfigure(config);
+        if let Some(bridge) = &self.bridge {
+            gossiping::reload(settings, bridge);
+        }
         tracing::info!(changed = taken_up.join(" "), "configuration reloaded");
         if !waiting.is_empty() {
             tracing::warn!(keys = waiting.join(" "), "these changes wait for a restart");
@@ -213,7 +223,16 @@ fn allow_connections(settings: &Settings) {
     }
 }
 
-fn announce(settings: &Settings, public_url: &str, listening: SocketAddr) -> anyhow::Result<()> {
+fn announce(
+    settings: &Settings,
+    public_url: &str,
+    listening: SocketAddr,
+    bridge: Option<&Bridge>,
+) -> anyhow::Result<()> {
+    let peers = match bridge {
+        Some(bridge) => bridge.address()?.to_string(),
+        None => "none: gossip is off".to_owned(),
+    };
     let mode = match settings.topics.mode {
         TopicsMode::Required => "required: events and filters name topics",
         TopicsMode::Global => "global: any Nostr client works",
@@ -225,6 +244,7 @@ fn announce(settings: &Settings, public_url: &str, listening: SocketAddr) -> any
          data      {}\n  \
          store     {}\n  \
          topics    {mode}\n  \
+         peers     {peers}\n  \
          try       curl -H 'accept: application/nostr+json' http://{listening}\n",
         data.display(),
         settings.store_place(),

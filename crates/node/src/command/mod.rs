@@ -9,6 +9,7 @@ pub(crate) mod check;
 pub(crate) mod copy;
 pub(crate) mod explain;
 pub(crate) mod export;
+pub(crate) mod gossip;
 pub(crate) mod import;
 pub(crate) mod index;
 pub(crate) mod key;

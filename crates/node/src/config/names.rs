@@ -4,6 +4,7 @@ use kukuri_domain::{
     DeletionMode, PublicKey,
     topic::{TopicRules, TopicsMode},
 };
+use kukuri_gossip::{PeerAddress, PeerPolicy};
 use tracing_subscriber::EnvFilter;
 
 use super::value::{Spelled, choices};
@@ -38,6 +39,20 @@ pub(crate) enum IndexPlace {
 }
 
 choices!(IndexPlace: "embedded, postgres or off", Embedded = "embedded", Postgres = "postgres", Off = "off");
+
+choices!(PeerPolicy: "known or open", Known = "known", Open = "open");
+
+impl Spelled for PeerAddress {
+    const ALLOWED: &'static str = "a peer's ticket, or its id and an address, such as <64 hex>@192.0.2.1:7778";
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+
+    fn spell(&self) -> toml::Value {
+        self.to_string().into()
+    }
+}
 
 impl Spelled for PublicKey {
     const ALLOWED: &'static str = "a public key of 64 lowercase hex digits";

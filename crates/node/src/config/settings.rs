@@ -5,6 +5,7 @@ use std::{net::SocketAddr, path::PathBuf};
 use axum::http::HeaderName;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use kukuri_domain::{DeletionMode, PublicKey, topic::TopicsMode};
+use kukuri_gossip::{PeerAddress, PeerPolicy};
 use kukuri_search::document::DEFAULT_KINDS;
 
 use super::{
@@ -58,6 +59,7 @@ section! {
         backlog: Backlog,
         postgres: Postgres,
         search: Search,
+        gossip: Gossip,
     }
 }
 
@@ -299,6 +301,49 @@ section! {
         /// can. With other kinds the index is built anew at the next start; until that is done little is found. Nodes on one
         /// database set the same.
         kinds: Vec<Kinds> = DEFAULT_KINDS.map(Kinds::one).to_vec(), needs restart;
+    }
+}
+
+section! {
+    /// Carrying events to and from other nodes, without a server in between (iroh-gossip). Every event that a client
+    /// publishes here goes to all nodes that carry one of its topics. See [gossip.md](gossip.md).
+    Gossip in "gossip." {
+        /// Whether the node talks to others: `on` or `off`. With no peer known, and listening on this machine only, `on` sends
+        /// nothing.
+        enabled: Switch = Switch::On, needs restart;
+        /// The UDP address the node listens on for peers. By default only this machine can reach it, on a port that is free
+        /// when it starts: to be found by others, set an address they can reach and a port, such as `0.0.0.0:7778`.
+        listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 0)), needs restart;
+        /// Further addresses that peers can reach the node by, such as that of a router which passes a port on. They are told to
+        /// peers.
+        addresses: Vec<SocketAddr> = Vec::new(), needs restart;
+        /// Who is talked to. `known`: the peers in `known` only; connections of others are refused. `open`: everybody; peers that
+        /// were met are remembered in `peers.json` in the data directory. With `auth.mode = "required"` it is always `known`.
+        peers: PeerPolicy = PeerPolicy::Open;
+        /// Peers to connect with: tickets as `kukuri-node gossip ticket` prints them, or `id@address`.
+        known: Vec<PeerAddress> = Vec::new();
+        /// URLs of iroh relay servers, for peers that can't reach each other. If there are none, none is used.
+        relays: Vec<WebUrl> = Vec::new(), needs restart;
+        /// The most topics that are carried at a time, those of the highest priority first. One costs some 40 KiB of memory.
+        max_topics: usize = 4_000, at least 1, at most 16_000, needs restart;
+        /// The most peers that are connected at a time. Those in `known` always are let in.
+        max_peers: usize = 128, at least 1, needs restart;
+        /// The messages one peer may send in a second, or pass on for others. What is over it is dropped.
+        peer_messages_per_second: u32 = 2_000, at least 1, needs restart;
+        /// Their size.
+        peer_bytes_per_second: Size = Size::mib(8), at least Size::kib(128), needs restart;
+        /// The messages that are taken from all peers in a second.
+        received_messages_per_second: u32 = 5_000, at least 1, needs restart;
+        /// Their size.
+        received_bytes_per_second: Size = Size::mib(32), at least Size::kib(128), needs restart;
+        /// The messages that are sent to one topic in a second. What is over it waits for up to 30 seconds.
+        topic_messages_per_second: u32 = 1_000, at least 1, needs restart;
+        /// Their size.
+        topic_bytes_per_second: Size = Size::mib(4), at least Size::kib(128), needs restart;
+        /// The messages that are sent to all topics in a second.
+        sent_messages_per_second: u32 = 2_000, at least 1, needs restart;
+        /// Their size.
+        sent_bytes_per_second: Size = Size::mib(6), at least Size::kib(128), needs restart;
     }
 }
 

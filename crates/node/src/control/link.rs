@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use kukuri_relay::Relay;
 use kukuri_store::Store;
 use tokio::{
@@ -62,6 +62,12 @@ impl Link {
         }
     }
 
+    /// The node that runs in the data directory, whatever its store is: for what only a running node can tell.
+    pub(crate) async fn to_node(settings: &Settings) -> anyhow::Result<Self> {
+        let connected = Self::connect(&settings.data).await;
+        connected.map_err(|_| anyhow!("no node runs in {}; start it first", settings.data.display()))
+    }
+
     /// `None`: a node has it.
     async fn open_store(settings: &Settings) -> anyhow::Result<Option<Arc<dyn Store>>> {
         match stores::for_changing(settings).await {
@@ -74,7 +80,7 @@ impl Link {
         let public_url = wiring::public_url(settings, settings.listen);
         let config = wiring::relay_config(settings, &public_url, None)?;
         let (relay, writer) = Relay::start(store, None, config).await?;
-        Ok(Self::Here(Running { relay, searching: searching.map(Arc::new) }, writer))
+        Ok(Self::Here(Running { relay, searching: searching.map(Arc::new), bridge: None }, writer))
     }
 
     async fn connect(data: &Path) -> anyhow::Result<Self> {

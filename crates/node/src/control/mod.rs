@@ -7,17 +7,20 @@
 //!
 //! One JSON object per line each way.
 
+pub(crate) mod gossip;
 pub(crate) mod index;
 pub(crate) mod link;
 pub(crate) mod server;
 
 use std::sync::Arc;
 
+use gossip::{GossipRequest, PeerReport, TicketReport, TopicReport};
 use index::{IndexDifferences, IndexReport, IndexRequest};
 use kukuri_domain::{
     TopicId,
     subscription::{IngestPolicy, SubscriptionChange},
 };
+use kukuri_gossip::Bridge;
 use kukuri_relay::Relay;
 use kukuri_store::{Outcome, Purged};
 use serde::{Deserialize, Serialize};
@@ -32,6 +35,8 @@ pub(crate) struct Running {
     pub(crate) relay: Arc<Relay>,
     /// `None`: it has no search, or no command needs it.
     pub(crate) searching: Option<Arc<Searching>>,
+    /// `None`: it talks to no peers, or this is only a command.
+    pub(crate) bridge: Option<Arc<Bridge>>,
 }
 
 /// What a command asks of the node.
@@ -48,6 +53,8 @@ pub(crate) enum Request {
     ConfirmClock,
     /// Something about the index for search.
     Index(IndexRequest),
+    /// Something about peers.
+    Gossip(GossipRequest),
 }
 
 /// What the node answers.
@@ -61,6 +68,9 @@ pub(crate) enum Reply {
     /// How often it was built before what was asked for.
     IndexBuilds(u64),
     IndexDifferences(IndexDifferences),
+    Ticket(TicketReport),
+    Peers(Vec<PeerReport>),
+    GossipTopics(Vec<TopicReport>),
     Failed(String),
 }
 
@@ -110,6 +120,7 @@ pub(crate) async fn answer(running: &Running, request: Request) -> Reply {
         }
         Request::ConfirmClock => relay.store().confirm_clock(now()).await.map(|()| Reply::Done).map_err(Into::into),
         Request::Index(request) => index::answer(running, request).await,
+        Request::Gossip(request) => gossip::answer(running, request),
     };
     answered.unwrap_or_else(|error: anyhow::Error| Reply::Failed(output::one_line(&error)))
 }

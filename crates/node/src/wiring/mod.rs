@@ -1,6 +1,7 @@
 //! From what an operator sets to what the parts take: the relay's configuration; [`stores`], opened;
-//! [`searching`], started; [`reading`], over HTTP.
+//! [`searching`], started; [`reading`], over HTTP; [`gossiping`], with peers.
 
+pub(crate) mod gossiping;
 pub(crate) mod reading;
 pub(crate) mod searching;
 pub(crate) mod stores;

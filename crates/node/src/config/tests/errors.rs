@@ -7,7 +7,7 @@ fn a_slip_in_the_file_is_told_in_one_line() {
     let key = "0".repeat(63);
     let at_the_top = "listen, public_url, data, store, rate_limits, deletion, log";
     let sections = "[relay], [topics], [auth], [limits], [rates], [deny], [proxy], [retention], [capacity], [disk], \
-        [backlog], [postgres], [search]";
+        [backlog], [postgres], [search], [gossip]";
     let in_limits = "event_bytes, tag_count, tags_bytes, tag_bytes, topics_per_event, content_bytes, \
         created_at_ahead, message_bytes, filters, filter_values, subscriptions, limit, answer_bytes, in_flight, idle, connections, \
         sync_sessions, sync_events";

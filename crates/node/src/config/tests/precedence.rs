@@ -112,6 +112,10 @@ fn a_reload_can_tell_what_changed_and_what_needs_a_restart() {
     let restart: Vec<_> = crate::config::section::keys().map(|key| key.full).filter(|key| needs_restart(key)).collect();
     let expected = "listen data store deletion log topics.network capacity.max_events capacity.max_bytes \
         capacity.live_only capacity.shedding capacity.purging capacity.leave_below capacity.purge_to \
-        postgres.readers postgres.migrate postgres.query_timeout search.index search.kinds";
+        postgres.readers postgres.migrate postgres.query_timeout search.index search.kinds gossip.enabled \
+        gossip.listen gossip.addresses \
+        gossip.relays gossip.max_topics gossip.max_peers gossip.peer_messages_per_second gossip.peer_bytes_per_second \
+        gossip.received_messages_per_second gossip.received_bytes_per_second gossip.topic_messages_per_second \
+        gossip.topic_bytes_per_second gossip.sent_messages_per_second gossip.sent_bytes_per_second";
     assert_eq!(restart.join(" "), expected);
 }

@@ -98,6 +98,23 @@ query_timeout = "1s"
 [search]
 index = "off"
 kinds = [1, "30000-39999"]
+[gossip]
+enabled = "off"
+listen = "0.0.0.0:7778"
+addresses = ["192.0.2.1:7778"]
+peers = "known"
+known = ["ae58ff8833241ac82d6ff7611046ed67b5072d142c588d0063e942d9a75502b6@192.0.2.2:7778"]
+relays = ["https://relay.example.com"]
+max_topics = 1
+max_peers = 1
+peer_messages_per_second = 1
+peer_bytes_per_second = "1MiB"
+received_messages_per_second = 1
+received_bytes_per_second = "1MiB"
+topic_messages_per_second = 1
+topic_bytes_per_second = "1MiB"
+sent_messages_per_second = 1
+sent_bytes_per_second = "1MiB"
 "#;
 
 #[test]
