@@ -1,9 +1,10 @@
 //! The real binary in a process of its own: started, asked to stop, killed, started again on what it left; its
-//! commands; [`client`], which says and hears JSON.
+//! commands; [`client`], which says and hears JSON; [`mesh`], nodes that know each other.
 #![allow(dead_code, reason = "not every test file needs all of it")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
 
 pub(crate) mod client;
+pub(crate) mod mesh;
 
 use std::{
     fs::File,
@@ -29,6 +30,8 @@ pub(crate) struct Node {
     dir: tempfile::TempDir,
     address: SocketAddr,
     process: Option<Process>,
+    /// What it is started by: a tracer, or `unshare` for a network of its own. It must become the node.
+    wrapper: Vec<String>,
     /// What it said when it started.
     pub(crate) announcement: String,
 }
@@ -56,16 +59,21 @@ impl Node {
     pub(crate) fn place_for(mode: &'static str, configuration: &str) -> Self {
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
         let dir = tempfile::tempdir().unwrap();
-        let node = Self { mode, dir, address, process: None, announcement: String::new() };
+        let node = Self { mode, dir, address, process: None, wrapper: Vec::new(), announcement: String::new() };
         std::fs::write(node.config_file(), configuration).unwrap();
         node
+    }
+
+    /// From its next start on it is started by this.
+    pub(crate) fn start_under(&mut self, wrapper: &[&str]) {
+        self.wrapper = wrapper.iter().map(ToString::to_string).collect();
     }
 
     /// The same data, the same port.
     pub(crate) fn start_again(&mut self) {
         assert!(self.process.is_none(), "it runs");
         let log = File::options().create(true).append(true).open(self.dir.path().join("log")).unwrap();
-        let mut command = bare();
+        let mut command = bare_under(&self.wrapper);
         command.args(["--listen", &self.address.to_string(), "--topics-mode", self.mode, "--data"]);
         command.arg(self.dir.path().join("data"));
         // Tests send faster than people do.
@@ -112,6 +120,11 @@ impl Node {
     /// Sends it a signal and lets it go on.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.process.as_ref().expect("it runs").child), signal).unwrap();
+    }
+
+    /// The number of its process.
+    pub(crate) fn process_id(&self) -> u32 {
+        self.process.as_ref().expect("it runs").child.id()
     }
 
     /// A place beside its data.
@@ -211,7 +224,13 @@ pub(crate) fn run(data: &Path, arguments: &[&str]) -> Answer {
 
 /// The binary, with nothing set by whoever runs the tests.
 pub(crate) fn bare() -> Command {
-    let mut command = Command::new(BINARY);
+    bare_under(&[])
+}
+
+fn bare_under(wrapper: &[String]) -> Command {
+    let mut words = wrapper.iter().map(String::as_str).chain([BINARY]);
+    let mut command = Command::new(words.next().unwrap_or(BINARY));
+    command.args(words);
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("KUKURI_")) {
         command.env_remove(name);
     }

@@ -1,0 +1,107 @@
+//! Nodes that carry topics between them: what is published on one is live on all, once.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
+
+mod support;
+
+use std::collections::BTreeSet;
+
+use nostr_sdk::{Event, EventBuilder, Keys, Kind};
+use support::{
+    Node, TOPIC,
+    client::{Client, note, topic},
+    mesh::{configured, listener, mesh},
+    until,
+};
+
+const SENT: &str = "kukuri_gossip_sent_total";
+
+/// Hears live events until all of these have come, in any order, and nothing else.
+async fn hear_all(client: &mut Client, events: &[Event]) {
+    let mut missing: Vec<String> = events.iter().map(|event| event.id.to_hex()).collect();
+    while !missing.is_empty() {
+        let heard = client.hear().await;
+        assert_eq!((heard[0].as_str(), heard[1].as_str()), (Some("EVENT"), Some("live")), "{heard}");
+        let id = heard[2]["id"].as_str().unwrap();
+        let place =
+            missing.iter().position(|missing| missing == id).unwrap_or_else(|| panic!("again, or not ours: {heard}"));
+        missing.remove(place);
+    }
+}
+
+fn ephemeral(keys: &Keys, content: &str) -> Event {
+    EventBuilder::new(Kind::from(20_001), content).tag(topic()).sign_with_keys(keys).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_published_on_any_node_is_live_on_all_and_each_event_is_broadcast_once() {
+    // G-1, G-2, G-3, E-5
+    let nodes: [Node; 3] = mesh("").await;
+    let keys = Keys::generate();
+    let mut listeners = Vec::new();
+    for node in &nodes {
+        listeners.push(listener(node, TOPIC).await);
+    }
+    for (number, node) in nodes.iter().enumerate() {
+        let events = [note(&keys, &format!("from {number}")), ephemeral(&keys, &format!("from {number}"))];
+        let mut client = Client::connect(node).await;
+        for event in &events {
+            assert_eq!(client.publish(event).await, (true, String::new()));
+        }
+        for listener in &mut listeners {
+            hear_all(listener, &events).await;
+        }
+        // Sent once more, it is known and goes nowhere.
+        assert!(client.publish(&events[0]).await.1.starts_with("duplicate:"));
+    }
+    for (number, node) in nodes.iter().enumerate() {
+        until("all of it was taken", || async { node.figure("kukuri_gossip_accepted_total", "") == 4 }).await;
+        assert_eq!(node.figure(SENT, ""), 2, "node {number} broadcast its own events and nothing else");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_sent_but_to_the_peers_that_are_known() {
+    // Two nodes, one of them traced: all it sends over UDP goes to the other.
+    let other = Node::start("required");
+    other.topic("enable", TOPIC);
+    let mut node = Node::place_for("required", &configured("", &[format!("{:?}", other.peer())]));
+    let log = node.place("trace");
+    // -D: the tracer is the child, so that signals reach the node.
+    node.start_under(&["strace", "-D", "-f", "-qq", "-yy", "-e", "trace=%network", "-o", log.to_str().unwrap()]);
+    node.start_again();
+    node.topic("enable", TOPIC);
+    node.joined(TOPIC, 1).await;
+    let mut listener = listener(&other, TOPIC).await;
+    let event = note(&Keys::generate(), "traced");
+    assert!(Client::connect(&node).await.publish(&event).await.0);
+    hear_all(&mut listener, &[event]).await;
+    node.stop(rustix::process::Signal::TERM).await;
+
+    let trace = std::fs::read_to_string(&log).unwrap();
+    let mut udp = BTreeSet::new();
+    let leaves = |line: &&str| line.contains(" send") && (line.contains("<UDP") || line.contains("<TCP"));
+    for line in trace.lines().filter(leaves) {
+        let to: Vec<String> = destinations(line);
+        assert!(to.iter().all(|to| to.starts_with("127.0.0.1:")), "sent elsewhere: {line}");
+        if line.contains("<UDP") {
+            udp.extend(to);
+        }
+    }
+    let (_, known) = other.peer().split_once('@').map(|(id, address)| (id.to_owned(), address.to_owned())).unwrap();
+    assert_eq!(udp, BTreeSet::from([known]), "all of it, and it was seen");
+    let elsewhere = |line: &&str| line.contains(" connect(") && line.contains("<TCP") && !line.contains("127.0.0.1");
+    assert_eq!(trace.lines().find(elsewhere), None);
+}
+
+/// Where a traced call sends to.
+fn destinations(line: &str) -> Vec<String> {
+    // What stands between angle brackets describes the socket; one that is connected tells its other end there.
+    let connected = line.split_once("->").and_then(|(_, rest)| rest.split([']', '>']).next()).map(str::to_owned);
+    let named = line.split("sin_port=htons(").skip(1).filter_map(|rest| {
+        let (port, rest) = rest.split_once(')')?;
+        let address = rest.split_once("inet_addr(\"")?.1.split('"').next()?;
+        Some(format!("{address}:{port}"))
+    });
+    let six = line.contains("AF_INET6").then(|| line.to_owned());
+    named.chain(connected).chain(six).collect()
+}

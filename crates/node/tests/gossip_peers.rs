@@ -1,0 +1,228 @@
+//! Peers that are no nodes, or behave badly: what is not taken is dropped and counted, and nobody else suffers.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
+
+#[path = "support/raw.rs"]
+mod raw;
+mod support;
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use nostr_sdk::{Event, EventBuilder, JsonUtil, Keys, Kind, Tag};
+use raw::{NODES_TAKE, RawPeer};
+use rustix::process::Signal;
+use serde_json::Value;
+use support::{
+    Node, PATIENCE, TOPIC,
+    client::{Client, note, topic},
+    mesh::{A_WHILE, configured, listener, mesh},
+    until,
+};
+
+const REFUSED: &str = "kukuri_gossip_refused_connections_total";
+const OTHER_TOPIC: &str = "kukuri:0202020202020202020202020202020202020202020202020202020202020202";
+
+/// A node on its own with the topic enabled.
+fn node_with(configuration: &str) -> Node {
+    let node = Node::start_with("required", configuration);
+    node.topic("enable", TOPIC);
+    node
+}
+
+fn made(keys: &Keys, kind: u16, content: &str, tags: &[&[&str]]) -> Event {
+    let tags = tags.iter().map(|tag| Tag::parse(tag.iter().copied()).unwrap());
+    EventBuilder::new(Kind::from(kind), content).tag(topic()).tags(tags).sign_with_keys(keys).unwrap()
+}
+
+/// The JSON with a part of it changed.
+fn forged(event: &Event, key: &str, value: Value) -> String {
+    let mut json: Value = serde_json::from_str(&event.as_json()).unwrap();
+    json[key] = value;
+    json.to_string()
+}
+
+async fn next_id(client: &mut Client) -> String {
+    let heard = client.hear().await;
+    assert_eq!(heard[0], "EVENT", "{heard}");
+    heard[2]["id"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_peer_may_not_send_is_dropped_and_counted_and_the_rest_is_live() {
+    // G-4, E-1, E-6, E-8, E-10
+    let node = node_with("[limits]\nevent_bytes = \"8KiB\"");
+    let mut client = listener(&node, TOPIC).await;
+    let peer = RawPeer::new(&node.peer(), NODES_TAKE).await;
+    let topic = peer.join(TOPIC).await;
+    let keys = Keys::generate();
+    let elsewhere = EventBuilder::text_note("x").tag(Tag::hashtag(OTHER_TOPIC)).sign_with_keys(&keys).unwrap();
+    let nowhere = EventBuilder::text_note("x").sign_with_keys(&keys).unwrap();
+    let good = note(&keys, "good");
+    let signature = Value::from("0".repeat(128));
+    for (reason, messages) in [
+        ("topic", vec![elsewhere.as_json(), nowhere.as_json()]),
+        ("p2p_only", [39_020, 39_021, 39_022].map(|kind| made(&keys, kind, "", &[&["d", "x"]]).as_json()).to_vec()),
+        ("protected", vec![made(&keys, 1, "", &[&["-"]]).as_json()]),
+        ("private", [4, 1_059, 21_059].map(|kind| made(&keys, kind, "", &[]).as_json()).to_vec()),
+        ("oversize", vec![note(&keys, &"x".repeat(10_000)).as_json()]),
+        ("signature", vec![forged(&good, "sig", signature), forged(&good, "content", "bad".into())]),
+        ("malformed", vec!["{".to_owned(), "{\"id\":1}".to_owned(), "\u{1}short".to_owned()]),
+        ("version", vec!["\u{9}anything".to_owned(), "[\"EVENT\"]".to_owned()]),
+    ] {
+        let before = node.dropped();
+        for message in &messages {
+            topic.say(message.clone()).await;
+        }
+        let mut expected: BTreeMap<String, u64> = before;
+        *expected.entry(reason.to_owned()).or_default() += messages.len() as u64;
+        until(&format!("{expected:?}"), || async { node.dropped() == expected }).await;
+    }
+    topic.say(good.as_json()).await;
+    assert_eq!(next_id(&mut client).await, good.id.to_hex(), "nothing came before it");
+    // Other bytes, the same event.
+    topic.say(good.as_json().replacen('{', "{ ", 1)).await;
+    until("a repeat", || async { node.dropped().get("repeat") == Some(&1) }).await;
+    assert_eq!(node.figure("kukuri_gossip_sent_total", ""), 0, "nothing that came over gossip is broadcast");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_clients_publish_goes_out_as_bare_json_unless_others_may_not_have_it() {
+    // G-2, E-5, E-10
+    let node = node_with("");
+    let peer = RawPeer::new(&node.peer(), NODES_TAKE).await;
+    let mut topic = peer.join(TOPIC).await;
+    node.joined(TOPIC, 1).await;
+    let keys = Keys::generate();
+    let mut client = Client::connect(&node).await;
+    let imported = node.place("import.jsonl");
+    std::fs::write(&imported, format!("{}\n", note(&keys, "from a file").as_json())).unwrap();
+    node.run(&["import", imported.to_str().unwrap()]).ok();
+    let private = made(&keys, 4, "", &[&["p", &keys.public_key().to_hex()]]);
+    let (regular, ephemeral) = (note(&keys, "to all"), made(&keys, 20_001, "", &[]));
+    for event in [&private, &regular, &ephemeral] {
+        assert!(client.publish(event).await.0);
+    }
+    let heard = [topic.hear().await, topic.hear().await].map(|json| Event::from_json(&json).unwrap().id);
+    assert!(heard.contains(&regular.id) && heard.contains(&ephemeral.id), "{heard:?}");
+    assert_eq!(node.figure("kukuri_gossip_sent_total", ""), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_too_large_to_broadcast_is_announced_and_fetched() {
+    // G-2, G-3, E-5
+    let nodes: [Node; 3] = mesh("").await;
+    let keys = Keys::generate();
+    let mut listeners = Vec::new();
+    for node in &nodes[1..] {
+        listeners.push(listener(node, TOPIC).await);
+    }
+    let mut client = Client::connect(&nodes[0]).await;
+    let text = "x".repeat(90_000);
+    for large in [note(&keys, &text), made(&keys, 20_001, &text, &[])] {
+        assert!(client.publish(&large).await.0);
+        for listener in &mut listeners {
+            assert_eq!(next_id(listener).await, large.id.to_hex());
+        }
+    }
+    assert_eq!(nodes[0].figure("kukuri_gossip_sent_total", "announcement"), 2);
+    // Who tells of what it does not have is asked in vain.
+    let peer = RawPeer::new(&nodes[1].peer(), NODES_TAKE).await;
+    peer.join(TOPIC).await.say([&[1; 1][..], &[7; 32]].concat()).await;
+    until("it could not be fetched", || async { nodes[1].dropped().contains_key("not_fetched") }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_from_one_peer_is_cut_off_and_others_are_served() {
+    // G-6
+    let limits = "peer_messages_per_second = 50\n";
+    let node = Node::start_with("required", &format!("[gossip]\n{limits}"));
+    node.topic("enable", TOPIC);
+    let mut client = listener(&node, TOPIC).await;
+    let (flooder, other) = (RawPeer::new(&node.peer(), NODES_TAKE).await, RawPeer::new(&node.peer(), NODES_TAKE).await);
+    let (flood, topic) = (flooder.join(TOPIC).await, other.join(TOPIC).await);
+    node.joined(TOPIC, 2).await;
+    let flooding = tokio::spawn(async move {
+        for number in 0..5_000 {
+            flood.say(format!("{{\"nonsense\":{number}}}")).await;
+            if number % 100 == 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+        flood
+    });
+    let keys = Keys::generate();
+    for number in 0..10 {
+        let event = note(&keys, &number.to_string());
+        topic.say(event.as_json()).await;
+        assert_eq!(next_id(&mut client).await, event.id.to_hex());
+    }
+    let _flood = flooding.await.unwrap();
+    until("most of it is dropped", || async { node.dropped().get("rate").is_some_and(|dropped| *dropped > 1_000) })
+        .await;
+    assert!(node.dropped().get("malformed").is_none_or(|taken| *taken < 2_000), "{:?}", node.dropped());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_are_refused_where_only_known_peers_are_talked_to() {
+    // W-7: where clients must authenticate, so must peers be known.
+    let required = "auth.mode = \"required\"";
+    let node = node_with(required);
+    let other = Node::start_with("required", &configured(required, &[format!("{:?}", node.peer())]));
+    other.topic("enable", TOPIC);
+    until("it is refused and counted", || async { node.figure(REFUSED, "") > 0 }).await;
+    assert_eq!(node.neighbours(TOPIC), Some(0));
+
+    std::fs::write(node.config_file(), configured(required, &[format!("{:?}", other.peer())])).unwrap();
+    node.signal(Signal::HUP);
+    node.joined(TOPIC, 1).await;
+    let stranger = RawPeer::new(&node.peer(), NODES_TAKE).await;
+    let before = node.figure(REFUSED, "");
+    assert!(!stranger.is_let_in(TOPIC, A_WHILE * 4).await);
+    assert!(node.figure(REFUSED, "") > before);
+    assert_eq!(node.neighbours(TOPIC), Some(1), "the one that is known stays");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gossip_that_does_not_move_is_replaced_while_the_node_runs() {
+    // A peer that takes less than we send ends our sending to it, and then to everybody.
+    let node = node_with("");
+    let other = Node::start_with("required", &configured("", &[format!("{:?}", node.peer())]));
+    other.topic("enable", TOPIC);
+    node.joined(TOPIC, 1).await;
+    let narrow = RawPeer::new(&node.peer(), 4_096).await;
+    let topic = narrow.join(TOPIC).await;
+    node.joined(TOPIC, 2).await;
+    let keys = Keys::generate();
+    let mut client = Client::connect(&node).await;
+    let mut rebuilt = false;
+    for number in 0..40 {
+        for part in 0..20 {
+            assert!(client.publish(&note(&keys, &format!("{number} {part} {}", "x".repeat(8_000)))).await.0);
+        }
+        rebuilt = node.gossip()["rebuilds"].as_u64().unwrap() > 0;
+        if rebuilt {
+            break;
+        }
+        tokio::time::sleep(A_WHILE).await;
+    }
+    assert!(rebuilt, "{}", node.gossip());
+    drop(topic);
+    narrow.leave().await;
+    until("it runs again", || async { node.gossip()["state"] == "running" }).await;
+    let peer_before = node.peer();
+    assert!(node.run(&["gossip", "ticket"]).ok().contains(&peer_before), "the same key on the same port");
+    let mut listener = listener(&other, TOPIC).await;
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let event = note(&keys, &format!("after {:?}", Instant::now()));
+        assert!(client.publish(&event).await.0);
+        // What was published meanwhile may still come.
+        let heard = async { while next_id(&mut listener).await != event.id.to_hex() {} };
+        if tokio::time::timeout(A_WHILE * 4, heard).await.is_ok() {
+            break;
+        }
+        assert!(Instant::now() < end, "it is heard again");
+    }
+}
