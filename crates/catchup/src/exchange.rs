@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use bytes::Bytes;
-use kukuri_domain::{Event, EventId, Refusal, TopicId};
+use kukuri_domain::{Event, EventId, Refusal, State, TopicId};
 use kukuri_store::{HintOutcome, Outcome, Shared, SharedSet};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -21,7 +21,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<'_, S> {
     /// Which of these are not known here: what was stored, purged or refused for good is not asked for again (G-7).
     pub(crate) async fn unknown(&mut self, ids: &[EventId]) -> Result<Vec<EventId>, End> {
         let states = self.node.store().recall(ids, self.node.now()).await?;
-        let unknown: Vec<_> = ids.iter().zip(states).filter(|(_, state)| state.is_none()).map(|(id, _)| *id).collect();
+        let is_wanted = |(id, state): &(&EventId, Option<State>)| state.is_none() && self.node.wants(id);
+        let unknown: Vec<_> = ids.iter().zip(states).filter(is_wanted).map(|(id, _)| *id).collect();
         self.report.known += (ids.len() - unknown.len()) as u64;
         Ok(unknown)
     }

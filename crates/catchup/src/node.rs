@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use kukuri_domain::{Event, Millis, Timestamp, TopicId, sharing::FloorHint};
+use kukuri_domain::{Event, EventId, Millis, Timestamp, TopicId, sharing::FloorHint};
 use kukuri_store::{HintOutcome, Outcome, Store, StoreError};
 
 /// Another node, by its public key.
@@ -26,6 +26,11 @@ pub trait Node: Send + Sync {
 
     /// Whether an event is one of this topic, by the node's rules (G-4, T-7).
     fn is_bound(&self, event: &Event, topic: &TopicId) -> bool;
+
+    /// Whether an event that the store does not know is worth asking for.
+    fn wants(&self, _id: &EventId) -> bool {
+        true
+    }
 
     /// Takes events of a peer in, with its origin, verified like any others. One outcome per event, in order.
     async fn take(&self, peer: &Peer, events: Vec<Bytes>) -> Result<Vec<Outcome>, NoHistory>;

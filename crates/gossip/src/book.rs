@@ -12,13 +12,13 @@ use std::{
         Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicBool, Ordering},
     },
-    time::{SystemTime, UNIX_EPOCH},
 };
 
 use iroh::{EndpointAddr, address_lookup::memory::MemoryLookup};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    clock::now,
     peer::{PeerAddress, PeerId},
     settings::PeerPolicy,
 };
@@ -132,7 +132,7 @@ impl Book {
         }
         let mut all = self.all_met();
         let met = all.entry(id).or_default();
-        met.seen = now();
+        met.seen = now().seconds().0;
         if !addresses.is_empty() {
             met.addresses = addresses;
         }
@@ -195,10 +195,6 @@ impl Rules {
 
 fn address_of(id: PeerId, addresses: &BTreeSet<SocketAddr>) -> EndpointAddr {
     addresses.iter().fold(EndpointAddr::new(id), |address, one| address.with_ip_addr(*one))
-}
-
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 fn read(path: &Path) -> Result<HashMap<PeerId, Met>, String> {

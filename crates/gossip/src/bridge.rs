@@ -22,6 +22,7 @@ use tokio::{
 
 use crate::{
     book::Book,
+    catching_up::{self, CatchingUp},
     error::GossipError,
     fetching::{Fetching, Giving, Large},
     figures::Figures,
@@ -68,6 +69,7 @@ pub(crate) struct Shared {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) large: Arc<Large>,
     pub(crate) fetching: Fetching,
+    pub(crate) catching_up: Arc<CatchingUp>,
     health: Arc<Health>,
     endpoint: Mutex<Option<Endpoint>>,
     troubles: mpsc::Sender<Wedged>,
@@ -104,12 +106,15 @@ impl Bridge {
             inbox: Arc::clone(&inbox),
             figures: Arc::clone(&figures),
         };
+        let catching_up =
+            Arc::new(CatchingUp::new(Arc::clone(&relay), Arc::clone(&swarm), Arc::clone(&figures), &settings.catch_up));
+        let own = [Arc::new(giving) as Arc<dyn Protocol>, Arc::clone(&catching_up) as _];
         let setup = Setup {
             key,
             settings: settings.clone(),
             book: Arc::clone(&book),
             figures: Arc::clone(&figures),
-            protocols: [Arc::new(giving) as Arc<dyn Protocol>].into_iter().chain(protocols).collect(),
+            protocols: own.into_iter().chain(protocols).collect(),
         };
         let net = setup.bind(settings.listen).await?;
         let published = relay.published().ok_or(GossipError::Taken)?;
@@ -126,6 +131,7 @@ impl Bridge {
             inbox,
             large,
             fetching: Fetching::default(),
+            catching_up,
             health,
             endpoint: Mutex::new(Some(net.endpoint.clone())),
             troubles,
@@ -139,6 +145,7 @@ impl Bridge {
         tasks.spawn(supervisor.run(net, is_stopping.clone()));
         tasks.spawn(until(is_stopping.clone(), inbox::take(Arc::clone(&shared), arrived)));
         tasks.spawn(until(is_stopping.clone(), sending::send(Arc::clone(&shared), published)));
+        tasks.spawn(until(is_stopping.clone(), catching_up::catch_up(Arc::clone(&shared))));
         tasks.spawn(until(is_stopping, look(Arc::clone(&shared))));
         Ok(Self { shared, stopping, tasks: tasks.into() })
     }

@@ -21,6 +21,7 @@ use tokio::{
 
 use crate::{
     bridge::Shared,
+    clock::now,
     error::GossipError,
     figures::{Dropped, Figures},
     inbox::{Inbox, take_in},
@@ -107,7 +108,7 @@ pub(crate) fn fetch_soon(shared: &Arc<Shared>, peer: PeerId, topic: TopicId, id:
 
 async fn fetch(shared: &Shared, peer: PeerId, id: EventId) -> Result<Bytes, Dropped> {
     let store = shared.relay.store();
-    let known = store.recall(&[id], kukuri_domain::Millis(now())).await.map_err(|_| Dropped::Failed)?;
+    let known = store.recall(&[id], now()).await.map_err(|_| Dropped::Failed)?;
     if known.iter().any(Option::is_some) || shared.large.get(&id).is_some() {
         return Err(Dropped::Repeat);
     }
@@ -138,11 +139,6 @@ async fn ask(shared: &Shared, peer: PeerId, id: EventId, most: usize) -> Result<
     Ok(json.into())
 }
 
-fn now() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
 /// Gives peers the events they ask for.
 pub(crate) struct Giving {
     pub(crate) relay: Arc<Relay>,
@@ -164,7 +160,7 @@ impl Giving {
         if let Some(json) = self.large.get(&id) {
             return Some(json);
         }
-        let found = self.relay.store().get(&[id], kukuri_domain::Millis(now())).await.ok()?.pop()??;
+        let found = self.relay.store().get(&[id], now()).await.ok()?.pop()??;
         let is_shared = found.topics.iter().any(|topic| self.swarm.contains(topic));
         let may_pass = found.event.event().is_ok_and(|event| may_pass_on(&event));
         (is_shared && may_pass).then_some(found.event.json)

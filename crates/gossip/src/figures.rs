@@ -1,5 +1,6 @@
 //! Figures for collectors. Labels have few values; none names a topic or a peer.
 
+use kukuri_catchup::{End, Report};
 use kukuri_domain::{Refusal, limits::Limit};
 use kukuri_relay::{Refused, Relay};
 use kukuri_store::Outcome;
@@ -61,6 +62,31 @@ labels! {
     }
 }
 
+labels! {
+    /// How a catch-up ended.
+    Ended {
+        Finished = "finished",
+        NotShared = "not_shared",
+        NoHistory = "no_history",
+        Over = "over",
+        Broken = "broken",
+        Misbehaved = "misbehaved",
+        Failed = "failed",
+    }
+}
+
+fn of_end(end: &End) -> Ended {
+    match end {
+        End::Finished => Ended::Finished,
+        End::NotShared => Ended::NotShared,
+        End::NoHistory => Ended::NoHistory,
+        End::Over => Ended::Over,
+        End::Silent | End::Lost(_) | End::Ended(_) => Ended::Broken,
+        End::Misbehaved(_) | End::OtherVersion(_) => Ended::Misbehaved,
+        End::Store(_) => Ended::Failed,
+    }
+}
+
 /// What became of something that came in: `None` if it was taken.
 pub(crate) fn fate(answer: &Result<Outcome, Refused>) -> Option<Dropped> {
     match answer {
@@ -106,6 +132,9 @@ pub(crate) struct Figures {
     dropped: [Counter; Dropped::ALL.len()],
     sent: [Counter; Sent::ALL.len()],
     not_sent: [Counter; NotSent::ALL.len()],
+    sessions: [Counter; Ended::ALL.len()],
+    /// Events and hints, then bytes; in, then out.
+    caught_up: [[Counter; 2]; 2],
     pub(crate) topics: Gauge,
     pub(crate) left_out: Gauge,
     pub(crate) lonely_topics: Gauge,
@@ -134,6 +163,12 @@ impl Figures {
         describe_counter!("kukuri_gossip_dropped_total", "Messages of peers that were dropped, by reason");
         describe_counter!("kukuri_gossip_sent_total", "Messages broadcast, once for each topic of an event");
         describe_counter!("kukuri_gossip_not_sent_total", "Messages that were not broadcast, by reason");
+        describe_counter!("kukuri_catchup_sessions_total", "Comparisons of a topic with a peer, by how they ended");
+        describe_counter!(
+            "kukuri_catchup_items_total",
+            "New events and floors that catch-up brought, and those it gave"
+        );
+        describe_counter!("kukuri_catchup_bytes_total", "Bytes of catch-up with peers");
         describe_gauge!("kukuri_gossip_queue", "Messages that wait");
         Self {
             received: count("kukuri_gossip_received_total", "Messages of peers"),
@@ -147,6 +182,9 @@ impl Figures {
             dropped: Dropped::ALL.map(|(_, reason)| counter!("kukuri_gossip_dropped_total", "reason" => reason)),
             sent: Sent::ALL.map(|(_, what)| counter!("kukuri_gossip_sent_total", "what" => what)),
             not_sent: NotSent::ALL.map(|(_, reason)| counter!("kukuri_gossip_not_sent_total", "reason" => reason)),
+            sessions: Ended::ALL.map(|(_, end)| counter!("kukuri_catchup_sessions_total", "end" => end)),
+            caught_up: ["kukuri_catchup_items_total", "kukuri_catchup_bytes_total"]
+                .map(|name| ["in", "out"].map(|direction| counter!(name, "direction" => direction))),
             topics: level("kukuri_gossip_topics", "Topics that are joined"),
             left_out: level("kukuri_gossip_topics_left_out", "Topics that are not joined: there are too many"),
             lonely_topics: level("kukuri_gossip_topics_alone", "Topics without a neighbour"),
@@ -162,6 +200,18 @@ impl Figures {
         if let Some(counter) = self.dropped.get(why as usize) {
             counter.increment(1);
         }
+    }
+
+    /// Counts a session of catch-up.
+    pub(crate) fn caught_up(&self, report: &Report) {
+        if let Some(counter) = self.sessions.get(of_end(&report.end) as usize) {
+            counter.increment(1);
+        }
+        let [[items_in, items_out], [bytes_in, bytes_out]] = &self.caught_up;
+        items_in.increment(report.events_in + report.hints_in);
+        items_out.increment(report.events_out + report.hints_out);
+        bytes_in.increment(report.bytes_in);
+        bytes_out.increment(report.bytes_out);
     }
 
     pub(crate) fn sent(&self, what: Sent) {

@@ -91,7 +91,10 @@ async fn read(shared: Arc<Shared>, topic: TopicId, around: Arc<Around>, mut rece
                 shared.meet(peer);
             }
             Event::NeighborDown(peer) => around.went(peer),
-            Event::Lagged => shared.figures.lagged.increment(1),
+            Event::Lagged => {
+                shared.figures.lagged.increment(1);
+                around.plan().soon();
+            }
         }
     }
     // A topic that is left is not read to its end.

@@ -1,5 +1,5 @@
 //! The bridge between a node and its peers: what clients publish here goes out over iroh-gossip, what peers publish comes
-//! in through the relay's one pipeline (G-1 to G-6).
+//! in through the relay's one pipeline (G-1 to G-7).
 //!
 //! # Layout
 //!
@@ -9,13 +9,16 @@
 //!   few. `dialling`: reaching them.
 //! - `inbox`: what comes in. `sending`: what goes out. `wire`: how it is written. `pace`: how fast it may be.
 //! - [`protocol`]: other protocols over the same endpoint. `fetching`: the first of them, for events too large to broadcast.
-//! - `watchdog`: whether gossip still moves. `figures`: for collectors.
+//! - `catching_up`: what gossip has lost, reconciled with peers (G-7).
+//! - `watchdog`: whether gossip still moves. `figures`: for collectors. `clock`: the time.
 //!
 //! The library loses messages, never rejoins by itself, and can stop for good when a peer freezes or floods. Nothing here
 //! waits for it without a time-out, and a gossip that does not move is replaced as a whole.
 
 mod book;
 pub mod bridge;
+mod catching_up;
+mod clock;
 mod dialling;
 mod door;
 mod error;
@@ -38,4 +41,4 @@ mod wire;
 pub use bridge::Bridge;
 pub use error::GossipError;
 pub use peer::{PeerAddress, PeerId};
-pub use settings::{GossipLimits, GossipSettings, PeerPolicy, Rate};
+pub use settings::{CatchUp, GossipLimits, GossipSettings, PeerPolicy, Rate};

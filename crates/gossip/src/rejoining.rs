@@ -70,7 +70,7 @@ impl Backoff {
 }
 
 /// Somewhere between half of it and one and a half: topics and nodes do not act in step.
-fn jittered(now: Instant, delay: Duration) -> Instant {
+pub(crate) fn jittered(now: Instant, delay: Duration) -> Instant {
     now + delay / 2 + delay * u32::try_from(random(1_000)).unwrap_or_default() / 1_000
 }
 

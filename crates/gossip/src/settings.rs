@@ -1,6 +1,6 @@
 //! What an operator sets for the bridge.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use crate::peer::PeerAddress;
 
@@ -21,6 +21,8 @@ pub struct GossipSettings {
     pub directory: PathBuf,
     /// How much is taken and given.
     pub limits: GossipLimits,
+    /// How what was lost is made up for.
+    pub catch_up: CatchUp,
 }
 
 /// Who is talked to.
@@ -48,6 +50,23 @@ pub struct GossipLimits {
     pub to_topic: Rate,
     /// What is sent to all topics together.
     pub to_all: Rate,
+}
+
+/// How nodes make up for what was lost (G-7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CatchUp {
+    /// Every topic is compared with one of its neighbours about this often.
+    pub every: Duration,
+    /// Events a second, in one session.
+    pub events_per_second: u32,
+    /// Bytes of them.
+    pub bytes_per_second: u64,
+}
+
+impl Default for CatchUp {
+    fn default() -> Self {
+        Self { every: Duration::from_secs(60), events_per_second: 500, bytes_per_second: 2 << 20 }
+    }
 }
 
 /// So much a second.

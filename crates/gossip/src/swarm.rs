@@ -12,7 +12,7 @@ use iroh_gossip::api::GossipSender;
 use kukuri_domain::TopicId;
 use tokio::task::AbortHandle;
 
-use crate::{peer::PeerId, rejoining::Backoff};
+use crate::{catching_up::Plan, peer::PeerId, rejoining::Backoff};
 
 /// All topics that are joined.
 #[derive(Default)]
@@ -35,6 +35,7 @@ pub(crate) struct Around {
     neighbours: Mutex<BTreeSet<PeerId>>,
     received: AtomicU64,
     pub(crate) backoff: Mutex<Backoff>,
+    plan: Mutex<Plan>,
 }
 
 /// How the swarm is, in figures.
@@ -66,15 +67,27 @@ impl Around {
     pub(crate) fn came(&self, peer: PeerId) {
         self.held().insert(peer);
         self.backoff().reset();
+        self.plan().came(peer);
     }
 
     pub(crate) fn went(&self, peer: PeerId) {
         self.held().remove(&peer);
         self.backoff().reset();
+        self.plan().went(peer);
     }
 
     pub(crate) fn backoff(&self) -> MutexGuard<'_, Backoff> {
         self.backoff.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn plan(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whom to catch up with now.
+    pub(crate) fn begin_catch_up(&self) -> Option<PeerId> {
+        let neighbours = self.neighbours();
+        self.plan().begin(&neighbours)
     }
 
     fn held(&self) -> MutexGuard<'_, BTreeSet<PeerId>> {

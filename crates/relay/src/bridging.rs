@@ -3,12 +3,15 @@
 
 use std::sync::OnceLock;
 
-use kukuri_domain::{Admitted, Source, capacity::Stage, subscription::NodeSubscription};
+use kukuri_domain::{
+    Admitted, Event, Source, Timestamp, TopicId, capacity::Stage, retention::RetentionClass,
+    subscription::NodeSubscription,
+};
 use kukuri_store::{StoreError, subscriptions::Subscriptions};
 use metrics::Counter;
 use tokio::sync::mpsc;
 
-use crate::relay::Relay;
+use crate::{clock, relay::Relay};
 
 /// What may wait for whoever passes it on: a few of the writer's largest batches.
 const MOST_WAITING: usize = 8_192;
@@ -48,5 +51,18 @@ impl Relay {
         let stage = self.store.stats().await?.stage.max(self.disk_level().stage()).max(self.lag().stage());
         let is_shed = |one: &NodeSubscription| stage >= Stage::Shedding && all.is_first_to_go(&one.topic);
         Ok(all.all().filter(|one| one.enabled && !is_shed(one)).cloned().collect())
+    }
+    /// From when on regular events of a topic are kept here, if its past is exchanged with other nodes (G-7, S-1).
+    pub fn shares_since(&self, topic: &TopicId) -> Option<Timestamp> {
+        let policy = self.topics.policy(topic).filter(|policy| policy.backfill)?;
+        let keep = self.config().retention.in_topic(RetentionClass::Regular, &policy.retention);
+        Some(keep.cutoff(clock::now()).map_or(Timestamp(0), |cutoff| cutoff.seconds()))
+    }
+
+    /// Whether another node may tell of an event in a topic (G-4). What `kukuri:global` holds depends on the other's mode: what
+    /// is not taken in here is refused like any other.
+    pub fn is_carried_by(&self, event: &Event, topic: &TopicId) -> bool {
+        let is_bound = || self.config().admission.topics.bind(event).is_ok_and(|topics| topics.contains(topic));
+        *topic == TopicId::global() || is_bound()
     }
 }

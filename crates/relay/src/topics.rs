@@ -8,7 +8,7 @@ use std::{
 use kukuri_domain::{
     Millis, TopicId,
     capacity::{TopicLoad, shed_priority},
-    subscription::{NodeSubscription, SubscriptionChange},
+    subscription::{IngestPolicy, NodeSubscription, SubscriptionChange},
 };
 use kukuri_store::{Store, StoreError};
 
@@ -56,6 +56,12 @@ impl Topics {
 
     pub(crate) fn is_enabled(&self, topic: &TopicId) -> bool {
         self.known().by_id.get(topic).is_some_and(|subscription| subscription.enabled)
+    }
+
+    /// How a topic is taken in, if it is enabled.
+    pub(crate) fn policy(&self, topic: &TopicId) -> Option<IngestPolicy> {
+        let known = self.known();
+        known.by_id.get(topic).filter(|subscription| subscription.enabled).map(|subscription| subscription.policy)
     }
 
     /// How many are enabled.

@@ -344,6 +344,13 @@ section! {
         sent_messages_per_second: u32 = 2_000, at least 1, needs restart;
         /// Their size.
         sent_bytes_per_second: Size = Size::mib(6), at least Size::kib(128), needs restart;
+        /// How often each topic is compared with one of its peers, beside every time that one comes: what was lost is made up
+        /// for. A topic whose policy says `backfill = false` is left as it is.
+        catch_up_every: Span = Span::seconds(60), at least Span::seconds(1), needs restart;
+        /// The events that one such comparison brings, or gives, in a second.
+        catch_up_events_per_second: u32 = 500, at least 1, needs restart;
+        /// Their size.
+        catch_up_bytes_per_second: Size = Size::mib(2), at least Size::kib(128), needs restart;
     }
 }
 

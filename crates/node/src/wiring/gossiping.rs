@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kukuri_gossip::{Bridge, GossipLimits, GossipSettings, PeerPolicy, Rate};
+use kukuri_gossip::{Bridge, CatchUp, GossipLimits, GossipSettings, PeerPolicy, Rate};
 use kukuri_relay::Relay;
 
 use crate::{
@@ -51,6 +51,11 @@ fn gossip_settings(settings: &Settings) -> GossipSettings {
             to_topic: rate(gossip.topic_messages_per_second, gossip.topic_bytes_per_second),
             to_all: rate(gossip.sent_messages_per_second, gossip.sent_bytes_per_second),
         },
+        catch_up: CatchUp {
+            every: gossip.catch_up_every.duration(),
+            events_per_second: gossip.catch_up_events_per_second,
+            bytes_per_second: gossip.catch_up_bytes_per_second.get(),
+        },
     }
 }
 
@@ -64,6 +69,7 @@ mod tests {
         assert!(set.listen.ip().is_loopback() && set.known.is_empty() && set.relays.is_empty());
         let (ours, theirs) = (set.limits, GossipLimits::default());
         assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
+        assert_eq!(set.catch_up, CatchUp::default());
     }
 
     #[test]
