@@ -60,6 +60,9 @@ fn bench(rest: &[String]) -> anyhow::Result<()> {
 fn test(rest: &[String]) -> anyhow::Result<()> {
     // Shows that a commit waits for the disk.
     tools::ensure("strace", "strace")?;
+    // Cut networks in two.
+    tools::ensure("unshare", "util-linux")?;
+    tools::ensure("ip", "iproute2")?;
     javascript::prepare()?;
     let server = postgres::Server::start()?;
     let mut tests = cargo_command();

@@ -14,7 +14,11 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) async fn connect(node: &Node) -> Self {
-        let (socket, _) = tokio_tungstenite::connect_async(node.url()).await.unwrap();
+        Self::connect_to(&node.url()).await
+    }
+
+    pub(crate) async fn connect_to(url: &str) -> Self {
+        let (socket, _) = tokio_tungstenite::connect_async(url).await.unwrap();
         let mut client = Self { socket };
         assert_eq!(client.hear().await[0], "AUTH");
         client

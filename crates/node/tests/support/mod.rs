@@ -238,10 +238,21 @@ fn bare_under(wrapper: &[String]) -> Command {
 }
 
 /// Tries until it is so.
-pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut check: impl FnMut() -> F) {
-    let end = Instant::now() + PATIENCE;
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, check: impl FnMut() -> F) {
+    until_after(PATIENCE, check, || what.to_owned()).await;
+}
+
+/// The same, with more patience or less.
+pub(crate) async fn until_after<F: Future<Output = bool>>(
+    patience: Duration,
+    mut check: impl FnMut() -> F,
+    what: impl FnOnce() -> String,
+) {
+    let end = Instant::now() + patience;
     while !check().await {
-        assert!(Instant::now() < end, "{what}");
+        if Instant::now() > end {
+            panic!("{}", what());
+        }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
