@@ -296,9 +296,7 @@ impl Taking<'_> {
                 decision::repeat(event, reason.state(), self.now).map_or(Outcome::Duplicate, Outcome::Refused)
             }
         };
-        for (topic, trace) in &traces {
-            self.batch.leave_trace(topic, trace)?;
-        }
+        self.batch.leave_traces(&traces)?;
         self.batch.update_stages()?;
         Ok(outcome)
     }
@@ -306,15 +304,16 @@ impl Taking<'_> {
     /// Traces, each in the topics of the event it is about: which may be about to go.
     fn placed(&mut self, admitted: &Admitted, traces: Vec<(EventId, Trace)>) -> Result<Vec<(TopicId, Trace)>> {
         let mut placed = Vec::new();
+        // An event may have two, one after the other.
+        let (mut last, mut topics) = (admitted.event().id, admitted.topics().to_vec());
         for (id, trace) in traces {
-            let topics = if id == admitted.event().id {
-                admitted.topics().to_vec()
-            } else {
+            if id != last {
                 let no = self.batch.known_id(&id)?.and_then(|known| known.no);
                 let row = no.map(|no| self.batch.row(no)).transpose()?.flatten();
-                row.map(|row| self.batch.topics_reached(&row)).transpose()?.unwrap_or_default()
-            };
-            placed.extend(topics.into_iter().map(|topic| (topic, trace.clone())));
+                topics = row.map(|row| self.batch.topics_reached(&row)).transpose()?.unwrap_or_default();
+                last = id;
+            }
+            placed.extend(topics.iter().map(|topic| (topic.clone(), trace.clone())));
         }
         Ok(placed)
     }

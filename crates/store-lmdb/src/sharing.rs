@@ -187,8 +187,8 @@ impl Batch<'_> {
         }
         let mut is_new = raises;
         if let Some(request) = request.filter(|_| is_passed_on) {
-            is_new |= self.leave_trace(topic, &Trace::of(&request))?;
-            is_new |= self.leave_trace(topic, &Trace::Hint(hint.clone()))?;
+            let traces = [Trace::of(&request), Trace::Hint(hint.clone())];
+            is_new |= self.leave_traces(&traces.map(|trace| (topic.clone(), trace)))?;
         }
         Ok(if is_new { HintOutcome::Taken } else { HintOutcome::Known })
     }

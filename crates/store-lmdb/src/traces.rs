@@ -120,13 +120,24 @@ pub(crate) fn passed_on(tables: &Tables, txn: &RoTxn<'_>, request: &EventId) -> 
 }
 
 impl Batch<'_> {
-    /// Keeps a trace, if its request is stored and passed on. Returns whether it is new.
-    pub(crate) fn leave_trace(&mut self, topic: &TopicId, trace: &Trace) -> Result<bool> {
-        if passed_on(&self.around.tables, &self.txn, &trace.request())?.is_none() {
-            return Ok(false);
+    /// Keeps traces whose requests are stored and passed on. Returns whether any is new.
+    pub(crate) fn leave_traces(&mut self, traces: &[(TopicId, Trace)]) -> Result<bool> {
+        let mut is_new = false;
+        // Many are of one request, which may be long.
+        let mut last: Option<(EventId, bool)> = None;
+        for (topic, trace) in traces {
+            let request = trace.request();
+            let passes = match last {
+                Some((id, passes)) if id == request => passes,
+                _ => passed_on(&self.around.tables, &self.txn, &request)?.is_some(),
+            };
+            last = Some((request, passes));
+            if passes {
+                self.mark_written();
+                is_new |= put(&self.around.tables, &mut self.txn, topic, trace)?;
+            }
         }
-        self.mark_written();
-        put(&self.around.tables, &mut self.txn, topic, trace)
+        Ok(is_new)
     }
 
     /// The topics whose sets a row is in: its own, and those that it left a trace in.

@@ -34,23 +34,26 @@ impl Batch<'_> {
 
     /// Where a request that vanished was told of, the one that took it away has to be.
     async fn leave_heirs(&mut self) -> Result<()> {
-        for (gone, heir) in std::mem::take(&mut self.work.heirs) {
-            let row = self.work.row(&heir);
-            let Some(Filed::New(admitted)) = row.map(|row| &row.filed) else { continue };
-            if !sharing::may_pass_on(admitted.event()) {
-                continue;
-            }
-            sqlx::query(
-                "INSERT INTO cn_relay.traces (topic_id, created_at, id, request) \
-                 SELECT topic_id, $2, $3, $3 FROM cn_relay.traces WHERE request = $1 AND id = $1 \
-                 ON CONFLICT DO NOTHING",
-            )
-            .bind(*gone.as_bytes())
-            .bind(signed(admitted.event().created_at.0))
-            .bind(*heir.as_bytes())
-            .execute(&mut *self.txn)
-            .await?;
+        let heirs = std::mem::take(&mut self.work.heirs);
+        let made_at = |heir: &EventId| match &self.work.row(heir)?.filed {
+            Filed::New(admitted) if sharing::may_pass_on(admitted.event()) => Some(signed(admitted.event().created_at.0)),
+            _ => None,
+        };
+        let heirs: Vec<_> = heirs.iter().filter_map(|(gone, heir)| Some((gone, heir, made_at(heir)?))).collect();
+        if heirs.is_empty() {
+            return Ok(());
         }
+        sqlx::query(
+            "INSERT INTO cn_relay.traces (topic_id, created_at, id, request) \
+             SELECT DISTINCT t.topic_id, n.made_at, n.heir, n.heir \
+             FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) AS n (gone, heir, made_at) \
+             JOIN cn_relay.traces t ON t.request = n.gone AND t.id = n.gone ON CONFLICT DO NOTHING",
+        )
+        .bind(codes::ids(heirs.iter().map(|(gone, ..)| *gone)))
+        .bind(codes::ids(heirs.iter().map(|(_, heir, _)| *heir)))
+        .bind(heirs.iter().map(|(.., made_at)| *made_at).collect::<Vec<_>>())
+        .execute(&mut *self.txn)
+        .await?;
         Ok(())
     }
 

@@ -303,10 +303,13 @@ impl Work {
     /// The topics whose sets a row is in: its own, and those that it left a trace in. What is stored of these is looked up
     /// when it is written.
     pub(crate) fn topics_reached(&mut self, id: &EventId) -> Result<Vec<TopicId>> {
-        let topics = self.row(id).map(|row| row.topics.clone()).unwrap_or_default();
+        let Some(row) = self.row(id) else { return Ok(Vec::new()) };
+        let (topics, is_request) = (row.topics.clone(), row.outline.kind.is_request());
         let mut topics = topics.into_iter().map(|no| self.topic_id(no)).collect::<Result<Vec<_>>>()?;
-        let traced = self.traces.iter().filter(|(_, trace)| trace.item().1 == *id).map(|(topic, _)| topic.clone());
-        topics.extend(traced);
+        if is_request {
+            let traced = self.traces.iter().filter(|(_, trace)| trace.item().1 == *id);
+            topics.extend(traced.map(|(topic, _)| topic.clone()));
+        }
         Ok(topics)
     }
 

@@ -1,6 +1,6 @@
 //! Storing events and taking them away.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use kukuri_domain::{
     Address, Admitted, Event, EventId, Rank, Reason, State, retention::RetentionClass, sharing::Trace,
@@ -145,16 +145,17 @@ impl Work {
         let rows = self.rows.values().filter(|row| !row.is_gone && mark.covers(&row.outline));
         let mut covered: Vec<_> = rows.map(|row| (row.place.no, row.outline.id)).collect();
         covered.sort_unstable();
-        let trace = Trace::Request { created_at: mark.until, id: mark.request_id };
+        let mut topics = BTreeSet::new();
         for (_, id) in &covered {
             // Where a request that vanishes was told of, the one that takes it away has to be.
-            let topics = self.topics_reached(id)?;
+            topics.extend(self.topics_reached(id)?);
             if self.row(id).is_some_and(|row| row.outline.kind.is_request()) {
                 self.heirs.push((*id, mark.request_id));
             }
             self.take_away(id, Reason::Vanish, Some(mark.request_id))?;
-            self.traces.extend(topics.into_iter().map(|topic| (topic, trace.clone())));
         }
+        let trace = Trace::Request { created_at: mark.until, id: mark.request_id };
+        self.traces.extend(topics.into_iter().map(|topic| (topic, trace.clone())));
         Ok(())
     }
 
