@@ -23,7 +23,7 @@ use crate::{
 
 /// A topic's events in a span, as far as columns tell; the JSON of those that only a look at it decides on. Most rows of
 /// class `default` are regular: those from before the window need not be looked up.
-const EVENTS: &str = "SELECT t.created_at, t.id, \
+pub(crate) const EVENTS: &str = "SELECT t.created_at, t.id, \
      CASE WHEN t.kind = 62 OR position('\\x5b222d22'::bytea IN e.json) > 0 THEN e.json END AS doubtful \
      FROM cn_relay.event_topics t \
      JOIN cn_relay.events e ON e.class = t.class AND e.ingested_at = t.ingested_at AND e.no = t.no \
@@ -33,7 +33,7 @@ const EVENTS: &str = "SELECT t.created_at, t.id, \
      AND NOT t.private AND (t.expires_at IS NULL OR t.expires_at > $6) \
      AND (t.created_at >= $7 OR t.class <> 'default') AND (t.created_at >= $7 OR e.retention <> $8) \
      ORDER BY t.created_at DESC, t.id LIMIT $9";
-const TRACES: &str = "SELECT created_at, id FROM cn_relay.traces WHERE topic_id = $1 \
+pub(crate) const TRACES: &str = "SELECT created_at, id FROM cn_relay.traces WHERE topic_id = $1 \
      AND created_at <= $2 AND (created_at < $2 OR id >= $3) \
      AND created_at >= $4 AND (created_at > $4 OR id < $5) ORDER BY created_at DESC, id LIMIT $6";
 

@@ -3,7 +3,7 @@
 use kukuri_domain::{Event, Filter, Kind, Letter, PublicKey, Viewer};
 use kukuri_store::{
     Store,
-    conformance::build::{ALICE, BOB, NOW, OTHER_TOPIC, TOPIC, admitted, article, note, profile},
+    conformance::build::{ALICE, BOB, NOW, OTHER_TOPIC, TOPIC, admitted, article, deletion, note, profile},
 };
 use sqlx::Row as _;
 
@@ -11,8 +11,10 @@ use super::support::{Database, block_on, run};
 use crate::{
     PostgresOptions, PostgresStore,
     batch::own,
+    codes::signed,
     plan::{Part, Plan},
     reading::SNAPSHOT,
+    sharing::{EVENTS as SHARED_EVENTS, TRACES},
 };
 
 /// Enough that reading a whole table would be silly.
@@ -116,6 +118,36 @@ fn a_page_of_a_snapshot_reads_a_page() {
         let rows = sqlx::query(own(explain)).bind(1_000i64).bind(50i64).fetch_all(store.readers()).await.unwrap();
         let lines: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
         assert!(most_rows(&lines) <= 60, "{}", lines.join("\n"));
+    });
+}
+
+#[test]
+fn a_part_of_a_topics_set_reads_a_part() {
+    // G-7: newest first, from anywhere.
+    block_on(async {
+        let database = Database::new().await;
+        let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
+        let notes = (0..3_000).map(|number| note(&format!("note {number}")).at(number % 900).build());
+        let versions: Vec<Event> = (0..900).map(|number| article(&number.to_string(), "").at(number).build()).collect();
+        let requests = versions.iter().map(|version| deletion().of(version).at(950).build());
+        for batch in [notes.collect(), versions.clone(), requests.collect::<Vec<_>>()] {
+            store.ingest(batch.iter().map(admitted).collect(), NOW).await.unwrap();
+        }
+        run(&database.url(), "ANALYZE").await.unwrap();
+        let middle = signed(versions[450].created_at.0);
+        for (sql, index) in [(SHARED_EVENTS, "_topic_created_at_id_idx"), (TRACES, "traces_by_time")] {
+            let explain = format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) {sql}");
+            let query = sqlx::query(own(explain)).bind(TOPIC).bind(middle).bind(vec![0u8]).bind(-1i64).bind(vec![0u8]);
+            let query = match sql {
+                SHARED_EVENTS => query.bind(signed(NOW.seconds().0)).bind(0i64).bind(0i16).bind(50i64),
+                _ => query.bind(50i64),
+            };
+            let rows = query.fetch_all(store.readers()).await.unwrap();
+            let lines: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+            let plan = lines.join("\n");
+            assert!(plan.contains(index), "{plan}");
+            assert!(most_rows(&lines) <= 60, "{plan}");
+        }
     });
 }
 
