@@ -193,15 +193,49 @@ async fn events_and_bytes_come_no_faster_than_they_may() {
     assert!((10..200).contains(&some), "{some} came before its time was over");
 }
 
+/// A store that is fast with much.
+fn embedded(dir: &tempfile::TempDir, name: &str) -> Arc<LmdbStore> {
+    let rules = StoreRules::default();
+    let options = LmdbOptions { sync: Sync::Off, reserve: 1 << 20, map_size: 1 << 32, rules };
+    Arc::new(LmdbStore::open(dir.path().join(name), options).unwrap())
+}
+
+#[test]
+fn a_node_that_has_nothing_gets_all_whoever_asks() {
+    // More than one part holds, and more ids than one message.
+    let events: Vec<Event> = (0..9_000u64).map(|n| note(&n.to_string()).at(n / 500).build()).collect();
+    let settings = Settings { items_per_second: u32::MAX, bytes_per_second: u32::MAX, ..Settings::default() };
+    block_on(async {
+        for asks in [true, false] {
+            let dir = tempfile::tempdir().unwrap();
+            let (full, empty) = (embedded(&dir, "full"), embedded(&dir, "empty"));
+            full.ingest(events.iter().map(admitted).collect(), NOW).await.unwrap();
+            let (full, empty) = (TestNode::on(full, [topic()]), TestNode::on(empty, [topic()]));
+            let (one, other) = if asks { (&empty, &full) } else { (&full, &empty) };
+            let (here, there) = catch_up(one, other, &topic(), &settings).await;
+            assert!(here.is_finished() && there.is_finished(), "{here:?}\n{there:?}");
+            assert_eq!(here.parts, 2);
+            assert_eq!(if asks { here.events_in } else { there.events_in }, 9_000);
+            let sets = [&full, &empty].map(|node| Arc::clone(&node.store));
+            assert_eq!(shown(&*sets[0], &topic()).await, shown(&*sets[1], &topic()).await);
+        }
+    });
+}
+
+#[test]
+fn a_session_may_move_between_threads() {
+    fn is_send<T: Send>(_: &T) {}
+    let node = TestNode::new([topic()]);
+    let (here, there) = tokio::io::duplex(1);
+    let topic = topic();
+    is_send(&kukuri_catchup::initiate(here, support::PEER, &topic, &node, &SMALL));
+    is_send(&kukuri_catchup::respond(there, support::PEER, &node, &SMALL));
+}
+
 #[test]
 fn a_small_difference_of_large_sets_is_told_in_few_bytes() {
     let dir = tempfile::tempdir().unwrap();
-    let open = |name: &str| {
-        let rules = StoreRules::default();
-        let options = LmdbOptions { sync: Sync::Off, reserve: 1 << 20, map_size: 1 << 32, rules };
-        Arc::new(LmdbStore::open(dir.path().join(name), options).unwrap())
-    };
-    let (one, other) = (open("one"), open("other"));
+    let (one, other) = (embedded(&dir, "one"), embedded(&dir, "other"));
     let events: Vec<Event> = (0..100_000u64).map(|n| note(&n.to_string()).at(n / 200).build()).collect();
     block_on(async {
         for (index, some) in events.chunks(5_000).enumerate() {
