@@ -86,13 +86,19 @@ impl Book {
         let has_changed = *self.rules() != rules;
         *self.rules.write().unwrap_or_else(PoisonError::into_inner) = rules;
         for (id, met) in self.all_met().iter() {
-            self.lookup.remove_endpoint_info(*id);
-            if self.is_welcome(id) {
-                self.lookup.add_endpoint_info(address_of(*id, &met.addresses));
-            }
+            self.look_up(*id, &met.addresses);
         }
         self.rules().named.values().for_each(|address| self.lookup.add_endpoint_info(address.clone()));
         has_changed
+    }
+
+    /// From now on a peer is looked for where it was met and where the operator says, and nowhere else.
+    fn look_up(&self, id: PeerId, addresses: &BTreeSet<SocketAddr>) {
+        self.lookup.remove_endpoint_info(id);
+        if self.is_welcome(&id) {
+            let named = self.rules().named.get(&id).cloned().unwrap_or_else(|| EndpointAddr::new(id));
+            self.lookup.set_endpoint_info(addresses.iter().fold(named, |address, one| address.with_ip_addr(*one)));
+        }
     }
 
     /// For an endpoint.
@@ -128,7 +134,7 @@ impl Book {
         }
         let addresses: BTreeSet<SocketAddr> = addresses.into_iter().take(MOST_ADDRESSES).collect();
         if !addresses.is_empty() {
-            self.lookup.add_endpoint_info(address_of(id, &addresses));
+            self.look_up(id, &addresses);
         }
         let mut all = self.all_met();
         let met = all.entry(id).or_default();
@@ -193,10 +199,6 @@ impl Rules {
     }
 }
 
-fn address_of(id: PeerId, addresses: &BTreeSet<SocketAddr>) -> EndpointAddr {
-    addresses.iter().fold(EndpointAddr::new(id), |address, one| address.with_ip_addr(*one))
-}
-
 fn read(path: &Path) -> Result<HashMap<PeerId, Met>, String> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(HashMap::new()),
@@ -241,6 +243,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let open = || Book::open(id(0), PeerPolicy::Open, &[named(1)], dir.path());
         let book = open();
+        book.met(id(2), [address(1)]);
         book.met(id(2), [address(2)]);
         book.met(id(2), []);
         book.met(id(0), [address(9)]);
@@ -249,7 +252,8 @@ mod tests {
         assert_eq!(again.candidates(&BTreeSet::new(), 10), [id(1), id(2)], "not oneself");
         assert_eq!(again.candidates(&BTreeSet::from([id(1)]), 10), [id(2)]);
         assert_eq!(again.everybody()[&id(2)].addresses, BTreeSet::from([address(2)]));
-        assert!(again.lookup().get_endpoint_info(id(2)).is_some());
+        let looked_up = again.lookup().get_endpoint_info(id(2)).unwrap().into_endpoint_addr();
+        assert_eq!(looked_up.ip_addrs().collect::<Vec<_>>(), [&address(2)], "not where it was before");
     }
 
     #[test]
