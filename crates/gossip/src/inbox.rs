@@ -14,7 +14,7 @@ use crate::{
     bridge::Shared,
     fetching,
     figures::{Dropped, Figures, fate},
-    pace::Allowance,
+    pace::{Allowance, IN_BURST},
     peer::PeerId,
     settings::{GossipLimits, Rate},
     wire::{Message, Unreadable},
@@ -57,7 +57,7 @@ impl Allowances {
             self.by_peer.retain(|_, allowance| !allowance.is_rested(now));
         }
         let each = self.each;
-        let own = self.by_peer.entry(peer).or_insert_with(|| Allowance::new(each, now));
+        let own = self.by_peer.entry(peer).or_insert_with(|| Allowance::new(each, IN_BURST, now));
         // Who is over its own share takes nothing of what all have together.
         own.admit(bytes, now) && self.all.admit(bytes, now)
     }
@@ -67,8 +67,11 @@ impl Inbox {
     pub(crate) fn new(limits: &GossipLimits, figures: Arc<Figures>) -> (Self, mpsc::Receiver<Arrived>) {
         let (queue, arrived) = mpsc::channel(MOST_WAITING);
         let now = Instant::now();
-        let allowances =
-            Allowances { all: Allowance::new(limits.from_all, now), each: limits.from_peer, by_peer: HashMap::new() };
+        let allowances = Allowances {
+            all: Allowance::new(limits.from_all, IN_BURST, now),
+            each: limits.from_peer,
+            by_peer: HashMap::new(),
+        };
         let room = Arc::new(Semaphore::new(MOST_BYTES));
         (Self { queue, room, allowances: Mutex::new(allowances), figures }, arrived)
     }
@@ -148,7 +151,8 @@ mod tests {
         // G-6
         let now = Instant::now();
         let rate = |messages| Rate { messages, bytes: 1 << 30 };
-        let mut allowances = Allowances { all: Allowance::new(rate(50), now), each: rate(10), by_peer: HashMap::new() };
+        let mut allowances =
+            Allowances { all: Allowance::new(rate(50), IN_BURST, now), each: rate(10), by_peer: HashMap::new() };
         let peer = |number: u16| {
             let mut bytes = [1; 32];
             bytes[..2].copy_from_slice(&number.to_be_bytes());

@@ -7,7 +7,7 @@ use iroh::{
     endpoint::{IdleTimeout, NetReportConfig, PortmapperConfig, QuicTransportConfig, VarInt, presets},
     protocol::Router,
 };
-use iroh_gossip::Gossip;
+use iroh_gossip::{Gossip, proto::PlumtreeConfig};
 
 use crate::{
     book::Book,
@@ -29,6 +29,8 @@ const CONNECTION_WINDOW: u32 = 16 << 20;
 const STREAM_WINDOW: u32 = 1 << 20;
 /// Who says nothing for this long is gone.
 const IDLE: Duration = Duration::from_secs(5);
+/// Messages are kept this long for neighbours that lack them: all of them, so that this bounds memory.
+const KEPT: Duration = Duration::from_secs(10);
 /// Taking leave may not take longer.
 const LEAVE: Duration = Duration::from_secs(3);
 
@@ -74,7 +76,9 @@ impl Setup {
             builder = builder.external_addr(*address);
         }
         let endpoint = builder.bind().await.map_err(|error| failed(format!("{error:#}")))?;
-        let gossip = Gossip::builder().max_message_size(MAX_MESSAGE).spawn(endpoint.clone());
+        let broadcasts = PlumtreeConfig { message_cache_retention: KEPT, ..PlumtreeConfig::default() };
+        let gossip =
+            Gossip::builder().max_message_size(MAX_MESSAGE).broadcast_config(broadcasts).spawn(endpoint.clone());
         if let (false, Ok(lookups)) = (self.book.believes_others(), endpoint.address_lookup()) {
             // Gossip has added what peers tell of each other.
             lookups.clear();

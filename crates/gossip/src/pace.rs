@@ -1,28 +1,32 @@
-//! How fast something may go: so much a second, and after a rest some seconds' worth at once.
+//! How fast something may go: so much a second, and after a rest some time's worth at once.
 
 use std::time::{Duration, Instant};
 
 use crate::settings::Rate;
 
-/// What may go at once after a rest, as time at the steady pace.
-const BURST: Duration = Duration::from_secs(2);
+/// What may come at once after a rest, as time at the steady pace.
+pub(crate) const IN_BURST: Duration = Duration::from_secs(2);
+/// What may go at once: less. The library's queues are short, and large messages that fill those of several nodes at once
+/// stop all of them.
+pub(crate) const OUT_BURST: Duration = Duration::from_millis(250);
 
 /// One thing that is counted.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     per_second: f64,
+    burst: Duration,
     /// When all that went would have gone at a steady pace.
     due: Instant,
 }
 
 impl Pace {
-    fn new(per_second: f64, now: Instant) -> Self {
-        Self { per_second: per_second.max(1.0), due: now }
+    fn new(per_second: f64, burst: Duration, now: Instant) -> Self {
+        Self { per_second: per_second.max(1.0), burst, due: now }
     }
 
     /// When so much may go.
     fn when(&self, now: Instant) -> Instant {
-        self.due.checked_sub(BURST).map_or(now, |at| at.max(now))
+        self.due.checked_sub(self.burst).map_or(now, |at| at.max(now))
     }
 
     fn take(&mut self, amount: f64, now: Instant) {
@@ -38,8 +42,11 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
-    pub(crate) fn new(rate: Rate, now: Instant) -> Self {
-        Self { messages: Pace::new(f64::from(rate.messages), now), bytes: Pace::new(rate.bytes as f64, now) }
+    pub(crate) fn new(rate: Rate, burst: Duration, now: Instant) -> Self {
+        Self {
+            messages: Pace::new(f64::from(rate.messages), burst, now),
+            bytes: Pace::new(rate.bytes as f64, burst, now),
+        }
     }
 
     /// When a message may go, if it is taken now.
@@ -82,7 +89,7 @@ mod tests {
     fn a_burst_passes_and_then_so_much_a_second() {
         // G-6
         let start = Instant::now();
-        let mut allowance = Allowance::new(RATE, start);
+        let mut allowance = Allowance::new(RATE, IN_BURST, start);
         assert!(
             (20..=21).contains(&admitted(&mut allowance, 1, start)),
             "two seconds' worth, and the one that fills it"
@@ -99,14 +106,14 @@ mod tests {
     #[test]
     fn bytes_count_as_messages_do() {
         let start = Instant::now();
-        let mut allowance = Allowance::new(RATE, start);
+        let mut allowance = Allowance::new(RATE, IN_BURST, start);
         assert!((4..=5).contains(&admitted(&mut allowance, 500, start)), "2,000 bytes");
     }
 
     #[test]
     fn who_waits_for_a_turn_gets_turns_at_the_steady_pace() {
         let start = Instant::now();
-        let mut allowance = Allowance::new(RATE, start);
+        let mut allowance = Allowance::new(RATE, IN_BURST, start);
         let turns: Vec<Instant> = (0..61)
             .map(|_| {
                 let turn = allowance.when(start);

@@ -15,7 +15,7 @@ use tokio::{sync::mpsc, time::sleep_until};
 use crate::{
     bridge::Shared,
     figures::{NotSent, Sent},
-    pace::Allowance,
+    pace::{Allowance, OUT_BURST},
     watchdog::patiently,
     wire::Message,
 };
@@ -51,7 +51,7 @@ struct Sending {
 
 /// Sends what clients publish, for as long as there is a bridge.
 pub(crate) async fn send(shared: Arc<Shared>, mut published: mpsc::Receiver<Admitted>) {
-    let all = Allowance::new(shared.settings.limits.to_all, Instant::now());
+    let all = Allowance::new(shared.settings.limits.to_all, OUT_BURST, Instant::now());
     let mut sending = Sending { shared, waiting: BTreeMap::new(), bytes: 0, number: 0, all, by_topic: HashMap::new() };
     loop {
         while let Ok(admitted) = published.try_recv() {
@@ -114,7 +114,8 @@ impl Sending {
             self.by_topic.retain(|_, allowance| !allowance.is_rested(now));
         }
         let to_topic = self.shared.settings.limits.to_topic;
-        let own = self.by_topic.entry(outgoing.topic.clone()).or_insert_with(|| Allowance::new(to_topic, now));
+        let own =
+            self.by_topic.entry(outgoing.topic.clone()).or_insert_with(|| Allowance::new(to_topic, OUT_BURST, now));
         let turn = own.when(now).max(self.all.when(now));
         if turn > now + FURTHEST_TURN {
             return Err(NotSent::Rate);

@@ -85,8 +85,8 @@ impl Default for GossipLimits {
             peers: 128,
             from_peer: Rate { messages: 2_000, bytes: 8 << 20 },
             from_all: Rate { messages: 5_000, bytes: 32 << 20 },
-            to_topic: Rate { messages: 1_000, bytes: 4 << 20 },
-            to_all: Rate { messages: 2_000, bytes: 6 << 20 },
+            to_topic: Rate { messages: 1_000, bytes: 2 << 20 },
+            to_all: Rate { messages: 2_000, bytes: 4 << 20 },
         }
     }
 }

@@ -339,11 +339,11 @@ section! {
         /// The messages that are sent to one topic in a second. What is over it waits for up to 30 seconds.
         topic_messages_per_second: u32 = 1_000, at least 1, needs restart;
         /// Their size.
-        topic_bytes_per_second: Size = Size::mib(4), at least Size::kib(128), needs restart;
+        topic_bytes_per_second: Size = Size::mib(2), at least Size::kib(128), needs restart;
         /// The messages that are sent to all topics in a second.
         sent_messages_per_second: u32 = 2_000, at least 1, needs restart;
         /// Their size.
-        sent_bytes_per_second: Size = Size::mib(6), at least Size::kib(128), needs restart;
+        sent_bytes_per_second: Size = Size::mib(4), at least Size::kib(128), needs restart;
         /// How often each topic is compared with one of its peers, beside every time that one comes: what was lost is made up
         /// for. A topic whose policy says `backfill = false` is left as it is.
         catch_up_every: Span = Span::seconds(60), at least Span::seconds(1), needs restart;
