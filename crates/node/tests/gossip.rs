@@ -60,6 +60,34 @@ async fn what_is_published_on_any_node_is_live_on_all_and_each_event_is_broadcas
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ticket_is_all_another_node_needs_and_commands_show_who_is_there() {
+    let node = Node::start("required");
+    let ticket = node.run(&["gossip", "ticket"]).ok();
+    let (ticket, address) = ticket.trim_end().split_once('\n').unwrap();
+    assert_eq!(address, node.peer());
+    assert_eq!(node.run(&["gossip", "peers"]).ok(), "no peer is known\n");
+    let mut other = Node::start_with("required", &configured("", &[format!("{ticket:?}")]));
+    node.topic("enable", TOPIC);
+    other.topic("enable", TOPIC);
+    node.joined(TOPIC, 1).await;
+    other.joined(TOPIC, 1).await;
+    // The global topic too.
+    let health = node.gossip();
+    assert_eq!((&health["state"], &health["topics"], &health["peers"]), (&"running".into(), &2.into(), &1.into()));
+    let (met, named) = (node.run(&["gossip", "peers"]).ok(), other.run(&["gossip", "peers"]).ok());
+    assert!(met.contains("met ") && met.contains(&other.peer()), "{met}");
+    assert!(named.contains("configuration ") && named.contains(&node.peer()), "{named}");
+
+    other.stop(rustix::process::Signal::TERM).await;
+    node.joined(TOPIC, 0).await;
+    assert!(other.run(&["gossip", "ticket"]).refusal().contains("no node runs in"));
+    let off = Node::start_with("required", "gossip.enabled = \"off\"");
+    assert!(off.announcement.contains("peers     none"), "{}", off.announcement);
+    assert!(off.run(&["gossip", "topics"]).refusal().contains("gossip.enabled is off"));
+    assert!(off.gossip().is_null());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_sent_but_to_the_peers_that_are_known() {
     // Two nodes, one of them traced: all it sends over UDP goes to the other.
     let other = Node::start("required");
