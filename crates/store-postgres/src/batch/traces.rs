@@ -36,7 +36,9 @@ impl Batch<'_> {
     async fn leave_heirs(&mut self) -> Result<()> {
         let heirs = std::mem::take(&mut self.work.heirs);
         let made_at = |heir: &EventId| match &self.work.row(heir)?.filed {
-            Filed::New(admitted) if sharing::may_pass_on(admitted.event()) => Some(signed(admitted.event().created_at.0)),
+            Filed::New(admitted) if sharing::may_pass_on(admitted.event()) => {
+                Some(signed(admitted.event().created_at.0))
+            }
             _ => None,
         };
         let heirs: Vec<_> = heirs.iter().filter_map(|(gone, heir)| Some((gone, heir, made_at(heir)?))).collect();
