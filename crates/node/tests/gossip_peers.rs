@@ -136,13 +136,12 @@ async fn an_event_too_large_to_broadcast_is_announced_and_fetched() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_from_one_peer_is_cut_off_and_others_are_served() {
     // G-6
-    let limits = "peer_messages_per_second = 50\n";
-    let node = Node::start_with("required", &format!("[gossip]\n{limits}"));
-    node.topic("enable", TOPIC);
-    let mut client = listener(&node, TOPIC).await;
+    let node = node_with("[gossip]\npeer_messages_per_second = 50\n");
+    node.topic("enable", OTHER_TOPIC);
+    let mut client = listener(&node, OTHER_TOPIC).await;
     let (flooder, other) = (RawPeer::new(&node.peer(), NODES_TAKE).await, RawPeer::new(&node.peer(), NODES_TAKE).await);
-    let (flood, topic) = (flooder.join(TOPIC).await, other.join(TOPIC).await);
-    node.joined(TOPIC, 2).await;
+    // In one topic the flooder might pass on what the other says, and that counts as its own.
+    let (flood, topic) = (flooder.join(TOPIC).await, other.join(OTHER_TOPIC).await);
     let flooding = tokio::spawn(async move {
         for number in 0..5_000 {
             flood.say(format!("{{\"nonsense\":{number}}}")).await;
@@ -154,7 +153,8 @@ async fn a_flood_from_one_peer_is_cut_off_and_others_are_served() {
     });
     let keys = Keys::generate();
     for number in 0..10 {
-        let event = note(&keys, &number.to_string());
+        let text = number.to_string();
+        let event = EventBuilder::text_note(text).tag(Tag::hashtag(OTHER_TOPIC)).sign_with_keys(&keys).unwrap();
         topic.say(event.as_json()).await;
         assert_eq!(next_id(&mut client).await, event.id.to_hex());
     }
