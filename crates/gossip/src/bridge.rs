@@ -1,8 +1,7 @@
-//! The bridge as a whole: started beside a relay, watched, its endpoint replaced when it does not move, and stopped.
+//! The bridge as a whole: started beside a relay, asked how it is, and stopped.
 
 use std::{
     collections::HashMap,
-    net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -10,14 +9,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use iroh::{Endpoint, EndpointAddr, SecretKey, TransportAddr, endpoint::TransportAddrUsage};
+use iroh::{Endpoint, EndpointAddr, SecretKey};
 use kukuri_domain::TopicId;
 use kukuri_relay::Relay;
 use serde_json::json;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
-    time::{MissedTickBehavior, interval, sleep, timeout},
+    time::{MissedTickBehavior, interval, timeout},
 };
 
 use crate::{
@@ -26,30 +25,24 @@ use crate::{
     error::GossipError,
     fetching::{Fetching, Giving, Large},
     figures::Figures,
-    following, inbox,
+    inbox,
     inbox::Inbox,
-    net::{Net, Setup},
+    net::Setup,
     peer::{PeerAddress, PeerId},
     protocol::{PeerStream, Protocol},
     rejoining, sending,
     settings::{GossipSettings, PeerPolicy},
     status::{PeerStatus, State, TopicStatus},
+    supervising::Supervisor,
     swarm::Swarm,
-    watchdog,
     watchdog::Wedged,
 };
 
 /// Figures are looked at, and peers that were met are written, this often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const WRITE_EVERY: Duration = Duration::from_secs(10);
-/// A peer that comes up in many topics at once is noted once.
-const MEET_EVERY: Duration = Duration::from_secs(5);
 /// Peers that wait to be noted.
 const MOST_MEETINGS: usize = 256;
-/// A port may be held for a moment by what was left behind.
-const BIND_AGAIN: Duration = Duration::from_millis(500);
-/// A port that nobody chose is given up after so many tries.
-const BIND_TRIES: u32 = 20;
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A running bridge.
@@ -70,7 +63,7 @@ pub(crate) struct Shared {
     pub(crate) large: Arc<Large>,
     pub(crate) fetching: Fetching,
     pub(crate) catching_up: Arc<CatchingUp>,
-    health: Arc<Health>,
+    pub(crate) health: Arc<Health>,
     endpoint: Mutex<Option<Endpoint>>,
     troubles: mpsc::Sender<Wedged>,
     meetings: mpsc::Sender<PeerId>,
@@ -81,9 +74,9 @@ pub(crate) struct Shared {
 
 /// What is told to whoever asks how the node is.
 #[derive(Default)]
-struct Health {
-    is_replacing: AtomicBool,
-    rebuilds: AtomicU64,
+pub(crate) struct Health {
+    pub(crate) is_replacing: AtomicBool,
+    pub(crate) rebuilds: AtomicU64,
 }
 
 impl Bridge {
@@ -249,7 +242,7 @@ fn report(relay: &Relay, health: &Arc<Health>, swarm: &Arc<Swarm>, inbox: &Arc<I
 }
 
 /// Ends when the bridge is to stop.
-async fn stopped(stopping: &mut watch::Receiver<bool>) {
+pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
     // An error means that the bridge is gone.
     let _ = stopping.wait_for(|stopping| *stopping).await.map(drop);
 }
@@ -325,95 +318,11 @@ impl Shared {
         timeout(CONNECT_PATIENCE, opening).await.map_err(|_| unreachable("no answer".to_owned()))?
     }
 
-    fn endpoint(&self) -> MutexGuard<'_, Option<Endpoint>> {
+    pub(crate) fn endpoint(&self) -> MutexGuard<'_, Option<Endpoint>> {
         self.endpoint.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn errands(&self) -> MutexGuard<'_, JoinSet<()>> {
         self.errands.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Runs one endpoint after the other.
-struct Supervisor {
-    shared: Arc<Shared>,
-    setup: Setup,
-    trouble: mpsc::Receiver<Wedged>,
-    met: mpsc::Receiver<PeerId>,
-}
-
-impl Supervisor {
-    async fn run(mut self, first: Net, mut stopping: watch::Receiver<bool>) {
-        let mut net = first;
-        loop {
-            let listening = net.listening();
-            let wedged = tokio::select! {
-                () = stopped(&mut stopping) => {
-                    self.shared.swarm.clear();
-                    self.shared.endpoint().take();
-                    return net.close().await;
-                }
-                wedged = self.run_one(&net) => wedged,
-            };
-            tracing::warn!(why = wedged.0, "the endpoint of gossip is replaced");
-            self.shared.figures.rebuilds.increment(1);
-            self.shared.health.rebuilds.fetch_add(1, Ordering::Relaxed);
-            self.shared.health.is_replacing.store(true, Ordering::Relaxed);
-            self.shared.endpoint().take();
-            self.shared.swarm.clear();
-            net.abandon().await;
-            net = tokio::select! {
-                () = stopped(&mut stopping) => return,
-                net = self.bind_again(listening) => net,
-            };
-            while self.trouble.try_recv().is_ok() {}
-            *self.shared.endpoint() = Some(net.endpoint.clone());
-            self.shared.health.is_replacing.store(false, Ordering::Relaxed);
-            tracing::info!("gossip runs again");
-        }
-    }
-
-    /// Works with an endpoint for as long as its gossip moves.
-    async fn run_one(&mut self, net: &Net) -> Wedged {
-        let Self { shared, trouble, met, .. } = self;
-        tokio::select! {
-            wedged = following::follow(shared, net) => wedged,
-            wedged = rejoining::rejoin(shared, net) => wedged,
-            wedged = watchdog::watch(&net.gossip) => wedged,
-            Some(wedged) = trouble.recv() => wedged,
-            () = note_meetings(shared, net, met) => Wedged("nothing"),
-        }
-    }
-
-    /// The same key on the same port: whoever knows the old endpoint knows the new one.
-    async fn bind_again(&self, listening: Option<SocketAddr>) -> Net {
-        let set = self.shared.settings.listen;
-        let mut tries = 0;
-        loop {
-            let address = listening.filter(|_| set.port() != 0 || tries < BIND_TRIES).unwrap_or(set);
-            match self.setup.bind(address).await {
-                Ok(net) => return net,
-                Err(error) => tracing::warn!(%error, "it is tried again"),
-            }
-            tries += 1;
-            sleep(BIND_AGAIN).await;
-        }
-    }
-}
-
-/// Notes who is there, and where. Ends with the bridge.
-async fn note_meetings(shared: &Shared, net: &Net, met: &mut mpsc::Receiver<PeerId>) {
-    let mut noted: HashMap<PeerId, Instant> = HashMap::new();
-    while let Some(peer) = met.recv().await {
-        noted.retain(|_, at| at.elapsed() < MEET_EVERY);
-        if noted.insert(peer, Instant::now()).is_some() {
-            continue;
-        }
-        let info = net.endpoint.remote_info(peer).await;
-        let addresses = info.into_iter().flat_map(|info| info.into_addrs()).filter_map(|info| match info.addr() {
-            TransportAddr::Ip(address) if matches!(info.usage(), TransportAddrUsage::Active) => Some(*address),
-            _ => None,
-        });
-        shared.book.met(peer, addresses);
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! # Layout
 //!
-//! - [`bridge`]: starting, watching, replacing, stopping. [`settings`]: what an operator sets. [`status`]: what is told.
+//! - [`bridge`]: starting, asking, stopping. `supervising`: one endpoint after the other. [`settings`]: what an operator sets.
+//!   [`status`]: what is told.
 //! - `net`: one endpoint with its gossip. `door`: who may connect. [`peer`], `book`: who is known, and where.
 //! - `following`: topics joined and left. `swarm`: those that are joined. `rejoining`: when neighbours are too
 //!   few. `dialling`: reaching them.
@@ -34,6 +35,7 @@ mod rejoining;
 mod sending;
 pub mod settings;
 pub mod status;
+mod supervising;
 mod swarm;
 mod watchdog;
 mod wire;
