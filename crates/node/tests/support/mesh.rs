@@ -94,7 +94,7 @@ pub(crate) async fn mesh<const N: usize>(configuration: &str) -> [Node; N] {
 
 /// A configuration with known peers, each as TOML writes it.
 pub(crate) fn configured(configuration: &str, peers: &[String]) -> String {
-    format!("{configuration}\n[gossip]\nknown = [{}]\n", peers.join(", "))
+    format!("gossip.known = [{}]\n{configuration}\n", peers.join(", "))
 }
 
 /// A client that listens to the topic.
