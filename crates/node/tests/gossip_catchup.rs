@@ -17,7 +17,7 @@ use support::{
     Node, TOPIC,
     client::{Client, deletion, note, topic},
     mesh::{configured, mesh},
-    until_after,
+    until, until_after,
 };
 
 /// Compared with peers more often than usual, so that the tests do not wait.
@@ -206,15 +206,20 @@ async fn a_topic_that_is_enabled_again_brings_what_was_missed_unless_history_is_
     let nodes: [Node; 2] = mesh(&format!("topics.open = false\n{OFTEN}")).await;
     let keys = Keys::generate();
     nodes[0].topic("enable", OTHER_TOPIC);
+    nodes[1].topic("enable", OTHER_TOPIC);
+    nodes[1].run(&["topic", "set", OTHER_TOPIC, "--backfill", "off"]).ok();
+    nodes[1].topic("disable", OTHER_TOPIC);
     nodes[1].topic("disable", TOPIC);
+    nodes[0].joined(OTHER_TOPIC, 0).await;
     nodes[0].joined(TOPIC, 0).await;
     let both =
         EventBuilder::text_note("both").tags([TOPIC, OTHER_TOPIC].map(Tag::hashtag)).sign_with_keys(&keys).unwrap();
     let missed = note(&keys, "missed");
     publish(&nodes[0], &[&both, &missed]).await;
+    let given_up = async || nodes[0].figure("kukuri_gossip_not_sent_total", "no_neighbour") == 3;
+    until("nobody was there to hear it", given_up).await;
     assert_eq!(effective(&nodes[1]), BTreeSet::new());
 
-    nodes[1].run(&["topic", "set", OTHER_TOPIC, "--backfill", "off"]).ok();
     nodes[1].topic("enable", OTHER_TOPIC);
     nodes[1].joined(OTHER_TOPIC, 1).await;
     tokio::time::sleep(Duration::from_secs(6)).await;
