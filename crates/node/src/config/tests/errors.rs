@@ -150,7 +150,7 @@ fn a_slip_in_the_file_is_told_in_one_line() {
         ),
         (
             "store = 'postgres://me:secret@db/kukuri'\nsearch.index = 'embedded'",
-            r#"search.index = "embedded": must be off with a store on Postgres"#,
+            r#"search.index = "embedded": must be postgres or off with a store on Postgres"#,
         ),
         // What is no TOML.
         ("listen = '127.0.0.1:80'\nlimits.filters = ", "line 2: string values must be quoted, expected literal string"),

@@ -116,6 +116,7 @@ fn a_reload_can_tell_what_changed_and_what_needs_a_restart() {
         gossip.listen gossip.addresses \
         gossip.relays gossip.max_topics gossip.max_peers gossip.peer_messages_per_second gossip.peer_bytes_per_second \
         gossip.received_messages_per_second gossip.received_bytes_per_second gossip.topic_messages_per_second \
-        gossip.topic_bytes_per_second gossip.sent_messages_per_second gossip.sent_bytes_per_second";
+        gossip.topic_bytes_per_second gossip.sent_messages_per_second gossip.sent_bytes_per_second \
+        gossip.catch_up_every gossip.catch_up_events_per_second gossip.catch_up_bytes_per_second";
     assert_eq!(restart.join(" "), expected);
 }

@@ -115,6 +115,9 @@ topic_messages_per_second = 1
 topic_bytes_per_second = "1MiB"
 sent_messages_per_second = 1
 sent_bytes_per_second = "1MiB"
+catch_up_every = "5m"
+catch_up_events_per_second = 100
+catch_up_bytes_per_second = "1MiB"
 "#;
 
 #[test]
