@@ -232,3 +232,30 @@ async fn a_topic_that_is_enabled_again_brings_what_was_missed_unless_history_is_
         assert!(seen.contains(&both.id.to_hex()), "{topic}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_node_does_not_take_is_asked_for_once() {
+    // G-7: it leaves no trace in the store, so that every comparison finds it missing.
+    let denied = Keys::generate();
+    let first = Node::start_with("required", OFTEN);
+    first.topic("enable", TOPIC);
+    let kept = note(&Keys::generate(), "kept");
+    publish(&first, &[&note(&denied, "not wanted there"), &kept]).await;
+    let peers = [format!("{:?}", first.peer())];
+    let deny = format!("{OFTEN}deny.pubkeys = [\"{}\"]", denied.public_key().to_hex());
+    let second = Node::start_with("required", &configured(&deny, &peers));
+    second.topic("enable", TOPIC);
+    until("one is taken", async || effective(&second) == BTreeSet::from([kept.id.to_hex()])).await;
+    let sessions = || second.figure("kukuri_catchup_sessions_total", "finished");
+    let some_more = async || {
+        let before = sessions();
+        until("they are compared again", async || sessions() >= before + 4).await;
+    };
+    // Both may have begun at the same time.
+    some_more().await;
+    let given = || first.figure("kukuri_catchup_items_total", "out");
+    let before = given();
+    some_more().await;
+    assert_eq!(given(), before, "it is not asked for again");
+    assert_eq!(effective(&second), BTreeSet::from([kept.id.to_hex()]));
+}

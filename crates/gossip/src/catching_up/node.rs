@@ -12,7 +12,7 @@ use kukuri_domain::{Event, EventId, Millis, Origin, Refusal, Timestamp, TopicId,
 use kukuri_relay::{Refused, Relay};
 use kukuri_store::{HintOutcome, Outcome, Raised, Store, StoreError};
 
-use crate::{clock::now, swarm::Swarm};
+use crate::{clock::now, peer::PeerId, swarm::Swarm};
 
 /// Events that this node does not take by rules of its own, and leave no trace in the store. They are not asked for again
 /// as long as it runs.
@@ -63,9 +63,13 @@ impl Node for RelayNode {
         self.relay.store()
     }
 
-    async fn shares(&self, _peer: &Peer, topic: &TopicId) -> Option<Timestamp> {
+    async fn shares(&self, peer: &Peer, topic: &TopicId) -> Option<Timestamp> {
         // Who may talk to us at all, the endpoint knows.
-        if self.swarm.contains(topic) { self.relay.shares_since(topic) } else { None }
+        let joined = self.swarm.get(topic)?;
+        if let Ok(peer) = PeerId::from_bytes(peer) {
+            joined.around.plan().asked_by(peer);
+        }
+        self.relay.shares_since(topic)
     }
 
     fn is_bound(&self, event: &Event, topic: &TopicId) -> bool {

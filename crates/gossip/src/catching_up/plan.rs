@@ -38,6 +38,18 @@ impl Plan {
         self.new.remove(&peer);
     }
 
+    /// A neighbour has begun by itself: one session serves both, so ours can wait.
+    pub(crate) fn asked_by(&mut self, peer: PeerId) {
+        if self.is_going_on || self.due.is_none() {
+            return;
+        }
+        self.new.remove(&peer);
+        if self.new.is_empty() {
+            let later = jittered(Instant::now(), SPREAD);
+            self.due = self.due.map(|due| due.max(later));
+        }
+    }
+
     /// Something was lost, as far as one can tell.
     pub(crate) fn soon(&mut self) {
         let soon = jittered(Instant::now(), SOON);
@@ -117,6 +129,21 @@ mod tests {
         assert!(!plan.is_due(Instant::now() + EVERY / 3) && plan.is_due(Instant::now() + EVERY * 2));
         let before = plan.last;
         assert_ne!(plan.begin(&neighbours), before, "not the same again");
+    }
+
+    #[test]
+    fn whoever_is_asked_need_not_ask() {
+        let mut plan = Plan::default();
+        plan.asked_by(id(1));
+        assert!(!plan.is_due(Instant::now() + EVERY * 10), "it was not a neighbour yet");
+        plan.came(id(1));
+        plan.asked_by(id(1));
+        assert!(!plan.is_due(Instant::now() + SPREAD / 3) && plan.is_due(Instant::now() + SPREAD * 2));
+        plan.came(id(2));
+        assert!(plan.is_due(Instant::now() + SOON * 2), "another one has come");
+        plan.begin(&BTreeSet::from([id(2)]));
+        plan.asked_by(id(2));
+        assert!(plan.is_going_on);
     }
 
     #[test]
