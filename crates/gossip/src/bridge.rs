@@ -10,7 +10,6 @@ use std::{
 };
 
 use iroh::{Endpoint, EndpointAddr, SecretKey};
-use kukuri_domain::TopicId;
 use kukuri_relay::Relay;
 use serde_json::json;
 use tokio::{
@@ -30,7 +29,7 @@ use crate::{
     net::Setup,
     peer::{PeerAddress, PeerId},
     protocol::{PeerStream, Protocol},
-    rejoining, sending,
+    sending,
     settings::{GossipSettings, PeerPolicy},
     status::{PeerStatus, State, TopicStatus},
     supervising::Supervisor,
@@ -80,13 +79,8 @@ pub(crate) struct Health {
 }
 
 impl Bridge {
-    /// Starts a bridge for a relay, with a key of its own and protocols beside gossip.
-    pub async fn start(
-        relay: Arc<Relay>,
-        settings: GossipSettings,
-        key: [u8; 32],
-        protocols: Vec<Arc<dyn Protocol>>,
-    ) -> Result<Self, GossipError> {
+    /// Starts a bridge for a relay, with a key of its own.
+    pub async fn start(relay: Arc<Relay>, settings: GossipSettings, key: [u8; 32]) -> Result<Self, GossipError> {
         let key = SecretKey::from_bytes(&key);
         let figures = Arc::new(Figures::new(&relay));
         let book = Arc::new(Book::open(key.public(), settings.policy, &settings.known, &settings.directory));
@@ -101,13 +95,12 @@ impl Bridge {
         };
         let catching_up =
             Arc::new(CatchingUp::new(Arc::clone(&relay), Arc::clone(&swarm), Arc::clone(&figures), &settings.catch_up));
-        let own = [Arc::new(giving) as Arc<dyn Protocol>, Arc::clone(&catching_up) as _];
         let setup = Setup {
             key,
             settings: settings.clone(),
             book: Arc::clone(&book),
             figures: Arc::clone(&figures),
-            protocols: own.into_iter().chain(protocols).collect(),
+            protocols: [Arc::new(giving) as Arc<dyn Protocol>, Arc::clone(&catching_up) as _],
         };
         let net = setup.bind(settings.listen).await?;
         let published = relay.published().ok_or(GossipError::Taken)?;
@@ -149,16 +142,6 @@ impl Bridge {
         Ok(endpoint.addr().into())
     }
 
-    /// What it is at.
-    pub fn state(&self) -> State {
-        self.shared.health.state()
-    }
-
-    /// How often its endpoint was replaced.
-    pub fn rebuilds(&self) -> u64 {
-        self.shared.health.rebuilds.load(Ordering::Relaxed)
-    }
-
     /// Everybody who is known.
     pub fn peers(&self) -> Vec<PeerStatus> {
         let mut topics: HashMap<PeerId, usize> = HashMap::new();
@@ -190,20 +173,6 @@ impl Bridge {
             received: joined.around.received(),
         };
         self.shared.swarm.all().into_iter().map(status).collect()
-    }
-
-    /// Whom one could ask about a topic: its neighbours first, then others who are known and may carry it too. Empty if the
-    /// topic is not carried.
-    pub fn peers_of(&self, topic: &TopicId) -> Vec<PeerId> {
-        let Some(joined) = self.shared.swarm.get(topic) else { return Vec::new() };
-        let neighbours = joined.around.neighbours();
-        let others = self.shared.book.candidates(&neighbours, rejoining::MOST_CANDIDATES);
-        neighbours.into_iter().chain(others).collect()
-    }
-
-    /// Opens a stream to a peer, for a protocol of ours.
-    pub async fn open(&self, peer: PeerId, alpn: &[u8]) -> Result<PeerStream, GossipError> {
-        self.shared.open(peer, alpn).await
     }
 
     /// From now on others are talked to. Whoever is welcome no more is disconnected: the endpoint is replaced.
@@ -307,6 +276,7 @@ impl Shared {
         errands.spawn(work);
     }
 
+    /// Opens a stream to a peer, for a protocol of ours.
     pub(crate) async fn open(&self, peer: PeerId, alpn: &[u8]) -> Result<PeerStream, GossipError> {
         let endpoint = self.endpoint().clone().ok_or(GossipError::Down)?;
         let unreachable = |reason: String| GossipError::Unreachable { peer: peer.to_string(), reason };

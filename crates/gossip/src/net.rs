@@ -40,7 +40,8 @@ pub(crate) struct Setup {
     pub(crate) settings: GossipSettings,
     pub(crate) book: Arc<Book>,
     pub(crate) figures: Arc<Figures>,
-    pub(crate) protocols: Vec<Arc<dyn Protocol>>,
+    /// Beside gossip.
+    pub(crate) protocols: [Arc<dyn Protocol>; 2],
 }
 
 /// An endpoint and its gossip.

@@ -29,7 +29,7 @@ const MOST_AT_ONCE: usize = 64;
 
 /// A protocol that peers may speak with this node.
 #[async_trait]
-pub trait Protocol: fmt::Debug + Send + Sync + 'static {
+pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
     /// What it is called between endpoints.
     fn alpn(&self) -> &'static [u8];
 
@@ -39,7 +39,7 @@ pub trait Protocol: fmt::Debug + Send + Sync + 'static {
 
 /// A stream from or to a peer. The other side hears that it ends when it is shut down.
 #[derive(Debug)]
-pub struct PeerStream {
+pub(crate) struct PeerStream {
     reading: RecvStream,
     writing: SendStream,
     /// It ends with its last stream.

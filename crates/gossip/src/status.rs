@@ -6,7 +6,7 @@ use crate::peer::{PeerAddress, PeerId};
 
 /// What it is at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum State {
+pub(crate) enum State {
     /// It runs.
     #[default]
     Running,
@@ -16,7 +16,7 @@ pub enum State {
 
 impl State {
     /// In a word.
-    pub fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Running => "running",
             Self::Replacing => "being replaced",

@@ -17,7 +17,7 @@ pub(crate) async fn start(settings: &Settings, relay: &Arc<Relay>) -> anyhow::Re
         return Ok(None);
     }
     let key = key::for_gossip(&settings.data)?;
-    let bridge = Bridge::start(Arc::clone(relay), gossip_settings(settings), key, Vec::new()).await;
+    let bridge = Bridge::start(Arc::clone(relay), gossip_settings(settings), key).await;
     let bridge = bridge.context("no peers can be talked to (gossip.enabled = \"off\" does without)")?;
     Ok(Some(Arc::new(bridge)))
 }
