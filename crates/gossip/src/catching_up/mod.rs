@@ -116,6 +116,7 @@ async fn one(shared: &Shared, joined: &Joined, peer: PeerId) {
             return joined.around.plan().failed(every);
         }
     };
+    let began = Instant::now();
     let report = initiate(stream, *peer.as_bytes(), &joined.topic, &catching_up.node, &catching_up.settings).await;
     catching_up.figures.caught_up(&report);
     if report.events_in + report.hints_in > 0 {
@@ -123,5 +124,5 @@ async fn one(shared: &Shared, joined: &Joined, peer: PeerId) {
     } else {
         tracing::debug!(?report, "caught up with a peer");
     }
-    joined.around.plan().ended(&report, every);
+    joined.around.plan().ended(&report, began.elapsed(), every);
 }

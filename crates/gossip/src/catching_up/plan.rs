@@ -14,6 +14,9 @@ const SOON: Duration = Duration::from_secs(1);
 /// What one peer had, another may lack, or have more of.
 const SPREAD: Duration = Duration::from_secs(3);
 
+/// A topic is being compared for no more than this part of the time, if nothing is found.
+const SHARE: u32 = 20;
+
 /// What is planned for a topic.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
@@ -43,8 +46,8 @@ impl Plan {
         if self.is_going_on || self.due.is_none() {
             return;
         }
-        self.new.remove(&peer);
-        if self.new.is_empty() {
+        // Only what was planned for it: whoever asks again and again does not keep us from asking others.
+        if self.new.remove(&peer) && self.new.is_empty() {
             let later = jittered(Instant::now(), SPREAD);
             self.due = self.due.map(|due| due.max(later));
         }
@@ -72,8 +75,9 @@ impl Plan {
         Some(peer)
     }
 
-    /// A session has ended.
-    pub(crate) fn ended(&mut self, report: &Report, every: Duration) {
+    /// A session has ended, after this time. A topic that takes long to compare is compared less often.
+    pub(crate) fn ended(&mut self, report: &Report, took: Duration, every: Duration) {
+        let every = every.max(took.saturating_mul(SHARE));
         match report.end {
             End::Finished if report.events_in + report.hints_in > 0 => self.next(SPREAD.min(every)),
             End::Finished | End::NotShared | End::NoHistory => self.next(every),
@@ -123,7 +127,7 @@ mod tests {
             assert!(plan.is_due(Instant::now() + SOON * 2));
             asked.insert(plan.begin(&neighbours).unwrap());
             assert!(!plan.is_due(Instant::now() + EVERY), "one at a time");
-            plan.ended(&Report::default(), EVERY);
+            plan.ended(&Report::default(), SOON, EVERY);
         }
         assert_eq!(asked, neighbours, "each who came is asked");
         assert!(!plan.is_due(Instant::now() + EVERY / 3) && plan.is_due(Instant::now() + EVERY * 2));
@@ -139,6 +143,9 @@ mod tests {
         plan.came(id(1));
         plan.asked_by(id(1));
         assert!(!plan.is_due(Instant::now() + SPREAD / 3) && plan.is_due(Instant::now() + SPREAD * 2));
+        let due = plan.due;
+        plan.asked_by(id(1));
+        assert_eq!(plan.due, due, "nobody puts us off twice");
         plan.came(id(2));
         assert!(plan.is_due(Instant::now() + SOON * 2), "another one has come");
         plan.begin(&BTreeSet::from([id(2)]));
@@ -152,14 +159,17 @@ mod tests {
         let mut plan = Plan::default();
         plan.came(id(1));
         plan.begin(&neighbours);
-        plan.ended(&Report { events_in: 1, ..Report::default() }, EVERY);
+        plan.ended(&Report { events_in: 1, ..Report::default() }, SOON, EVERY);
         assert!(plan.is_due(Instant::now() + SPREAD * 2));
         for _ in 0..4 {
             plan.begin(&neighbours);
-            plan.ended(&Report { end: End::Silent, ..Report::default() }, EVERY);
+            plan.ended(&Report { end: End::Silent, ..Report::default() }, SOON, EVERY);
         }
         assert!(!plan.is_due(Instant::now() + SOON * 7) && plan.is_due(Instant::now() + EVERY * 2));
         plan.came(id(1));
         assert!(plan.is_due(Instant::now() + SOON * 2), "it has come again");
+        plan.begin(&neighbours);
+        plan.ended(&Report::default(), EVERY, EVERY);
+        assert!(!plan.is_due(Instant::now() + EVERY * 9), "a large topic is not compared all the time");
     }
 }
