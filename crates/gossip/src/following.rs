@@ -26,10 +26,6 @@ pub(crate) async fn follow(shared: &Arc<Shared>, net: &Net) -> Wedged {
     let mut changes = shared.relay.store().watch_subscriptions();
     loop {
         changes.mark_unchanged();
-        // What comes over a topic that is joined below must find it enabled.
-        if let Err(error) = shared.relay.read_topics().await {
-            tracing::error!(%error, "topics could not be read");
-        }
         match shared.relay.carried_topics().await {
             Ok(carried) => {
                 if let Err(wedged) = adjust(shared, net, carried).await {

@@ -7,7 +7,7 @@ use kukuri_domain::{
     Admitted, Event, Source, Timestamp, TopicId, capacity::Stage, retention::RetentionClass,
     subscription::NodeSubscription,
 };
-use kukuri_store::{StoreError, subscriptions::Subscriptions};
+use kukuri_store::StoreError;
 use metrics::Counter;
 use tokio::sync::mpsc;
 
@@ -45,12 +45,15 @@ impl Relay {
         self.published.taken.set(sender).is_ok().then_some(receiver)
     }
 
-    /// The topics that are carried between nodes: enabled, and not shed while room is short (G-1, P-6).
+    /// The topics that are carried between nodes: enabled, and not shed while room is short (G-1, P-6). They are read anew,
+    /// so that what comes over one of them finds it enabled.
     pub async fn carried_topics(&self) -> Result<Vec<NodeSubscription>, StoreError> {
-        let all: Subscriptions = self.store.subscriptions().await?.into_iter().collect();
+        self.read_topics().await?;
         let stage = self.store.stats().await?.stage.max(self.disk_level().stage()).max(self.lag().stage());
-        let is_shed = |one: &NodeSubscription| stage >= Stage::Shedding && all.is_first_to_go(&one.topic);
-        Ok(all.all().filter(|one| one.enabled && !is_shed(one)).cloned().collect())
+        let is_shed = |one: &NodeSubscription| stage >= Stage::Shedding && self.topics.load(&one.topic).is_first_to_go;
+        let mut carried = self.topics.all_enabled();
+        carried.retain(|one| !is_shed(one));
+        Ok(carried)
     }
     /// From when on regular events of a topic are kept here, if its past is exchanged with other nodes (G-7, S-1).
     pub fn shares_since(&self, topic: &TopicId) -> Option<Timestamp> {

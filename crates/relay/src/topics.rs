@@ -58,6 +58,14 @@ impl Topics {
         self.known().by_id.get(topic).is_some_and(|subscription| subscription.enabled)
     }
 
+    /// Those that are enabled, by their ids.
+    pub(crate) fn all_enabled(&self) -> Vec<NodeSubscription> {
+        let known = self.known();
+        let mut enabled: Vec<_> = known.by_id.values().filter(|one| one.enabled).cloned().collect();
+        enabled.sort_unstable_by(|left, right| left.topic.cmp(&right.topic));
+        enabled
+    }
+
     /// How a topic is taken in, if it is enabled.
     pub(crate) fn policy(&self, topic: &TopicId) -> Option<IngestPolicy> {
         let known = self.known();
