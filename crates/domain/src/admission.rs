@@ -13,7 +13,7 @@ use crate::{
     refusal::Refusal,
     time::Millis,
     topic::{TopicId, TopicRules, TopicsMode},
-    vanish::{RelayUrls, is_for_all_relays},
+    vanish::RelayUrls,
     verify::Verified,
 };
 
@@ -141,7 +141,7 @@ impl Admission {
 }
 
 /// Kinds that are never taken in (E-6, E-10).
-fn check_kind(kind: Kind) -> Result<(), Refusal> {
+pub(crate) fn check_kind(kind: Kind) -> Result<(), Refusal> {
     if kind.is_p2p_only() {
         return Err(Refusal::P2pOnly);
     }
@@ -175,14 +175,8 @@ fn check_protection(event: &Event, authenticated: &[PublicKey]) -> Result<(), Re
     }
 }
 
-/// Whether an event may be given to another node (E-6, E-10, G-7). A request to vanish from one relay is no other's business.
-pub fn may_pass_on(event: &Event) -> bool {
-    let concerns_others = event.kind != Kind::VANISH || is_for_all_relays(event);
-    concerns_others && check_kind(event.kind).is_ok() && check_between_nodes(event).is_ok()
-}
-
 /// Protected and private events do not pass between nodes (E-10).
-fn check_between_nodes(event: &Event) -> Result<(), Refusal> {
+pub(crate) fn check_between_nodes(event: &Event) -> Result<(), Refusal> {
     if event.is_protected() {
         return Err(Refusal::Protected);
     }

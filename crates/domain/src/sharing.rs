@@ -4,9 +4,9 @@
 //! one out, and for versions that were deleted by id their floors. All of it is named by time and id alike: [`Trace`] is
 //! what a topic keeps of a request, [`FloorHint`] what is told instead of a version that nobody may show any more.
 
-pub use crate::admission::may_pass_on;
 use crate::{
     address::{Address, Rank},
+    admission::{check_between_nodes, check_kind},
     decision::KeyState,
     deletion::{DeletionTarget, DeletionTargetKind, Tombstone},
     event::Event,
@@ -14,7 +14,14 @@ use crate::{
     kind::Kind,
     retention::RetentionClass,
     time::{Millis, Timestamp},
+    vanish::is_for_all_relays,
 };
+
+/// Whether an event may be given to another node (E-6, E-10, G-7). A request to vanish from one relay is no other's business.
+pub fn may_pass_on(event: &Event) -> bool {
+    let concerns_others = event.kind != Kind::VANISH || is_for_all_relays(event);
+    concerns_others && check_kind(event.kind).is_ok() && check_between_nodes(event).is_ok()
+}
 
 /// How far back nodes compare what they have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

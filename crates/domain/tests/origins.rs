@@ -2,7 +2,7 @@
 
 mod support;
 
-use kukuri_domain::{Origin, Refusal, Source, admission::may_pass_on};
+use kukuri_domain::{Origin, Refusal, Source, sharing::may_pass_on};
 use support::{ALICE, BOB, CAROL, Draft, NOW, TOPIC, client, event, gossip, note, relay};
 
 fn sync() -> Origin {

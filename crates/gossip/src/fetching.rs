@@ -11,7 +11,7 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use kukuri_domain::{Event, EventId, Origin, TopicId, admission::may_pass_on};
+use kukuri_domain::{Event, EventId, Origin, TopicId, sharing::may_pass_on};
 use kukuri_relay::Relay;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use kukuri_domain::{Admitted, TopicId, admission::may_pass_on};
+use kukuri_domain::{Admitted, TopicId, sharing::may_pass_on};
 use tokio::{sync::mpsc, time::sleep_until};
 
 use crate::{
