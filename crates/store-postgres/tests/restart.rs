@@ -57,7 +57,11 @@ fn a_store_goes_on_when_its_server_comes_back_and_has_all_it_acknowledged() {
         let head = store.ingest(vec![admitted(&note("after").build())], NOW).await.unwrap().head;
         let heard = tokio::time::timeout(Duration::from_secs(10), heads.wait_for(|seen| *seen >= head)).await;
         assert!(heard.is_ok(), "whoever listened hears again");
-        let found = store.get(&acknowledged, NOW).await.unwrap();
+        // A session that died with the server may fail one question.
+        let found = match store.get(&acknowledged, NOW).await {
+            Ok(found) => found,
+            Err(_) => store.get(&acknowledged, NOW).await.unwrap(),
+        };
         assert!(found.iter().all(Option::is_some), "{} events were acknowledged", acknowledged.len());
         assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
     });
