@@ -196,7 +196,7 @@ async fn events_and_bytes_come_no_faster_than_they_may() {
 /// A store that is fast with much.
 fn embedded(dir: &tempfile::TempDir, name: &str) -> Arc<LmdbStore> {
     let rules = StoreRules::default();
-    let options = LmdbOptions { sync: Sync::Off, reserve: 1 << 20, map_size: 1 << 32, rules };
+    let options = LmdbOptions { sync: Sync::Off, reserve: 1 << 20, map_size: 1 << 32, rules, ..LmdbOptions::default() };
     Arc::new(LmdbStore::open(dir.path().join(name), options).unwrap())
 }
 

@@ -234,6 +234,11 @@ impl Admitted {
         Self(Arc::new(Parts { verified, topics, source: origin.source(), vanishes }))
     }
 
+    /// What a store was given, wrote down and reads back: with what was found out about it then, taken at its word.
+    pub fn restored(event: Event, topics: Box<[TopicId]>, source: Source, vanishes: bool) -> Self {
+        Self(Arc::new(Parts { verified: Verified::trusted(event), topics, source, vanishes }))
+    }
+
     /// The event.
     pub fn event(&self) -> &Event {
         self.0.verified.event()

@@ -10,8 +10,9 @@ use heed::{CompactionOption, EnvFlags};
 use kukuri_store::StoreError;
 
 use crate::{
+    ahead,
     error::{Result, engine},
-    open::{DATA_FILE, LmdbOptions, USERS_FILE, environment, io, lock},
+    open::{DATA_FILE, LmdbOptions, USERS_FILE, environment, io, lock, recover},
 };
 
 const LMDB_LOCK_FILE: &str = "lock.mdb";
@@ -47,6 +48,7 @@ impl<'p> Alone<'p> {
     /// What LMDB noted of the old file goes first: it would look for the newest pages where they were in that.
     fn put_in_place(&self, part: &Path) -> Result<()> {
         remove_if_there(&self.path.join(LMDB_LOCK_FILE))?;
+        remove_if_there(&self.path.join(ahead::FILE))?;
         sync(part)?;
         fs::rename(part, self.path.join(DATA_FILE)).map_err(io)?;
         sync(self.path)
@@ -55,6 +57,7 @@ impl<'p> Alone<'p> {
 
 /// Writes the data file of a store anew, without the pages that are free. Returns its bytes before and after.
 pub(crate) fn compact(path: &Path, options: &LmdbOptions) -> Result<(u64, u64)> {
+    recover(path, options)?;
     let alone = Alone::new(path)?;
     let part = alone.part()?;
     let before = fs::metadata(path.join(DATA_FILE)).map_err(io)?;

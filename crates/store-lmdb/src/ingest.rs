@@ -31,14 +31,20 @@ use crate::{
 };
 
 /// What went wrong with an attempt.
-enum Attempt {
+pub(crate) enum Attempt {
     /// One event did not get through.
     Event(usize, Failure),
     /// No single event is to blame.
     Whole(Failure),
 }
 
+/// A panic is a failure of the event that caused it.
+pub(crate) fn guarded<T>(take: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(take)).unwrap_or(Err(Failure::Panic))
+}
+
 impl Writer {
+    /// Takes a batch in, in a transaction of its own.
     pub(crate) fn ingest(&mut self, batch: &[Admitted], now: Millis) -> Result<Ingested> {
         let mut room = self.look_for_room(batch)?;
         if let Some(ingested) = self.answer_without_writing(batch, room, now)? {
@@ -92,7 +98,12 @@ impl Writer {
     }
 
     /// Answers a batch in which nothing is to be stored: known events, ephemeral ones, and those there is no room for.
-    fn answer_without_writing(&mut self, batch: &[Admitted], room: Room, now: Millis) -> Result<Option<Ingested>> {
+    pub(crate) fn answer_without_writing(
+        &mut self,
+        batch: &[Admitted],
+        room: Room,
+        now: Millis,
+    ) -> Result<Option<Ingested>> {
         let txn = self.env.read_txn().map_err(engine)?;
         let mut outcomes = Vec::with_capacity(batch.len());
         let mut repeats = Vec::new();
@@ -124,13 +135,7 @@ impl Writer {
         failed: &HashSet<usize>,
         now: Millis,
     ) -> Result<(Ingested, Vec<EventId>, Millis), Attempt> {
-        let mut taking = Taking {
-            batch: Batch::begin(self.around(), now).map_err(Attempt::Whole)?,
-            now,
-            room,
-            deletions: DeletionResult::default(),
-            repeats: Vec::new(),
-        };
+        let mut taking = Taking::new(Batch::begin(self.around(), now).map_err(Attempt::Whole)?, now, room);
         taking.batch.node.failed += failed.len() as u64;
         let mut outcomes = Vec::with_capacity(events.len());
         for (index, admitted) in events.iter().enumerate() {
@@ -140,12 +145,12 @@ impl Writer {
             }
             #[cfg(test)]
             let faults = &self.faults;
-            let taken = catch_unwind(AssertUnwindSafe(|| {
+            let taken = guarded(|| {
                 #[cfg(test)]
                 faults.strike(admitted)?;
                 taking.take_in(admitted)
-            }));
-            match taken.unwrap_or(Err(Failure::Panic)) {
+            });
+            match taken {
                 Ok(outcome) => outcomes.push(outcome),
                 Err(failure) if failure.is_full() || failure.is_of_the_engine() => return Err(Attempt::Whole(failure)),
                 Err(failure) => return Err(Attempt::Event(index, failure)),
@@ -170,22 +175,44 @@ fn add(sum: &mut DeletionResult, more: DeletionResult) {
 
 /// Whom there is room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Room {
+pub(crate) enum Room {
     ForAll,
     ForRequests,
 }
 
 /// A batch that is being taken in.
-struct Taking<'s> {
-    batch: Batch<'s>,
+pub(crate) struct Taking<'s> {
+    pub(crate) batch: Batch<'s>,
     now: Millis,
     room: Room,
-    deletions: DeletionResult,
-    repeats: Vec<EventId>,
+    pub(crate) deletions: DeletionResult,
+    pub(crate) repeats: Vec<EventId>,
+    /// Those that changed something.
+    pub(crate) applied: Vec<Admitted>,
 }
 
-impl Taking<'_> {
-    fn take_in(&mut self, admitted: &Admitted) -> Result<Outcome> {
+impl<'s> Taking<'s> {
+    pub(crate) fn new(batch: Batch<'s>, now: Millis, room: Room) -> Self {
+        Self { batch, now, room, deletions: DeletionResult::default(), repeats: Vec::new(), applied: Vec::new() }
+    }
+
+    /// What comes next comes at this time.
+    pub(crate) fn go_on(&mut self, now: Millis) {
+        self.now = now;
+        self.batch.tick(now);
+    }
+
+    /// Takes in what was taken in before, and acknowledged: whatever room there is for others.
+    pub(crate) fn take_in_again(&mut self, admitted: &Admitted) -> Result<()> {
+        if self.batch.known_id(&admitted.event().id)?.is_none()
+            && let Verdict::Known(decision) = self.decide(admitted)?
+        {
+            self.apply(admitted, *decision)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn take_in(&mut self, admitted: &Admitted) -> Result<Outcome> {
         let event = admitted.event();
         if event.kind.class() == KindClass::Ephemeral {
             return Ok(Outcome::Ephemeral);
@@ -298,6 +325,7 @@ impl Taking<'_> {
         };
         self.batch.leave_traces(&traces)?;
         self.batch.update_stages()?;
+        self.applied.push(admitted.clone());
         Ok(outcome)
     }
 
@@ -453,14 +481,19 @@ mod tests {
         let options = LmdbOptions { sync: Sync::Off, map_size: 1 << 26, ..LmdbOptions::default() };
         let store = LmdbStore::open(dir.path(), options).unwrap();
         let events: Vec<_> = (0..6).map(|n| note(&format!("note {n}")).at(n).build()).collect();
-        store.with_writer(|writer| {
-            writer.faults = Faults { failing: vec![events[1].id], panicking: vec![events[4].id] };
+        let faults = Faults { failing: vec![events[1].id], panicking: vec![events[4].id] };
+        store.with_writer(move |writer| {
+            writer.faults = faults;
         });
 
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
+            // What shares its transaction is acknowledged already, and stays.
+            let earlier = note("earlier").build();
+            store.ingest(vec![admitted(&earlier)], NOW).await.unwrap();
             let batch = events.iter().map(admitted).collect();
             let ingested = store.ingest(batch, NOW).await.unwrap();
+            assert!(store.get(&[earlier.id], NOW).await.unwrap()[0].is_some());
             let refused = Outcome::Refused(Refusal::Failed);
             let stored = Outcome::Stored;
             let expected = [&stored, &refused, &stored, &stored, &refused, &stored];

@@ -10,6 +10,7 @@ use heed::{CommitOrAbort, EnvFlags, EnvOpenOptions, WithoutTls, types::Bytes};
 use kukuri_store::{StoreError, StoreRules};
 
 use crate::{
+    ahead::{self, Ahead},
     error::{Failure, Result, engine},
     format::{self, FORMAT, MIGRATIONS},
     tables::{LmdbEnv, Table, Tables},
@@ -32,6 +33,9 @@ pub struct LmdbOptions {
     pub map_size: usize,
     /// Room kept back for deletion and vanish requests when there is no other.
     pub reserve: usize,
+    /// For how long a transaction stays open, so that more events share it. They are durable before. Zero: each batch has
+    /// its own.
+    pub gather: Duration,
     /// Whether a commit waits for the disk. Only tests that don't look at durability turn it off.
     pub sync: Sync,
     /// How events are treated.
@@ -50,7 +54,13 @@ pub enum Sync {
 
 impl Default for LmdbOptions {
     fn default() -> Self {
-        Self { map_size: 1 << 40, reserve: 32 << 20, sync: Sync::Durable, rules: StoreRules::default() }
+        Self {
+            map_size: 1 << 40,
+            reserve: 32 << 20,
+            gather: Duration::from_millis(250),
+            sync: Sync::Durable,
+            rules: StoreRules::default(),
+        }
     }
 }
 
@@ -77,11 +87,50 @@ pub(crate) fn writable(path: &Path, options: LmdbOptions) -> Result<(Opened, Wri
     let env = environment(path, &options, flags)?;
     refuse_exchanged_files(path, &env)?;
     env.clear_stale_readers().map_err(engine)?;
+    // Before anything is committed: another transaction would be in the place of the one they belong to.
+    let pending = ahead::read(path, next_transaction(&env)).map_err(io)?;
+    if !pending.is_empty() && check_format(path, &env)? != Some(FORMAT) {
+        return Err(foreign(path, "it was left in a crash; open it once with the version that wrote it").into());
+    }
     let tables = Tables::create(&env, format::initialize)?;
     format::migrate(&env, &tables, MIGRATIONS)?;
     refuse_half_a_copy(path, &env, &tables)?;
-    let writer = Writer::new(env.clone(), tables, options.rules, options.reserve as u64, lock)?;
+    let ahead = Ahead::new(path, options.sync);
+    let writer = Writer::new(env.clone(), tables, options, lock, ahead, pending)?;
     Ok((Opened { env, tables, in_use }, writer))
+}
+
+/// The number that the next transaction that writes will have.
+fn next_transaction(env: &LmdbEnv) -> u64 {
+    env.info().last_txn_id as u64 + 1
+}
+
+/// What a crash has left uncommitted is committed. Nobody may have the store open.
+pub(crate) fn recover(path: &Path, options: &LmdbOptions) -> Result<()> {
+    if path.join(ahead::FILE).exists() {
+        let (_, writer) = writable(path, options.clone())?;
+        writer.close();
+    }
+    Ok(())
+}
+
+/// Waits for a writer to commit what it has acknowledged, or does it for one that has crashed.
+fn settle(path: &Path, options: &LmdbOptions, env: LmdbEnv) -> Result<LmdbEnv> {
+    for _ in 0..LOOKS {
+        if ahead::read(path, next_transaction(&env)).map_err(io)?.is_empty() {
+            return Ok(env);
+        }
+        let Ok(lock) = lock(path) else {
+            std::thread::sleep(BETWEEN_LOOKS);
+            continue;
+        };
+        drop(lock);
+        env.prepare_for_closing().wait();
+        recover(path, options)?;
+        return environment(path, options, EnvFlags::READ_ONLY);
+    }
+    tracing::warn!("the node that writes to this store has not committed its last events yet; they are not shown");
+    Ok(env)
 }
 
 /// Opens a store for reading, beside a writer or without one.
@@ -92,6 +141,7 @@ pub(crate) fn readable(path: &Path, options: &LmdbOptions) -> Result<Opened> {
     let in_use = use_files(path)?;
     let env = environment(path, options, EnvFlags::READ_ONLY)?;
     refuse_exchanged_files(path, &env)?;
+    let env = settle(path, options, env)?;
     let found = check_format(path, &env)?;
     if found != Some(FORMAT) {
         return Err(foreign(path, "an older format; open it for writing once to bring it up to date").into());

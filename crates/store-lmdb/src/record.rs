@@ -194,7 +194,7 @@ impl KnownId {
 
 /// What a row can be: of everything else none is kept.
 const ROW_STATES: [State; 3] = [State::Effective, State::Replaced, State::Deleted];
-const SOURCES: [Source; 4] = [Source::Client, Source::Gossip, Source::Sync, Source::Import];
+pub(crate) const SOURCES: [Source; 4] = [Source::Client, Source::Gossip, Source::Sync, Source::Import];
 const REASONS: [Reason; 6] =
     [Reason::Nip09, Reason::Expiration, Reason::Replaced, Reason::Vanish, Reason::Retention, Reason::Capacity];
 const STAGES: [Stage; 4] = [Stage::Open, Stage::LiveOnly, Stage::Shedding, Stage::Purging];
@@ -306,6 +306,7 @@ impl VanishRecord {
 }
 
 /// An outbox row; its sequence is the key, its topic is held by number.
+#[derive(Clone)]
 pub(crate) struct OutboxRecord {
     pub(crate) op: Op,
     pub(crate) event_id: EventId,

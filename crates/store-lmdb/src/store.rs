@@ -28,7 +28,7 @@ use kukuri_store::repeats::Repeats;
 
 use crate::{
     archive, check,
-    error::{Failure, engine},
+    error::engine,
     files, format,
     key::Order,
     open::{self, LmdbOptions, Opened},
@@ -38,6 +38,8 @@ use crate::{
     sharing::{self, Reading},
     subscriptions,
     tables::{LmdbEnv, Tables, used_bytes},
+    thread::WriterThread,
+    unsettled::Unsettled,
     upkeep::PurgeWork,
     writer::{Writer, locked},
 };
@@ -48,7 +50,8 @@ pub struct LmdbStore {
     tables: Tables,
     rules: StoreRules,
     /// None if the store was opened for reading.
-    writer: Option<Arc<Mutex<Writer>>>,
+    writer: Option<WriterThread>,
+    unsettled: Arc<Unsettled>,
     repeats: Arc<Repeats>,
     clock: Option<Arc<Mutex<Clock>>>,
     head: Arc<watch::Sender<Seq>>,
@@ -63,18 +66,26 @@ impl LmdbStore {
     pub fn open(path: impl AsRef<Path>, options: LmdbOptions) -> Result<Self> {
         let rules = options.rules.clone();
         let (opened, writer) = open::writable(path.as_ref(), options)?;
-        let head = writer.head()?;
-        Ok(Self::new(opened, rules, Some(writer), head))
+        let mut store = Self::new(opened, rules);
+        store.repeats = Arc::clone(&writer.repeats);
+        store.clock = Some(Arc::clone(&writer.clock));
+        store.unsettled = Arc::clone(&writer.unsettled);
+        store.head = Arc::clone(&writer.head);
+        store.writer = Some(WriterThread::start(writer).map_err(open::io)?);
+        Ok(store)
     }
 
     /// Opens the store in a directory for reading; another process may be writing to it.
     pub fn open_for_reading(path: impl AsRef<Path>, options: LmdbOptions) -> Result<Self> {
         let opened = open::readable(path.as_ref(), &options)?;
-        Ok(Self::new(opened, options.rules, None, Seq::default()))
+        Ok(Self::new(opened, options.rules))
     }
 
     /// Writes a consistent, compacted copy of the data file, while others read and write.
     pub fn copy_to(&self, file: impl AsRef<Path>) -> Result<()> {
+        if let Some(writer) = &self.writer {
+            writer.settle_now()?;
+        }
         self.env.copy_to_path(file, CompactionOption::Enabled).map_err(engine)?;
         Ok(())
     }
@@ -100,15 +111,16 @@ impl LmdbStore {
         self.env.info().last_txn_id as u64
     }
 
-    fn new(Opened { env, tables, in_use }: Opened, rules: StoreRules, writer: Option<Writer>, head: Seq) -> Self {
+    fn new(Opened { env, tables, in_use }: Opened, rules: StoreRules) -> Self {
         Self {
             env,
             tables,
             rules,
-            repeats: writer.as_ref().map(|writer| Arc::clone(&writer.repeats)).unwrap_or_default(),
-            clock: writer.as_ref().map(|writer| Arc::clone(&writer.clock)),
-            writer: writer.map(|writer| Arc::new(Mutex::new(writer))),
-            head: Arc::new(watch::Sender::new(head)),
+            writer: None,
+            unsettled: Arc::default(),
+            repeats: Arc::default(),
+            clock: None,
+            head: Arc::new(watch::Sender::new(Seq::default())),
             subscriptions: watch::Sender::new(0),
             leases: Leases::default(),
             _in_use: in_use,
@@ -116,8 +128,8 @@ impl LmdbStore {
     }
 
     #[cfg(test)]
-    pub(crate) fn with_writer<T>(&self, act: impl FnOnce(&mut Writer) -> T) -> T {
-        act(&mut locked(self.writer.as_ref().expect("a store opened for writing")))
+    pub(crate) fn with_writer<T: Send + 'static>(&self, act: impl FnOnce(&mut Writer) -> T + Send + 'static) -> T {
+        self.writer.as_ref().expect("a store opened for writing").change_now(act)
     }
 
     /// Reads in one transaction. It must not outlive the call: an old transaction keeps LMDB from reusing pages.
@@ -132,21 +144,37 @@ impl LmdbStore {
         T: Send + 'static,
         F: FnOnce(&mut Writer) -> crate::error::Result<T> + Send + 'static,
     {
-        let writer = Arc::clone(self.writer.as_ref().ok_or(StoreError::ReadOnly)?);
-        let head = Arc::clone(&self.head);
-        let work = tokio::task::spawn_blocking(move || {
-            let mut writer = locked(&writer);
-            let result = change(&mut writer)?;
+        let writer = self.writer.as_ref().ok_or(StoreError::ReadOnly)?;
+        let changed = writer.change(|writer| {
+            let result = change(writer)?;
             // What was done is done, even if nobody can be woken.
-            if let Ok(newest) = writer.head() {
-                head.send_if_modified(|head| std::mem::replace(head, newest) != newest);
+            if let Ok(newest) = writer.newest() {
+                writer.tell(newest);
             }
-            Ok::<_, Failure>(result)
+            Ok(result)
         });
-        match work.await {
-            Ok(result) => result.map_err(StoreError::from),
-            Err(error) => Err(StoreError::Engine(Box::new(error))),
+        Ok(changed.await?)
+    }
+
+    /// Has what is acknowledged committed first, if that concerns what is to be read (W-9).
+    async fn settle_if(&self, concerned: impl FnOnce(&Unsettled) -> bool) -> Result<()> {
+        match &self.writer {
+            Some(writer) if concerned(&self.unsettled) => Ok(writer.settle().await?),
+            _ => Ok(()),
         }
+    }
+
+    /// The same for a query. Returns the row up to which its answer holds even if nothing was committed.
+    async fn settle_for(&self, query: &Query) -> Result<Seq> {
+        if let Some(passed_over) = self.unsettled.passed_over(query) {
+            return Ok(passed_over);
+        }
+        self.settle().await?;
+        Ok(Seq::default())
+    }
+
+    async fn settle(&self) -> Result<()> {
+        self.settle_if(Unsettled::is_some).await
     }
 
     /// The filters of a query, all at one moment, with limits of their own or of the caller's.
@@ -209,10 +237,12 @@ fn no_limit(_: &Filter) -> usize {
 #[async_trait]
 impl Store for LmdbStore {
     async fn ingest(&self, batch: Vec<Admitted>, now: Millis) -> Result<Ingested> {
-        self.write(move |writer| writer.ingest(&batch, now)).await
+        let writer = self.writer.as_ref().ok_or(StoreError::ReadOnly)?;
+        Ok(writer.take_in(batch, now).await?)
     }
 
     async fn recall(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<State>>> {
+        self.settle_if(|unsettled| unsettled.concerns_ids(ids)).await?;
         let states = self.read(|tables, txn| reading::recall(tables, txn, ids))?;
         let known = ids.iter().zip(&states).filter(|(_, state)| state.is_some());
         let latest = self.clock.as_ref().map_or(now, |clock| locked(clock).latest);
@@ -225,6 +255,7 @@ impl Store for LmdbStore {
     }
 
     async fn query(&self, query: &Query) -> Result<Answer> {
+        let passed_over = self.settle_for(query).await?;
         let (seq, scans) = self.begin::<StoredEvent>(query, own_limit)?;
         let (mut events, mut cuts) = (Vec::new(), Vec::new());
         for mut scan in scans {
@@ -239,10 +270,11 @@ impl Store for LmdbStore {
             events.sort_by(|left, right| right.created_at.cmp(&left.created_at).then(left.id.cmp(&right.id)));
             events.dedup_by_key(|event| event.id);
         }
-        Ok(Answer { seq, events, rest })
+        Ok(Answer { seq: seq.max(passed_over), events, rest })
     }
 
     async fn ids(&self, query: &Query, most: usize) -> Result<Option<Vec<(Timestamp, EventId)>>> {
+        self.settle_for(query).await?;
         let (_, scans) = self.begin::<EventId>(query, own_limit)?;
         let mut all = Vec::new();
         for mut scan in scans {
@@ -261,6 +293,7 @@ impl Store for LmdbStore {
     }
 
     async fn count(&self, query: &Query, mut sketch: Option<Sketch>) -> Result<Count> {
+        self.settle_for(query).await?;
         let (_, scans) = self.begin::<PublicKey>(query, no_limit)?;
         let is_single = scans.len() == 1;
         let (mut count, mut numbers, mut noted) = (0, Vec::new(), HashSet::new());
@@ -288,10 +321,12 @@ impl Store for LmdbStore {
     }
 
     async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>> {
+        self.settle_if(|unsettled| unsettled.concerns_ids(ids)).await?;
         self.read(|tables, txn| ids.iter().map(|id| reading::get(tables, txn, id, now)).collect())
     }
 
     async fn shared(&self, set: &SharedSet, span: Span, most: usize) -> Result<SharedPage> {
+        self.settle().await?;
         let mut reading = Reading::new(set, span, most);
         while self.read(|tables, txn| reading.step(tables, txn))? {
             tokio::task::yield_now().await;
@@ -300,6 +335,7 @@ impl Store for LmdbStore {
     }
 
     async fn share(&self, set: &SharedSet, ids: &[EventId]) -> Result<Vec<Option<Shared>>> {
+        self.settle().await?;
         self.read(|tables, txn| ids.iter().map(|id| sharing::share(tables, txn, set, id)).collect())
     }
 
@@ -330,6 +366,7 @@ impl Store for LmdbStore {
     }
 
     async fn preview_purge(&self, retention: &Retention, now: Millis) -> Result<Purged> {
+        self.settle().await?;
         let clock = self.clock.as_ref().map(|clock| *locked(clock));
         let begin =
             |tables: &Tables, txn: &RoTxn<'_>| Preview::begin((*retention, now), clock, &self.rules, tables, txn);
@@ -345,7 +382,16 @@ impl Store for LmdbStore {
     }
 
     async fn outbox(&self, after: Seq, limit: usize) -> Result<Vec<OutboxRow>> {
-        self.read(|tables, txn| reading::outbox(tables, txn, after, limit))
+        // First: what is committed meanwhile is found below.
+        let (unsettled, are_all) = self.unsettled.rows_after(after, limit);
+        if are_all {
+            return Ok(unsettled);
+        }
+        let mut rows = self.read(|tables, txn| reading::outbox(tables, txn, after, limit))?;
+        let last = rows.last().map_or(after, |row| row.seq);
+        let missing = limit - rows.len();
+        rows.extend(unsettled.into_iter().filter(|row| row.seq > last).take(missing));
+        Ok(rows)
     }
 
     fn watch_outbox(&self) -> watch::Receiver<Seq> {
@@ -353,6 +399,7 @@ impl Store for LmdbStore {
     }
 
     async fn snapshot(&self, cursor: SnapshotCursor, limit: usize) -> Result<SnapshotPage> {
+        self.settle().await?;
         self.read(|tables, txn| reading::snapshot(tables, txn, cursor, limit))
     }
 
@@ -401,10 +448,12 @@ impl Store for LmdbStore {
     }
 
     async fn stats(&self) -> Result<Stats> {
+        self.settle().await?;
         self.read(reading::stats)
     }
 
     async fn explain(&self, id: &EventId) -> Result<Explanation> {
+        self.settle().await?;
         let mut explanation = self.read(|tables, txn| reading::explain(tables, txn, id))?;
         if let (Some(record), Some(repeat)) = (&mut explanation.record, self.repeats.get(id)) {
             repeat.add_to(record);
@@ -413,10 +462,12 @@ impl Store for LmdbStore {
     }
 
     async fn explain_address(&self, address: &Address) -> Result<AddressExplanation> {
+        self.settle().await?;
         self.read(|tables, txn| reading::explain_address(tables, txn, address))
     }
 
     async fn check(&self) -> Result<CheckReport> {
+        self.settle().await?;
         self.read(check::check)
     }
 }
@@ -424,6 +475,7 @@ impl Store for LmdbStore {
 #[async_trait]
 impl Archive for LmdbStore {
     async fn dump(&self, cursor: DumpCursor, limit: usize) -> Result<DumpPage> {
+        self.settle().await?;
         self.read(|tables, txn| archive::dump(tables, txn, cursor, limit))
     }
 

@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     fs::File,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use kukuri_domain::{
@@ -11,18 +12,25 @@ use kukuri_domain::{
     clock::Clock,
     subscription::{NodeSubscription, SubscriptionChange},
 };
-use kukuri_store::{Seq, StoreError, StoreRules, outbox::check_consumer, subscriptions::Subscriptions};
-
-use kukuri_store::repeats::{Repeat, Repeats};
+use kukuri_store::{
+    Seq, StoreError, StoreRules,
+    outbox::check_consumer,
+    repeats::{Repeat, Repeats},
+    subscriptions::Subscriptions,
+};
+use tokio::sync::watch;
 
 use crate::{
+    ahead::{Ahead, Taken},
     batch::{Batch, Surroundings},
     error::Result,
     format,
+    open::LmdbOptions,
     pack::Pack,
     room::Room,
     subscriptions,
     tables::{LmdbEnv, Table, Tables},
+    unsettled::Unsettled,
     upkeep::Walked,
 };
 
@@ -37,6 +45,14 @@ pub(crate) struct Writer {
     pub(crate) walked: Walked,
     /// The clock as it was last seen. Shared: a copy of an event is stamped while a commit is under way.
     pub(crate) clock: Arc<Mutex<Clock>>,
+    /// For how long a transaction stays open for more events.
+    pub(crate) gather: Duration,
+    pub(crate) ahead: Ahead,
+    /// What is acknowledged and not committed, in order, and what readers know of it.
+    pub(crate) pending: Vec<Taken>,
+    pub(crate) unsettled: Arc<Unsettled>,
+    /// The highest sequence that those who follow the outbox were told.
+    pub(crate) head: Arc<watch::Sender<Seq>>,
     #[cfg(test)]
     pub(crate) faults: kukuri_store::conformance::faults::Faults,
     /// Held for as long as the store is open: there is one writing process.
@@ -44,27 +60,56 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(env: LmdbEnv, tables: Tables, rules: StoreRules, reserve: u64, lock: File) -> Result<Self> {
+    /// With what a crash has left uncommitted.
+    pub(crate) fn new(
+        env: LmdbEnv,
+        tables: Tables,
+        options: LmdbOptions,
+        lock: File,
+        ahead: Ahead,
+        pending: Vec<Taken>,
+    ) -> Result<Self> {
         let txn = env.read_txn().map_err(crate::error::engine)?;
         let subscriptions = subscriptions::load(&tables, &txn)?;
         let clock = format::node_record(&tables, &txn)?.clock;
         drop(txn);
-        let room = Room::new(&env, reserve)?;
+        let room = Room::new(&env, options.reserve as u64)?;
         let mut writer = Self {
             env,
             tables,
-            rules,
+            rules: options.rules,
             subscriptions,
             repeats: Arc::default(),
             room,
             walked: Walked::default(),
             clock: Arc::new(Mutex::new(clock)),
+            gather: options.gather,
+            ahead,
+            pending,
+            unsettled: Arc::default(),
+            head: Arc::new(watch::Sender::new(Seq::default())),
             #[cfg(test)]
             faults: Default::default(),
             _lock: lock,
         };
+        writer.pay()?;
         writer.review_stages()?;
+        let head = writer.newest()?;
+        writer.tell(head);
         Ok(writer)
+    }
+
+    /// Tells those who follow the outbox how far it reaches.
+    pub(crate) fn tell(&self, head: Seq) {
+        self.head.send_if_modified(|known| std::mem::replace(known, head) != head);
+    }
+
+    /// Ends: everything that is acknowledged is committed, or it is tried again with the next start.
+    pub(crate) fn close(mut self) {
+        match self.pay() {
+            Ok(()) => self.ahead.remove(),
+            Err(error) => tracing::error!(%error, "what was acknowledged is not committed; the next start does that"),
+        }
     }
 
     /// What a batch works with.
@@ -169,7 +214,7 @@ impl Writer {
         Ok(changed)
     }
 
-    pub(crate) fn head(&self) -> Result<Seq> {
+    pub(crate) fn newest(&self) -> Result<Seq> {
         let txn = self.env.read_txn().map_err(crate::error::engine)?;
         Ok(format::node_record(&self.tables, &txn)?.head)
     }

@@ -32,7 +32,7 @@ impl Harness for LmdbHarness {
 
 fn open(place: &tempfile::TempDir, rules: StoreRules) -> Arc<LmdbStore> {
     // Thousands of stores are made and thrown away here: they need not be durable, nor keep much room.
-    let options = LmdbOptions { sync: Sync::Off, reserve: 1 << 20, map_size: 1 << 30, rules };
+    let options = LmdbOptions { sync: Sync::Off, reserve: 1 << 20, map_size: 1 << 30, rules, ..LmdbOptions::default() };
     Arc::new(LmdbStore::open(place.path(), options).unwrap())
 }
 

@@ -6,6 +6,7 @@ mod support;
 use std::{
     pin::pin,
     task::{Context, Waker},
+    time::Duration,
 };
 
 use kukuri_domain::{Admission, Filter, Letter, Limits, Origin, Viewer, retention::Retention};
@@ -13,7 +14,7 @@ use kukuri_store::{
     Query, Store,
     conformance::build::{NOW, TOPIC, admitted, deletion, note, profile},
 };
-use kukuri_store_lmdb::LmdbStore;
+use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
 use support::{block_on, quick};
 
 const NOTES: u64 = 20_000;
@@ -56,8 +57,9 @@ fn an_answer_holds_what_was_there_when_it_began() {
     assert_eq!(rows.iter().map(|row| row.event_id).collect::<Vec<_>>(), [late.id], "it is live from there on");
 }
 
+/// Each batch is committed at once: it is the transactions that are looked at here.
 fn store_of_notes(dir: &tempfile::TempDir) -> LmdbStore {
-    let store = LmdbStore::open(dir.path(), quick()).unwrap();
+    let store = LmdbStore::open(dir.path(), LmdbOptions { gather: Duration::ZERO, ..quick() }).unwrap();
     let notes: Vec<_> = (0..NOTES).map(|n| admitted(&note(&format!("note {n}")).at(n % 900).build())).collect();
     for batch in notes.chunks(4_000) {
         block_on(store.ingest(batch.to_vec(), NOW)).unwrap();
@@ -83,6 +85,7 @@ fn upkeep_with_nothing_to_do_writes_nothing_however_many_topics_there_are() {
         let request = wide.screen(request, Origin::stranger(), NOW).unwrap().trusted();
         block_on(store.ingest(vec![request], NOW)).unwrap();
     }
+    block_on(store.stats()).unwrap();
     let before = store.transactions();
     block_on(store.purge(&Retention::default(), NOW)).unwrap();
     block_on(store.expire(NOW)).unwrap();

@@ -12,7 +12,7 @@ use kukuri_domain::{
     subscription::{IngestPolicy, SubscriptionChange},
 };
 use kukuri_store::{
-    Archive, DumpCursor, Outcome, Piece, Seq, Standing, Store, StoreError, StoreRules,
+    Archive, DumpCursor, Outcome, Piece, Seq, Standing, Store, StoreError,
     conformance::build::{
         BOB, CAROL, NOW, OTHER_TOPIC, admitted, article, bare, deletion, event, note, other_topic, profile, vanish,
     },
@@ -25,7 +25,7 @@ use support::{Database, block_on, numbers, run};
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
 fn embedded(place: &Path) -> LmdbStore {
-    let options = LmdbOptions { sync: Sync::Off, reserve: 1 << 20, map_size: 1 << 30, rules: StoreRules::default() };
+    let options = LmdbOptions { sync: Sync::Off, reserve: 1 << 20, map_size: 1 << 30, ..LmdbOptions::default() };
     LmdbStore::open(place, options).unwrap()
 }
 

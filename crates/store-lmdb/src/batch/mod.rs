@@ -67,6 +67,8 @@ pub(crate) struct Batch<'s> {
     authors: HashMap<PublicKey, AuthorNo>,
     touched: Vec<TopicNo>,
     stages: Vec<StageChange>,
+    /// The rows of the outbox that this batch wrote, if somebody wants to know before it is committed.
+    told: Option<Vec<OutboxRow>>,
     /// What is on disk of the node's own counters.
     stored: NodeRecord,
     is_written: bool,
@@ -76,16 +78,36 @@ impl<'s> Batch<'s> {
     /// Begins a transaction at a new time.
     pub(crate) fn begin(around: Surroundings<'s>, now: Millis) -> Result<Self> {
         let mut batch = Self::resume(around)?;
-        let before = batch.node.clock;
-        batch.node.clock = before.tick(now);
-        if batch.node.clock.held && !before.held {
+        batch.tick(now);
+        Ok(batch)
+    }
+
+    /// Time goes on while the transaction is open.
+    pub(crate) fn tick(&mut self, now: Millis) {
+        let before = self.node.clock;
+        self.node.clock = before.tick(now);
+        if self.node.clock.held && !before.held {
             tracing::warn!(
                 now = now.0,
                 latest = before.latest.0,
                 "the clock jumped by more than an hour: nothing is purged until it is confirmed"
             );
         }
-        Ok(batch)
+    }
+
+    /// From now on its rows of the outbox are kept to be told.
+    pub(crate) fn tell_rows(&mut self) {
+        self.told = Some(Vec::new());
+    }
+
+    /// The rows since the last call.
+    pub(crate) fn take_rows(&mut self) -> Vec<OutboxRow> {
+        self.told.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// The stages that changed since the last call.
+    pub(crate) fn take_stages(&mut self) -> Vec<StageChange> {
+        std::mem::take(&mut self.stages)
     }
 
     /// Begins a transaction at the time of the last one.
@@ -103,6 +125,7 @@ impl<'s> Batch<'s> {
             authors: HashMap::new(),
             touched: Vec::new(),
             stages: Vec::new(),
+            told: None,
         })
     }
 
@@ -260,6 +283,10 @@ impl<'s> Batch<'s> {
             self.node.head = self.node.head.next();
             record.topic = *topic;
             self.append(Table::Outbox, &key::seq(self.node.head), &record.pack())?;
+            if self.told.is_some() {
+                let row = record.clone().row(self.node.head, self.topic_id(*topic)?);
+                self.told.get_or_insert_default().push(row);
+            }
         }
         Ok(())
     }

@@ -3,7 +3,6 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use kukuri_store::StoreRules;
 use kukuri_store_lmdb::{LmdbOptions, Sync};
 
 pub(crate) fn block_on<T>(test: impl Future<Output = T>) -> T {
@@ -12,7 +11,7 @@ pub(crate) fn block_on<T>(test: impl Future<Output = T>) -> T {
 
 /// Small and without syncs, for tests that are not about either.
 pub(crate) fn quick() -> LmdbOptions {
-    LmdbOptions { sync: Sync::Off, reserve: 1 << 20, map_size: 1 << 30, rules: StoreRules::default() }
+    LmdbOptions { sync: Sync::Off, reserve: 1 << 20, map_size: 1 << 30, ..LmdbOptions::default() }
 }
 
 /// The files of a directory that hold data; locks come and go.

@@ -1,0 +1,271 @@
+//! Batches of events, gathered into one transaction.
+//!
+//! LMDB pays for each page that a transaction changes, and two syncs. So a batch is acknowledged once it is in the file
+//! [`ahead`](crate::ahead), which takes one sync, and its transaction stays open for the next. It is committed when
+//! it is large, when it has been open for a while, or when somebody wants to see or to change something else.
+
+use std::{
+    sync::mpsc::{Receiver, RecvTimeoutError},
+    time::{Duration, Instant},
+};
+
+use kukuri_domain::{Admitted, Millis};
+use kukuri_store::{Ingested, Outcome};
+use tokio::sync::oneshot;
+
+use crate::{
+    ahead::{Ahead, Taken},
+    batch::{Batch, Committed},
+    error::Result,
+    ingest::{Room, Taking, guarded},
+    open::io,
+    room,
+    thread::Job,
+    unsettled::Unsettled,
+    writer::Writer,
+};
+
+/// A transaction with so many events, or so many bytes of them, is committed: more are cheaper each, and take longer together.
+const MOST_EVENTS: usize = 2_048;
+const MOST_BYTES: usize = 2 << 20;
+
+/// Events to be taken in, and who wants to know what became of them.
+pub(crate) struct Intake {
+    pub(crate) events: Vec<Admitted>,
+    pub(crate) now: Millis,
+    pub(crate) answer: oneshot::Sender<Result<Ingested>>,
+}
+
+/// Why a transaction takes no more events.
+enum End {
+    /// It is large or old enough, or this is to be done next.
+    Over(Option<Job>),
+    /// These do not fit into it, or into the file ahead of it.
+    TooLarge(Intake),
+    /// It has failed at these.
+    Failed(Intake),
+}
+
+impl Writer {
+    /// Takes events in, and those that come soon after. Returns what else is to be done.
+    pub(crate) fn take_in(&mut self, first: Intake, jobs: &Receiver<Job>) -> Option<Job> {
+        let until = Instant::now() + self.gather;
+        if self.gather.is_zero() || !self.pending.is_empty() {
+            self.take_in_alone(first);
+            return None;
+        }
+        match self.answer_at_once(&first) {
+            Ok(None) => {}
+            answered => {
+                let _ = first.answer.send(answered.map(Option::unwrap_or_default));
+                return None;
+            }
+        }
+        let (end, committed) = match self.gathering(first.now) {
+            Ok(mut gathering) => match gathering.gather(first, jobs, until) {
+                End::Failed(intake) => (End::Failed(intake), Ok(())),
+                end => (end, gathering.commit()),
+            },
+            Err(error) => {
+                let _ = first.answer.send(Err(error));
+                return None;
+            }
+        };
+        match committed {
+            Ok(()) if !matches!(end, End::Failed(_)) => self.settled(),
+            Ok(()) => {}
+            // It is tried again before anything else is done.
+            Err(error) => tracing::error!(%error, "what was acknowledged is not committed yet"),
+        }
+        match end {
+            End::Over(next) => next,
+            End::TooLarge(intake) | End::Failed(intake) => {
+                self.take_in_alone(intake);
+                None
+            }
+        }
+    }
+
+    /// Known and ephemeral events need no transaction.
+    fn answer_at_once(&mut self, intake: &Intake) -> Result<Option<Ingested>> {
+        self.answer_without_writing(&intake.events, Room::ForAll, intake.now)
+    }
+
+    /// In a transaction of their own, committed before they are answered.
+    fn take_in_alone(&mut self, intake: Intake) {
+        let ingested = self.pay().and_then(|()| self.ingest(&intake.events, intake.now));
+        if let Ok(ingested) = &ingested {
+            self.tell(ingested.head);
+        }
+        let _ = intake.answer.send(ingested);
+    }
+
+    fn gathering(&mut self, now: Millis) -> Result<Gathering<'_>> {
+        let Self {
+            env,
+            tables,
+            rules,
+            subscriptions,
+            room,
+            clock,
+            ahead,
+            pending,
+            unsettled,
+            repeats,
+            head,
+            #[cfg(test)]
+            faults,
+            ..
+        } = self;
+        let around = crate::batch::Surroundings {
+            env,
+            tables: *tables,
+            rules,
+            subscriptions,
+            clock: *crate::writer::locked(clock),
+        };
+        let mut batch = Batch::resume(around)?;
+        batch.tell_rows();
+        let transaction = batch.txn.id() as u64;
+        Ok(Gathering {
+            taking: Taking::new(batch, now, Room::ForAll),
+            transaction,
+            room,
+            ahead,
+            pending,
+            unsettled,
+            repeats,
+            clock,
+            head,
+            events: 0,
+            bytes: 0,
+            #[cfg(test)]
+            faults,
+        })
+    }
+
+    /// Commits what was acknowledged and, for whatever reason, is not committed: after a crash, or a failure.
+    pub(crate) fn pay(&mut self) -> Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        self.take_pending_in_again()?;
+        self.settled();
+        Ok(())
+    }
+
+    fn take_pending_in_again(&self) -> Result<()> {
+        let mut taking = Taking::new(Batch::resume(self.around())?, Millis::default(), Room::ForAll);
+        for taken in &self.pending {
+            taking.go_on(taken.now);
+            taken.events.iter().try_for_each(|event| taking.take_in_again(event))?;
+        }
+        let Committed { clock, .. } = taking.batch.commit()?;
+        self.saw(clock);
+        Ok(())
+    }
+
+    /// Everything that was acknowledged is committed.
+    fn settled(&mut self) {
+        let now = self.pending.last().map(|taken| taken.now);
+        self.pending.clear();
+        self.unsettled.clear();
+        if let Some(now) = now {
+            self.flush_if_due(now);
+        }
+    }
+}
+
+/// A transaction that takes batches in.
+struct Gathering<'w> {
+    taking: Taking<'w>,
+    transaction: u64,
+    room: &'w mut room::Room,
+    ahead: &'w mut Ahead,
+    pending: &'w mut Vec<Taken>,
+    unsettled: &'w Unsettled,
+    repeats: &'w kukuri_store::repeats::Repeats,
+    clock: &'w std::sync::Mutex<kukuri_domain::clock::Clock>,
+    head: &'w tokio::sync::watch::Sender<kukuri_store::Seq>,
+    events: usize,
+    bytes: usize,
+    #[cfg(test)]
+    faults: &'w kukuri_store::conformance::faults::Faults,
+}
+
+impl Gathering<'_> {
+    fn gather(&mut self, first: Intake, jobs: &Receiver<Job>, until: Instant) -> End {
+        let mut intake = first;
+        loop {
+            match self.fits(&intake.events) {
+                Ok(true) => {}
+                Ok(false) => return End::TooLarge(intake),
+                Err(_) => return End::Failed(intake),
+            }
+            match self.take_in(&intake) {
+                Ok(ingested) => drop(intake.answer.send(Ok(ingested))),
+                Err(error) => {
+                    tracing::debug!(%error, "a batch is taken in alone");
+                    return End::Failed(intake);
+                }
+            }
+            if self.events >= MOST_EVENTS || self.bytes >= MOST_BYTES {
+                return End::Over(None);
+            }
+            match jobs.recv_timeout(until.saturating_duration_since(Instant::now()).max(Duration::from_micros(1))) {
+                Ok(Job::TakeIn(more)) => intake = more,
+                Ok(other) => return End::Over(Some(other)),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return End::Over(None),
+            }
+        }
+    }
+
+    fn fits(&mut self, events: &[Admitted]) -> Result<bool> {
+        let bytes: usize = events.iter().map(|event| event.json().len()).sum();
+        let around = self.taking.batch.around;
+        let (all, all_bytes) = (self.events + events.len(), self.bytes + bytes);
+        let has_room = self.room.fits(around.env, &around.tables, &self.taking.batch.txn, all, all_bytes)?;
+        Ok(has_room && self.ahead.fits(self.transaction, events))
+    }
+
+    /// Takes a batch in. It is durable when this returns. An error leaves the transaction spoilt.
+    fn take_in(&mut self, intake: &Intake) -> Result<Ingested> {
+        self.taking.go_on(intake.now);
+        let mut outcomes = Vec::with_capacity(intake.events.len());
+        for admitted in &intake.events {
+            outcomes.push(self.take_one(admitted)?);
+        }
+        let batch = &mut self.taking.batch;
+        let (rows, stages, head) = (batch.take_rows(), batch.take_stages(), batch.node.head);
+        let (clock, stamp) = (batch.node.clock, batch.stamp());
+        let taken = Taken { events: std::mem::take(&mut self.taking.applied), now: intake.now };
+        if !taken.events.is_empty() {
+            self.ahead.append(self.transaction, &taken).map_err(io)?;
+            self.events += taken.events.len();
+            self.bytes += taken.events.iter().map(|event| event.json().len()).sum::<usize>();
+            self.unsettled.add(&taken.events, rows);
+            self.pending.push(taken);
+        }
+        *crate::writer::locked(self.clock) = clock;
+        self.repeats.note(std::mem::take(&mut self.taking.repeats), stamp);
+        self.head.send_if_modified(|known| std::mem::replace(known, head) != head);
+        let deletions = std::mem::take(&mut self.taking.deletions);
+        Ok(Ingested { outcomes, head, deletions, stages })
+    }
+
+    fn take_one(&mut self, admitted: &Admitted) -> Result<Outcome> {
+        #[cfg(test)]
+        let faults = self.faults;
+        guarded(|| {
+            #[cfg(test)]
+            faults.strike(admitted)?;
+            self.taking.take_in(admitted)
+        })
+    }
+
+    fn commit(self) -> Result<()> {
+        let Committed { clock, .. } = self.taking.batch.commit()?;
+        *crate::writer::locked(self.clock) = clock;
+        Ok(())
+    }
+}

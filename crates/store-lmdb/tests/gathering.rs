@@ -1,0 +1,160 @@
+//! Batches that are acknowledged before their transaction is committed: a crash loses none of them, and takes none twice.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
+
+mod support;
+
+use std::{fs, path::Path, time::Duration};
+
+use kukuri_domain::{Event, Filter, Letter, Viewer};
+use kukuri_store::{
+    Op, OutboxRow, Outcome, Query, Seq, Store,
+    conformance::build::{NOW, TOPIC, admitted, deletion, note, profile},
+};
+use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
+use support::{block_on, quick};
+
+const FILE_AHEAD: &str = "ahead.log";
+
+/// Nothing is committed unless somebody asks for it.
+fn patient() -> LmdbOptions {
+    LmdbOptions { gather: Duration::from_secs(3_600), ..quick() }
+}
+
+/// Notes, versions that replace each other, and a deletion, in several batches.
+fn batches() -> Vec<Vec<Event>> {
+    let notes: Vec<Event> = (0..20).map(|n| note(&format!("note {n}")).at(n).build()).collect();
+    let versions: Vec<Event> = (0..5).map(|n| profile("a version").at(n).build()).collect();
+    let request = deletion().of(&notes[3]).of(&notes[15]).at(50).build();
+    vec![
+        notes[..10].to_vec(),
+        versions[..3].to_vec(),
+        vec![request, notes[15].clone()],
+        notes[10..].to_vec(),
+        versions[3..].to_vec(),
+    ]
+}
+
+fn ingest(store: &LmdbStore, events: &[Event]) -> Vec<Outcome> {
+    block_on(store.ingest(events.iter().map(admitted).collect(), NOW)).unwrap().outcomes
+}
+
+/// What a machine that stops now leaves on its disk.
+fn left_behind(from: &Path) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for file in ["data.mdb", FILE_AHEAD] {
+        if from.join(file).exists() {
+            fs::copy(from.join(file), dir.path().join(file)).unwrap();
+        }
+    }
+    dir
+}
+
+fn effective(store: &LmdbStore) -> Vec<Event> {
+    let all = Query::of(Filter::new().with_tag(Letter::T, [TOPIC]), Viewer::Node, NOW);
+    block_on(store.query(&all)).unwrap().events.iter().map(|event| event.event().unwrap()).collect()
+}
+
+fn rows(store: &LmdbStore) -> Vec<(Seq, Op, kukuri_domain::EventId)> {
+    let row = |row: OutboxRow| (row.seq, row.op, row.event_id);
+    block_on(store.outbox(Seq::default(), 1_000)).unwrap().into_iter().map(row).collect()
+}
+
+#[test]
+fn a_crash_at_any_point_leaves_what_was_acknowledged_once_and_in_the_order_it_was_told() {
+    // P-3, O-5
+    let dir = tempfile::tempdir().unwrap();
+    let store = LmdbStore::open(dir.path(), patient()).unwrap();
+    let before = store.transactions();
+    for (count, batch) in batches().iter().enumerate() {
+        ingest(&store, batch);
+        let told = rows(&store);
+        assert_eq!(store.transactions(), before, "none of this is committed");
+
+        let crashed = left_behind(dir.path());
+        let again = LmdbStore::open(crashed.path(), patient()).unwrap();
+        assert_eq!(rows(&again), told, "after {} batches", count + 1);
+        assert_eq!(block_on(again.check()).unwrap().problems, Vec::<String>::new());
+        // It crashes once more, right after the start.
+        let twice = LmdbStore::open(left_behind(crashed.path()).path(), patient()).unwrap();
+        assert_eq!(rows(&twice), told);
+    }
+    let (shown, told) = (effective(&store), rows(&store));
+    assert_eq!(store.transactions(), before + 1, "to be looked at, all of it was committed together");
+    let again = LmdbStore::open(left_behind(dir.path()).path(), patient()).unwrap();
+    assert_eq!((effective(&again), rows(&again)), (shown, told), "what the file still holds is over");
+}
+
+#[test]
+fn what_is_over_does_not_come_back_when_more_is_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LmdbStore::open(dir.path(), patient()).unwrap();
+    let notes: Vec<Event> = (0..9).map(|n| note(&format!("note {n}")).at(n).build()).collect();
+    for three in notes.chunks(3) {
+        three.iter().for_each(|note| drop(ingest(&store, std::slice::from_ref(note))));
+        if three[0] != notes[6] {
+            block_on(store.stats()).unwrap();
+        }
+    }
+    // Of the last transaction one record is in place of an old one; two old ones are behind it.
+    let crashed = left_behind(dir.path());
+    let again = LmdbStore::open(crashed.path(), patient()).unwrap();
+    assert_eq!(rows(&again), rows(&store));
+    assert_eq!(effective(&again).len(), 9);
+}
+
+#[test]
+fn closing_commits_everything_and_leaves_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LmdbStore::open(dir.path(), patient()).unwrap();
+    batches().iter().for_each(|batch| drop(ingest(&store, batch)));
+    let told = rows(&store);
+    drop(store);
+    assert!(!dir.path().join(FILE_AHEAD).exists());
+    assert_eq!(rows(&LmdbStore::open(dir.path(), patient()).unwrap()), told);
+}
+
+#[test]
+fn a_transaction_is_committed_by_itself_after_a_while() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = LmdbOptions { gather: Duration::from_millis(20), ..quick() };
+    let store = LmdbStore::open(dir.path(), options).unwrap();
+    let before = store.transactions();
+    ingest(&store, &[note("a note").build()]);
+    while store.transactions() == before {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(rows(&store).len(), 1);
+}
+
+#[test]
+fn a_store_that_crashed_can_be_read_and_compacted() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LmdbStore::open(dir.path(), patient()).unwrap();
+    batches().iter().for_each(|batch| drop(ingest(&store, batch)));
+    let crashed = left_behind(dir.path());
+    let reader = LmdbStore::open_for_reading(crashed.path(), patient()).unwrap();
+    assert_eq!(effective(&reader), effective(&store));
+    drop(reader);
+
+    ingest(&store, &[note("one more").build()]);
+    let crashed = left_behind(dir.path());
+    LmdbStore::compact(crashed.path(), &patient()).unwrap();
+    let compacted = LmdbStore::open(crashed.path(), patient()).unwrap();
+    assert_eq!(effective(&compacted), effective(&store));
+}
+
+#[test]
+fn where_nothing_can_be_written_ahead_each_batch_is_committed() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join(FILE_AHEAD)).unwrap();
+    // It can't be read either: nobody knows what was in it.
+    assert!(LmdbStore::open(dir.path(), patient()).is_err());
+    fs::remove_dir(dir.path().join(FILE_AHEAD)).unwrap();
+
+    let store = LmdbStore::open(dir.path(), patient()).unwrap();
+    fs::create_dir(dir.path().join(FILE_AHEAD)).unwrap();
+    let before = store.transactions();
+    assert_eq!(ingest(&store, &[note("a note").build()]), [Outcome::Stored]);
+    assert_eq!(store.transactions(), before + 1);
+    assert_eq!(effective(&store).len(), 1);
+}
