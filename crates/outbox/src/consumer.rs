@@ -26,8 +26,10 @@ pub struct ConsumerSettings {
     pub batch_rows: usize,
     /// How often it looks for rows of which it heard nothing.
     pub poll: Duration,
-    /// After it has done something it waits for so long: what comes meanwhile is done together.
+    /// After it has done something it waits for so long, or for so many rows: they cost less together.
     pub gather: Duration,
+    /// So many rows are not waited for any longer.
+    pub gather_rows: usize,
     /// For how long nobody takes over from an instance that has said nothing.
     pub lease: Duration,
     /// Who runs it. `None`: somebody new. One who comes again, and can't run twice, need not wait for a lease to end.
@@ -43,9 +45,10 @@ pub struct ConsumerSettings {
 impl Default for ConsumerSettings {
     fn default() -> Self {
         Self {
-            batch_rows: 1_000,
+            batch_rows: 2_000,
             poll: Duration::from_secs(1),
-            gather: Duration::from_millis(100),
+            gather: Duration::from_secs(1),
+            gather_rows: 256,
             lease: Duration::from_secs(30),
             holder: None,
             first_retry: Duration::from_millis(100),
@@ -164,7 +167,7 @@ impl Consumer {
             }
             self.say(State::Following);
             if offset > before {
-                self.rest(self.settings.gather).await?;
+                self.let_rows_gather(offset).await?;
             } else {
                 self.wait_for_rows().await?;
             }
@@ -350,6 +353,16 @@ impl Consumer {
             command = self.commands.recv() => command.unwrap_or(Command::Stop),
             // Whether it changed, or nobody is left to change it, a look tells.
             _ = timeout(poll, self.heads.changed()) => return Ok(()),
+        };
+        self.heed(command).await
+    }
+
+    /// Waits for many rows, or for a while.
+    async fn let_rows_gather(&mut self, offset: Seq) -> Step {
+        let enough = Seq(offset.0 + self.settings.gather_rows as u64);
+        let command = tokio::select! {
+            command = self.commands.recv() => command.unwrap_or(Command::Stop),
+            _ = timeout(self.settings.gather, self.heads.wait_for(|head| *head >= enough)) => return Ok(()),
         };
         self.heed(command).await
     }
