@@ -11,12 +11,15 @@
 //! - [`upkeep`]: what runs by itself. `disk`: its free space. `consumers`: how far those are behind who
 //!   follow the outbox. `clock`: the time.
 //! - `bridging`: for a bridge to other nodes. `parts`: what else of the node reports here.
+//! - `counting` (a feature, for `cargo xtask counts`): single steps, to see what they cost.
 
 mod auth;
 mod bridging;
 mod clock;
 pub mod config;
 mod consumers;
+#[cfg(feature = "counting")]
+pub mod counting;
 mod disk;
 mod door;
 pub mod http;

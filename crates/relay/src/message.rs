@@ -14,7 +14,7 @@ impl SubscriptionId {
     /// NIP-01's limit, in characters.
     pub(crate) const LONGEST: usize = 64;
 
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         // Every event that is sent repeats it: it is quoted once.
         Self(serde_json::Value::from(name).to_string().into())
     }

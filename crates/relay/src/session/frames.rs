@@ -8,7 +8,7 @@ const KEPT_BYTES: usize = 4 * 1024;
 
 /// The kind of a frame. A message is never cut into several.
 #[derive(Clone, Copy)]
-pub(super) enum Opcode {
+pub(crate) enum Opcode {
     Text = 1,
     Close = 8,
     Ping = 9,
@@ -16,14 +16,14 @@ pub(super) enum Opcode {
 
 /// Frames, and how much of them has been sent.
 #[derive(Default)]
-pub(super) struct Frames {
+pub(crate) struct Frames {
     bytes: Vec<u8>,
     sent: usize,
 }
 
 impl Frames {
     /// Adds a frame whose payload comes in parts.
-    pub(super) fn push(&mut self, opcode: Opcode, parts: &[&[u8]]) {
+    pub(crate) fn push(&mut self, opcode: Opcode, parts: &[&[u8]]) {
         const FINAL: u8 = 0x80;
         let length: usize = parts.iter().map(|part| part.len()).sum();
         self.bytes.reserve(10 + length);
@@ -43,12 +43,12 @@ impl Frames {
     }
 
     /// What is still to be sent.
-    pub(super) fn unsent(&self) -> &[u8] {
+    pub(crate) fn unsent(&self) -> &[u8] {
         self.bytes.get(self.sent..).unwrap_or_default()
     }
 
     /// So many more bytes were sent.
-    pub(super) fn advance(&mut self, count: usize) {
+    pub(crate) fn advance(&mut self, count: usize) {
         self.sent += count;
         if self.sent < self.bytes.len() {
             return;

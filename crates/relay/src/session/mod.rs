@@ -2,7 +2,7 @@
 //!
 //! `requests` answers what it asks for, `searching` what it looks for by words; `wire` sends and closes, with `frames` for what is about to be sent.
 
-mod frames;
+pub(crate) mod frames;
 mod requests;
 mod searching;
 mod wire;
@@ -379,7 +379,7 @@ pub(crate) async fn stopped(signals: &mut watch::Receiver<Signal>) {
     let _ = signals.wait_for(|signal| signal.stopping).await.map(drop);
 }
 
-fn ok(id: &str, outcome: &Outcome) -> String {
+pub(crate) fn ok(id: &str, outcome: &Outcome) -> String {
     match outcome {
         Outcome::Stored | Outcome::Ephemeral => say::ok(id, true, ""),
         Outcome::Duplicate => say::ok(id, true, "duplicate: already have this event"),
