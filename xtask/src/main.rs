@@ -1,8 +1,9 @@
-//! Everything a developer or CI runs: `cargo xtask test | bench | fuzz | fixture`.
+//! Everything a developer or CI runs: `cargo xtask test | bench | counts | fuzz | fixture`.
 //!
 //! Each command fetches or starts whatever it needs by itself.
 
 mod command;
+mod counts;
 mod fuzz;
 mod javascript;
 mod postgres;
@@ -28,6 +29,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<String>,
     },
+    /// Counts what the hot path costs, and fails if that is more than it was.
+    Counts(counts::Options),
     /// Feeds the parsers with made-up input.
     Fuzz(fuzz::Options),
     /// Writes a store of the current format, to be kept and opened by tests ever after. For a release that changes it.
@@ -38,6 +41,7 @@ fn main() -> anyhow::Result<()> {
     match Task::parse() {
         Task::Test { rest } => test(&rest),
         Task::Bench { rest } => bench(&rest),
+        Task::Counts(options) => counts::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Fixture => cargo(["run", "--quiet", "--package", "kukuri-store-lmdb", "--example", "fixture"]),
     }
