@@ -1,4 +1,4 @@
-//! Programs the tests need, from the system's packages.
+//! Programs that tests and measurements need, from the system's packages.
 
 use std::process::Command;
 
@@ -11,10 +11,15 @@ pub(crate) fn ensure(program: &str, package: &str) -> anyhow::Result<()> {
     if exists(program) {
         return Ok(());
     }
+    install(package).with_context(|| format!("{program} is needed"))
+}
+
+/// Installs a package.
+pub(crate) fn install(package: &str) -> anyhow::Result<()> {
     if !exists("apt-get") {
-        bail!("the tests need {program}; please install it");
+        bail!("please install {package}");
     }
     run(Command::new("apt-get").args(["update", "-q"]))?;
     run(Command::new("apt-get").args(["install", "-qy", "--no-install-recommends", package]))
-        .with_context(|| format!("the tests need {program}; please install the package {package}"))
+        .with_context(|| format!("please install the package {package}"))
 }
