@@ -6,6 +6,7 @@ mod command;
 mod counts;
 mod fuzz;
 mod javascript;
+mod peers;
 mod postgres;
 mod tools;
 
@@ -48,6 +49,7 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn bench(rest: &[String]) -> anyhow::Result<()> {
+    let rest = &peers::beside(rest)?;
     if rest.first().is_some_and(|what| what == "relay" || what == "search") {
         // It is measured as it is shipped, from where it lies beside the benchmark.
         cargo(["build", "--release", "--quiet", "--package", "kukuri-node"])?;
