@@ -6,7 +6,7 @@
 
 use std::{
     sync::mpsc::{Receiver, RecvTimeoutError},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use kukuri_domain::{Admitted, Millis};
@@ -209,10 +209,11 @@ impl Gathering<'_> {
                     return End::Failed(intake);
                 }
             }
-            if self.events >= MOST_EVENTS || self.bytes >= MOST_BYTES {
+            let left = until.saturating_duration_since(Instant::now());
+            if self.events >= MOST_EVENTS || self.bytes >= MOST_BYTES || left.is_zero() {
                 return End::Over(None);
             }
-            match jobs.recv_timeout(until.saturating_duration_since(Instant::now()).max(Duration::from_micros(1))) {
+            match jobs.recv_timeout(left) {
                 Ok(Job::TakeIn(more)) => intake = more,
                 Ok(other) => return End::Over(Some(other)),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return End::Over(None),

@@ -124,6 +124,16 @@ fn a_transaction_is_committed_by_itself_after_a_while() {
         std::thread::sleep(Duration::from_millis(5));
     }
     assert_eq!(rows(&store).len(), 1);
+
+    // Also if more and more comes in.
+    let before = store.transactions();
+    for number in 0.. {
+        ingest(&store, &[note(&format!("note {number}")).build()]);
+        assert!(number < 1_000_000, "it is never committed");
+        if store.transactions() > before + 1 {
+            break;
+        }
+    }
 }
 
 #[test]
