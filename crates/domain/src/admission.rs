@@ -8,13 +8,14 @@ use std::sync::Arc;
 use crate::{
     event::{Event, decimal},
     id::PublicKey,
+    json::Encoded,
     kind::{Kind, KindClass},
     limits::Limits,
     refusal::Refusal,
     time::Millis,
     topic::{TopicId, TopicRules, TopicsMode},
     vanish::RelayUrls,
-    verify::Verified,
+    verify::{Verified, encode_true},
 };
 
 /// Where an event came from. Origins differ in this value, not in their way through the node.
@@ -90,6 +91,8 @@ pub struct Screened {
     origin: Origin,
     vanishes: bool,
     event_bytes: usize,
+    /// Once it was found true to its id.
+    encoded: Option<Encoded>,
 }
 
 /// An event that may be decided on: verified, bound to its topics. What a store takes in. Cheap to clone.
@@ -123,7 +126,7 @@ impl Admission {
         }
         self.check_origin(&event, &topics, &origin)?;
         let vanishes = event.kind == Kind::VANISH && self.relay_urls.are_named_by(&event)?;
-        Ok(Screened { event, topics, origin, vanishes, event_bytes: self.limits.event_bytes })
+        Ok(Screened { event, topics, origin, vanishes, event_bytes: self.limits.event_bytes, encoded: None })
     }
 
     fn check_origin(&self, event: &Event, topics: &[TopicId], origin: &Origin) -> Result<(), Refusal> {
@@ -212,15 +215,21 @@ impl Screened {
         if has_enough || self.event.kind.is_request() { Ok(()) } else { Err(Refusal::TopicNotEnabled) }
     }
 
-    /// Whether the id is true: enough to answer for an event whose id is known, at a fraction of a signature's cost.
-    pub fn check_id(&self) -> Result<(), Refusal> {
-        if self.event.true_id() == self.event.id { Ok(()) } else { Err(Refusal::WrongId) }
+    /// Whether what would be stored is small enough and the id true: enough to answer for an event whose id is known, at a
+    /// fraction of a signature's cost.
+    pub fn check_id(&mut self) -> Result<(), Refusal> {
+        if self.encoded.is_none() {
+            self.encoded = Some(encode_true(self.event_bytes, &self.event)?);
+        }
+        Ok(())
     }
 
-    /// Checks the size of what would be stored, then id and signature, the one step that costs.
-    pub fn verify(self) -> Result<Admitted, Refusal> {
-        let verified = Verified::check_within(self.event_bytes, self.event)?;
-        Ok(Admitted::new(verified, self.topics, &self.origin, self.vanishes))
+    /// The same, then the signature, the one step that costs.
+    pub fn verify(mut self) -> Result<Admitted, Refusal> {
+        self.check_id()?;
+        let Self { event, topics, origin, vanishes, encoded, .. } = self;
+        let encoded = encoded.ok_or(Refusal::WrongId)?;
+        Ok(Admitted::new(Verified::check_signature(event, encoded)?, topics, &origin, vanishes))
     }
 
     /// Takes id and signature at their word: see [`Verified::trusted`].

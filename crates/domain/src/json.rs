@@ -11,6 +11,7 @@ use std::ops::Range;
 use crate::{event::Event, hex, id::EventId};
 
 /// An event's JSON, with the place of the parts its id is made of.
+#[derive(Clone, Debug)]
 pub(crate) struct Encoded {
     json: Vec<u8>,
     tags: Range<usize>,

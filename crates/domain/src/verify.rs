@@ -17,16 +17,12 @@ pub struct Verified {
 impl Verified {
     /// Checks the id against the content and the signature against the id.
     pub fn check(event: Event) -> Result<Self, Refusal> {
-        Self::check_within(usize::MAX, event)
+        let encoded = encode_true(usize::MAX, &event)?;
+        Self::check_signature(event, encoded)
     }
 
-    /// The same for an event whose JSON may not be longer than this, which is seen before the costly checks (E-8, E-9).
-    pub(crate) fn check_within(event_bytes: usize, event: Event) -> Result<Self, Refusal> {
-        let encoded = Encoded::of(&event);
-        limits::check_encoded(encoded.len(), event_bytes)?;
-        if encoded.id_of(&event) != event.id {
-            return Err(Refusal::WrongId);
-        }
+    /// The costly part of it, for an event that was found true to its id.
+    pub(crate) fn check_signature(event: Event, encoded: Encoded) -> Result<Self, Refusal> {
         if !is_signed(&event) {
             return Err(Refusal::WrongSignature);
         }
@@ -48,6 +44,13 @@ impl Verified {
     pub fn json(&self) -> &Bytes {
         &self.json
     }
+}
+
+/// The JSON of an event that is true to its id, and no longer than this, which is seen first (E-8, E-9).
+pub(crate) fn encode_true(event_bytes: usize, event: &Event) -> Result<Encoded, Refusal> {
+    let encoded = Encoded::of(event);
+    limits::check_encoded(encoded.len(), event_bytes)?;
+    if encoded.id_of(event) == event.id { Ok(encoded) } else { Err(Refusal::WrongId) }
 }
 
 fn is_signed(event: &Event) -> bool {

@@ -153,7 +153,7 @@ impl Relay {
         if config.deny.covers_event(&event) {
             return Err(Refused::Denied);
         }
-        let screened = admission.screen(event, origin, now)?;
+        let mut screened = admission.screen(event, origin, now)?;
         screened.check_id()?;
         if self.ephemeral.contains(&screened.event().id) {
             return Ok(Cheap::Answered(Outcome::Duplicate));

@@ -171,6 +171,11 @@ fn filters_of(raw: &[&RawValue]) -> Result<Vec<Filter>, String> {
     raw.iter().map(|filter| Filter::from_json(filter.get()).map_err(|error| format!("invalid: {error}"))).collect()
 }
 
+/// The event in a message of the usual form, not read yet. If that turns out to be none, the message has to be read as a whole.
+pub(crate) fn usual_event(text: &str) -> Option<&str> {
+    text.strip_prefix(r#"["EVENT","#)?.strip_suffix(']')
+}
+
 /// The id that an event which can't be read claims to have, so that its sender can tell which one is meant.
 pub(crate) fn claimed_id(event: &str) -> String {
     #[derive(Deserialize)]

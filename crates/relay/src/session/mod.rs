@@ -28,8 +28,8 @@ use crate::{
     auth::Challenge,
     clock,
     door::Inside,
-    intake::{AUTHENTICATE, Screening, Sender},
-    message::{ClientMessage, Fault, SubscriptionId, Verb, claimed_id, say},
+    intake::{AUTHENTICATE, Refused, Screening, Sender},
+    message::{ClientMessage, Fault, SubscriptionId, Verb, claimed_id, say, usual_event},
     metrics::Closing,
     queue::{Delivery, Outgoing, Queue, Receiver, queue},
     rates::{Act, Counted},
@@ -229,6 +229,13 @@ impl Session {
     }
 
     async fn answer(&mut self, text: &str) -> Result<(), End> {
+        // Nearly all that is said are events: they are read once.
+        if let Some(event) = usual_event(text)
+            && self.take_usual_event(event, text).await?
+        {
+            self.relay.metrics.asked(Verb::Event);
+            return Ok(());
+        }
         let parsed = ClientMessage::parse(text);
         self.relay.metrics.asked(parsed.as_ref().map_or(Verb::Unreadable, ClientMessage::verb));
         match parsed {
@@ -260,9 +267,28 @@ impl Session {
         }
     }
 
+    /// Returns whether it was answered: if it was not even JSON, all of the message has to be looked at.
+    async fn take_usual_event(&mut self, json: &str, text: &str) -> Result<bool, End> {
+        let screening = self.screen(json).await;
+        if screening.is_err() && !matches!(ClientMessage::parse(text), Ok(ClientMessage::Event(_))) {
+            return Ok(false);
+        }
+        self.answer_event(json, screening).await?;
+        Ok(true)
+    }
+
     async fn take_event(&mut self, json: &str) -> Result<(), End> {
+        let screening = self.screen(json).await;
+        self.answer_event(json, screening).await
+    }
+
+    async fn screen(&self, json: &str) -> Result<Screening, Refused> {
         let sender = Sender { ip: self.ip, keys: Arc::clone(&self.keys), is_unknown: self.is_unknown() };
-        match self.relay.screen(json, &sender).await {
+        self.relay.screen(json, &sender).await
+    }
+
+    async fn answer_event(&mut self, json: &str, screening: Result<Screening, Refused>) -> Result<(), End> {
+        match screening {
             Ok(Screening::New(admitted)) => {
                 self.in_flight += 1;
                 self.relay.pipeline.submit(admitted, Arc::clone(&self.queue)).await;
