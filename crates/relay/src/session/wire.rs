@@ -45,7 +45,18 @@ impl Session {
     }
 
     pub(super) async fn flush(&mut self) -> Result<(), End> {
-        in_time(write_out(self.socket.get_mut(), &mut self.frames), &self.queue).await
+        // Nearly always there is room, and nothing has to be waited for.
+        while !self.frames.unsent().is_empty() {
+            match self.socket.get_ref().try_write(self.frames.unsent()) {
+                Ok(0) => return Err(End::Gone),
+                Ok(count) => self.frames.advance(count),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return in_time(write_out(self.socket.get_mut(), &mut self.frames), &self.queue).await;
+                }
+                Err(_) => return Err(End::Gone),
+            }
+        }
+        Ok(())
     }
 
     /// Waits for something to be read for this client, for as long as it is there. Nobody else needs it.
@@ -118,11 +129,6 @@ async fn write_out(stream: &mut TcpStream, frames: &mut Frames) -> io::Result<()
 
 /// A client that takes too long, or falls too far behind meanwhile, is closed.
 async fn in_time(sending: impl Future<Output = io::Result<()>>, queue: &Queue) -> Result<(), End> {
-    tokio::pin!(sending);
-    // Nearly always there is room, and neither a timer nor a waiter is needed.
-    if let std::task::Poll::Ready(sent) = futures_util::poll!(&mut sending) {
-        return sent.map_err(|_| End::Gone);
-    }
     tokio::select! {
         sent = timeout(SEND_TIMEOUT, sending) => match sent {
             Ok(Ok(())) => Ok(()),
