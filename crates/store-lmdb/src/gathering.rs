@@ -44,6 +44,8 @@ enum End {
     TooLarge(Intake),
     /// It has failed at these.
     Failed(Intake),
+    /// There is nothing in it but, perhaps, the time: not worth a wait.
+    Idle(Intake, Ingested),
 }
 
 impl Writer {
@@ -79,6 +81,10 @@ impl Writer {
         }
         match end {
             End::Over(next) => next,
+            End::Idle(intake, ingested) => {
+                let _ = intake.answer.send(Ok(ingested));
+                None
+            }
             End::TooLarge(intake) | End::Failed(intake) => {
                 self.take_in_alone(intake);
                 None
@@ -203,6 +209,7 @@ impl Gathering<'_> {
                 Err(_) => return End::Failed(intake),
             }
             match self.take_in(&intake) {
+                Ok(ingested) if self.pending.is_empty() => return End::Idle(intake, ingested),
                 Ok(ingested) => drop(intake.answer.send(Ok(ingested))),
                 Err(error) => {
                     tracing::debug!(%error, "a batch is taken in alone");
