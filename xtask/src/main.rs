@@ -24,7 +24,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<String>,
     },
-    /// Measures: `cargo xtask bench store --help`, and the same of `relay` and `search`, say what.
+    /// Measures this relay, and others beside it, and writes target/bench/report.md: `cargo xtask bench --help` says what.
+    #[command(disable_help_flag = true)]
     Bench {
         /// Passed on to the benchmark.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -50,13 +51,19 @@ fn main() -> anyhow::Result<()> {
 
 fn bench(rest: &[String]) -> anyhow::Result<()> {
     let rest = &peers::beside(rest)?;
-    if rest.first().is_some_and(|what| what == "relay" || what == "search") {
+    let has = |flag: &str| rest.iter().any(|word| word == flag || word.starts_with(&format!("{flag}=")));
+    let mut bench = cargo_command();
+    bench.args(["run", "--release", "--quiet", "--package", "kukuri-bench", "--"]).args(rest);
+    if has("--help") || has("-h") {
+        return run(&mut bench);
+    }
+    if !has("--node") {
         // It is measured as it is shipped, from where it lies beside the benchmark.
         cargo(["build", "--release", "--quiet", "--package", "kukuri-node"])?;
     }
-    let mut bench = cargo_command();
-    bench.args(["run", "--release", "--quiet", "--package", "kukuri-bench", "--"]).args(rest);
-    if !rest.iter().any(|word| word.contains("postgres")) || rest.iter().any(|word| word.starts_with("--url")) {
+    // Shows whether what a relay acknowledged is on the disk.
+    tools::ensure("strace", "strace")?;
+    if !rest.iter().any(|word| word == "postgres" || word == "--store=postgres") || has("--url") {
         return run(&mut bench);
     }
     let server = postgres::Server::start_anew()?;

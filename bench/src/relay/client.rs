@@ -1,25 +1,38 @@
 //! A WebSocket client that costs little: it sends frames that were made beforehand and finds the frames in what it
 //! receives, nothing more.
 
-use std::{net::SocketAddr, ops::Range};
-
-use anyhow::{Context, bail};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{
-        TcpStream,
-        tcp::{OwnedReadHalf, OwnedWriteHalf},
+use std::{
+    io::ErrorKind,
+    net::SocketAddr,
+    ops::Range,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
     },
 };
+
+use anyhow::{Context, bail, ensure};
+use tokio::net::{TcpSocket, TcpStream};
+
+use super::message::Message;
 
 const TEXT: u8 = 1;
 const CLOSE: u8 = 8;
 const PING: u8 = 9;
+const PONG: u8 = 10;
+/// Bytes that are read at once: few at first, as there may be thousands of clients.
+const FIRST_READ: usize = 2 * 1024;
+const LARGEST_READ: usize = 256 * 1024;
 
-/// A text message as a client's frame. The mask is zero: allowed, and it leaves the text as it is.
+/// A text message as a client's frame.
 pub(crate) fn frame(text: &[u8]) -> Vec<u8> {
+    frame_of(TEXT, text)
+}
+
+/// The mask is zero: allowed, and it leaves the text as it is.
+fn frame_of(code: u8, text: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(text.len() + 14);
-    frame.push(0x80 | TEXT);
+    frame.push(0x80 | code);
     match text.len() {
         length @ 0..126 => frame.push(0x80 | length as u8),
         length @ 126..0x1_0000 => {
@@ -38,46 +51,113 @@ pub(crate) fn frame(text: &[u8]) -> Vec<u8> {
 
 /// A connection.
 pub(crate) struct Client {
-    pub(crate) saying: OwnedWriteHalf,
+    pub(crate) saying: Saying,
     pub(crate) hearing: Hearing,
 }
 
+/// What both halves share.
+struct Line {
+    stream: TcpStream,
+    /// A frame is being written; nothing may come between its parts.
+    is_writing: AtomicBool,
+    /// Pongs that wait for it.
+    pongs: Mutex<Vec<u8>>,
+}
+
 impl Client {
-    /// Connects and waits for the relay's challenge.
     pub(crate) async fn connect(address: SocketAddr) -> anyhow::Result<Self> {
-        let stream = TcpStream::connect(address).await?;
+        Self::upgrade(TcpStream::connect(address).await?, address).await
+    }
+
+    /// One that takes little off the network before somebody reads it.
+    pub(crate) async fn connect_narrow(address: SocketAddr) -> anyhow::Result<Self> {
+        let socket = TcpSocket::new_v4()?;
+        socket.set_recv_buffer_size(4 * 1024)?;
+        Self::upgrade(socket.connect(address).await?, address).await
+    }
+
+    async fn upgrade(stream: TcpStream, address: SocketAddr) -> anyhow::Result<Self> {
         stream.set_nodelay(true)?;
-        let (reading, mut saying) = stream.into_split();
+        let line = Arc::new(Line { stream, is_writing: AtomicBool::new(false), pongs: Mutex::default() });
+        let mut client = Self {
+            saying: Saying { line: Arc::clone(&line) },
+            hearing: Hearing { line, buffer: Vec::new(), start: 0, at_once: FIRST_READ, notice: String::new() },
+        };
         let request = format!(
             "GET / HTTP/1.1\r\nHost: {address}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
              Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
         );
-        saying.write_all(request.as_bytes()).await?;
-        let mut hearing = Hearing { reading, buffer: Vec::with_capacity(1024), start: 0 };
-        hearing.skip_response().await?;
-        let hello = hearing.hear().await?;
-        if !hearing.text(&hello).starts_with(br#"["AUTH""#) {
-            bail!("the relay did not begin with a challenge");
-        }
-        Ok(Self { saying, hearing })
+        client.say(request.as_bytes()).await?;
+        client.hearing.skip_response().await?;
+        Ok(client)
     }
 
-    pub(crate) async fn say(&mut self, frame: &[u8]) -> anyhow::Result<()> {
-        Ok(self.saying.write_all(frame).await?)
+    pub(crate) async fn say(&mut self, frames: &[u8]) -> anyhow::Result<()> {
+        self.saying.say(frames).await
+    }
+
+    /// Subscribes and waits for the end of what is stored.
+    pub(crate) async fn subscribe(&mut self, request: &[u8]) -> anyhow::Result<usize> {
+        self.say(request).await?;
+        let mut stored = 0;
+        loop {
+            let place = self.hearing.hear().await?;
+            match Message::read(self.hearing.text(&place)) {
+                Message::Event { .. } => stored += 1,
+                Message::Eose => return Ok(stored),
+                Message::Closed { .. } => bail!("refused: {}", self.hearing.shown(&place)),
+                Message::Ok { .. } | Message::Other => {}
+            }
+        }
+    }
+}
+
+/// The sending half.
+pub(crate) struct Saying {
+    line: Arc<Line>,
+}
+
+impl Saying {
+    /// Sends frames, as many at once as the network takes.
+    pub(crate) async fn say(&mut self, frames: &[u8]) -> anyhow::Result<()> {
+        self.line.is_writing.store(true, Ordering::Relaxed);
+        self.write(frames).await?;
+        self.line.is_writing.store(false, Ordering::Relaxed);
+        let pongs = std::mem::take(&mut *self.line.pongs.lock().unwrap_or_else(PoisonError::into_inner));
+        if pongs.is_empty() { Ok(()) } else { self.write(&pongs).await }
+    }
+
+    async fn write(&self, mut bytes: &[u8]) -> anyhow::Result<()> {
+        while !bytes.is_empty() {
+            match self.line.stream.try_write(bytes) {
+                Ok(written) => bytes = &bytes[written..],
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.line.stream.writable().await?,
+                Err(error) => return Err(error).context("the relay hung up"),
+            }
+        }
+        Ok(())
     }
 }
 
 /// The receiving half, and what it has received but not looked at.
 pub(crate) struct Hearing {
-    reading: OwnedReadHalf,
+    line: Arc<Line>,
     buffer: Vec<u8>,
     start: usize,
+    at_once: usize,
+    /// The last NOTICE: usually the reason for what happens next.
+    notice: String,
 }
 
 impl Hearing {
     /// The text of a message.
     pub(crate) fn text(&self, place: &Range<usize>) -> &[u8] {
         &self.buffer[place.clone()]
+    }
+
+    /// The same, to be shown to people.
+    pub(crate) fn shown(&self, place: &Range<usize>) -> String {
+        String::from_utf8_lossy(&self.buffer[place.clone()]).chars().take(200).collect()
     }
 
     /// Waits for the next message.
@@ -96,24 +176,51 @@ impl Hearing {
             let text = self.start + text.start..self.start + text.end;
             self.start = text.end;
             match code {
-                TEXT => return Ok(Some(text)),
-                // No measurement takes long enough for the relay to give us up.
-                PING => {}
-                CLOSE => bail!("the relay closed: {}", String::from_utf8_lossy(&self.buffer[text])),
+                TEXT => {
+                    if self.buffer[text.clone()].starts_with(br#"["NOTICE""#) {
+                        self.notice = self.shown(&text);
+                    }
+                    return Ok(Some(text));
+                }
+                PING => self.answer(&frame_of(PONG, &self.buffer[text])),
+                PONG => {}
+                CLOSE => {
+                    let reason = text.start.saturating_add(2).min(text.end)..text.end;
+                    bail!("the relay closed: {} {}", self.shown(&reason), self.notice)
+                }
                 other => bail!("a frame of type {other}"),
             }
         }
         Ok(None)
     }
 
+    /// Sends a pong now, or after what is being sent.
+    fn answer(&self, pong: &[u8]) {
+        let is_sent = !self.line.is_writing.load(Ordering::Relaxed) && self.line.stream.try_write(pong).is_ok();
+        if !is_sent {
+            self.line.pongs.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(pong);
+        }
+    }
+
     /// Waits for more.
     pub(crate) async fn fill(&mut self) -> anyhow::Result<()> {
         self.buffer.drain(..self.start);
         self.start = 0;
-        if self.reading.read_buf(&mut self.buffer).await? == 0 {
-            bail!("the relay hung up");
+        self.buffer.reserve(self.at_once);
+        loop {
+            let room = self.buffer.capacity() - self.buffer.len();
+            match self.line.stream.try_read_buf(&mut self.buffer) {
+                Ok(0) => bail!("the relay hung up {}", self.notice),
+                Ok(read) => {
+                    if read == room {
+                        self.at_once = (self.at_once * 4).min(LARGEST_READ);
+                    }
+                    return Ok(());
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.line.stream.readable().await?,
+                Err(error) => return Err(error).context("the relay hung up"),
+            }
         }
-        Ok(())
     }
 
     async fn skip_response(&mut self) -> anyhow::Result<()> {
@@ -122,7 +229,7 @@ impl Hearing {
             if let Some(end) = end {
                 let head = String::from_utf8_lossy(&self.buffer[..end]);
                 let first = head.lines().next().context("an answer")?;
-                anyhow::ensure!(first.contains(" 101 "), "{first}");
+                ensure!(first.contains(" 101 "), "{first}");
                 self.start = end + 4;
                 return Ok(());
             }
@@ -143,15 +250,6 @@ fn parse(bytes: &[u8]) -> anyhow::Result<Option<(u8, Range<usize>)>> {
         (126 | 127, _) => return Ok(None),
         (length, _) => (usize::from(*length), 2),
     };
-    let text = start..start + length;
+    let text = start..length.saturating_add(start);
     Ok((bytes.len() >= text.end).then_some((first & 0x0f, text)))
-}
-
-/// The id in `["OK","…",true,…]`.
-pub(crate) fn accepted(text: &[u8]) -> anyhow::Result<&[u8]> {
-    let parts = text.strip_prefix(br#"["OK",""#).and_then(|rest| rest.split_at_checked(64));
-    match parts {
-        Some((id, rest)) if rest.starts_with(br#"",true,"#) => Ok(id),
-        _ => bail!("not accepted: {}", String::from_utf8_lossy(text)),
-    }
 }

@@ -1,136 +1,93 @@
-//! The relay as clients meet it: the real binary in a process of its own, over loopback.
+//! The relays that are measured, as their clients meet them: processes of their own, over loopback.
 //!
-//! What a server costs is its own CPU time per operation. Throughput and latency are measured too, but they depend on
-//! what the clients leave of the machine, so the clients do as little as they can: messages are made beforehand and
-//! what comes back is looked at, not parsed.
-//!
-//! # Layout
-//!
-//! - [`node`]: the process that is measured. [`client`]: a WebSocket client of little cost. [`events`]: signed events.
-//! - [`ingest`], [`requests`], [`live`], [`idle`]: one measurement each. [`table`]: what they found.
+//! - [`process`]: starting one, its CPU time, its memory. [`shell`]: how a command is told.
+//! - [`client`]: a WebSocket client of little cost. [`message`]: what relays say.
+//! - [`trace`]: whether what was acknowledged was durable, told from system calls.
 
 pub(crate) mod client;
-pub(crate) mod events;
-mod idle;
-mod ingest;
-mod live;
-pub(crate) mod node;
-mod requests;
-mod table;
+pub(crate) mod message;
+pub(crate) mod process;
+mod shell;
+pub(crate) mod trace;
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    str::FromStr,
+};
 
 use anyhow::Context;
-use clap::{Args, ValueEnum};
 
-use crate::{say, timing::millis, yardstick};
-use node::{Binary, Node};
-use table::Table;
+/// What ours is called.
+pub(crate) const OURS: &str = "kukuri";
 
-/// A measurement that takes longer than this will not end.
-const PATIENCE: Duration = Duration::from_secs(300);
-
-/// What `cargo xtask bench relay` takes.
-#[derive(Args)]
-pub(crate) struct Options {
-    /// What to measure.
-    #[arg(long, value_delimiter = ',', default_values_t = [Part::Ingest, Part::Req, Part::Live, Part::Idle])]
-    part: Vec<Part>,
-    /// Events that are sent to measure ingest, and that stand in the store to be asked for.
-    #[arg(long, default_value_t = 20_000)]
-    events: usize,
-    /// Requests of each shape.
-    #[arg(long, default_value_t = 2_000)]
-    requests: usize,
-    /// Live subscribers.
-    #[arg(long, default_value_t = 200)]
-    subscribers: usize,
-    /// Events they are sent.
-    #[arg(long, default_value_t = 2_000)]
-    live_events: usize,
-    /// How many of those per second.
-    #[arg(long, default_value_t = 200)]
-    rate: u32,
-    /// Idle connections.
-    #[arg(long, default_value_t = 5_000)]
-    connections: usize,
-    /// The binary; the one beside this program by default.
-    #[arg(long)]
-    node: Option<PathBuf>,
-    /// Where stores are made; a temporary directory under target/ by default.
-    #[arg(long)]
-    dir: Option<PathBuf>,
+/// A relay: how it is started.
+#[derive(Clone, Debug)]
+pub(crate) struct Relay {
+    pub(crate) name: String,
+    /// The program and its arguments, with `{port}` and `{dir}` in them.
+    command: Vec<String>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Part {
-    /// Events in: many in flight, and one at a time.
-    Ingest,
-    /// Stored events out.
-    Req,
-    /// Live events out.
-    Live,
-    /// What a connection costs that says nothing.
-    Idle,
-}
+impl FromStr for Relay {
+    type Err = anyhow::Error;
 
-impl std::fmt::Display for Part {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Ingest => "ingest",
-            Self::Req => "req",
-            Self::Live => "live",
-            Self::Idle => "idle",
-        })
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let (name, command) = text.split_once('=').context("a relay is told as name=command {port} {dir}")?;
+        let command = shell::split(command)?;
+        anyhow::ensure!(!name.is_empty() && !command.is_empty(), "a relay has a name and a command");
+        anyhow::ensure!(command.iter().any(|word| word.contains("{port}")), "nothing tells {name} its {{port}}");
+        Ok(Self { name: name.trim().to_owned(), command })
     }
 }
 
-/// What every measurement needs.
-struct Bench {
-    options: Options,
-    binary: Binary,
-    /// Where nodes keep their data.
-    dir: PathBuf,
-    sync: Duration,
-    table: Table,
-}
-
-impl Bench {
-    /// A node with nothing in it.
-    fn node(&self, name: &str) -> anyhow::Result<Node> {
-        self.binary.start(&self.dir.join(name))
-    }
-}
-
-pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
-    let parent = options.dir.clone().unwrap_or_else(|| PathBuf::from("target/bench"));
-    std::fs::create_dir_all(&parent)?;
-    let dir = tempfile::tempdir_in(&parent).with_context(|| format!("{}", parent.display()))?;
-    let binary = Binary::find(options.node.clone())?;
-
-    let verifications = yardstick::verifications_per_second()?;
-    let sync = yardstick::sync_time(dir.path())?;
-    let table = Table::new(verifications, sync);
-    say(format_args!(
-        "yardsticks: one core verifies {verifications:.0} events/s ({:.0} µs each), fdatasync p50 {:.2} ms",
-        1e6 / verifications,
-        millis(sync)
-    ));
-    say(format_args!("server CPU is the user and system time of the node's process; clients share the machine\n"));
-
-    table.header();
-    let mut bench = Bench { options, binary, dir: dir.path().to_owned(), sync, table };
-    for part in bench.options.part.clone() {
-        let measured = match part {
-            Part::Ingest => tokio::time::timeout(PATIENCE, ingest::measure(&mut bench)).await,
-            Part::Req => tokio::time::timeout(PATIENCE, requests::measure(&mut bench)).await,
-            Part::Live => tokio::time::timeout(PATIENCE, live::measure(&mut bench)).await,
-            Part::Idle => tokio::time::timeout(PATIENCE, idle::measure(&mut bench)).await,
+impl Relay {
+    /// Ours: the given binary, or the one that was built beside this program. It must not limit how fast clients may
+    /// send, which would be measured instead.
+    pub(crate) fn ours(binary: Option<PathBuf>) -> anyhow::Result<Self> {
+        let path = match binary {
+            Some(path) => path,
+            None => std::env::current_exe()?.with_file_name("kukuri-node"),
         };
-        measured.with_context(|| format!("{part} did not end in {PATIENCE:?}"))?.with_context(|| format!("{part}"))?;
+        let path = path.to_str().context("a path that is text")?.to_owned();
+        let arguments =
+            ["--listen", "127.0.0.1:{port}", "--topics-mode", "required", "--rate-limits", "off", "--data", "{dir}"];
+        let command = std::iter::once(path).chain(arguments.map(str::to_owned)).collect();
+        Ok(Self { name: OURS.to_owned(), command })
     }
-    let file = PathBuf::from("target/bench/relay.json");
-    bench.table.write(&file).with_context(|| format!("{}", file.display()))?;
-    say(format_args!("\nalso in {}", file.display()));
-    Ok(())
+
+    pub(crate) fn is_ours(&self) -> bool {
+        self.name == OURS
+    }
+
+    fn command(&self, port: u16, dir: &Path, before: &[String]) -> anyhow::Result<Command> {
+        let dir = dir.to_str().context("a path that is text")?;
+        let told = self.command.iter().map(|word| word.replace("{port}", &port.to_string()).replace("{dir}", dir));
+        let mut words = before.iter().cloned().chain(told);
+        let mut command = Command::new(words.next().context("a command")?);
+        command.args(words);
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("KUKURI_")) {
+            command.env_remove(name);
+        }
+        command.env("KUKURI_LOG", "warn");
+        Ok(command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relay_is_told_by_a_name_and_a_command() {
+        let relay: Relay = "other 1.0=sh -c 'exec relay --at {port}' {dir}".parse().unwrap();
+        let command = relay.command(7, Path::new("/data"), &[]).unwrap();
+        let words: Vec<_> = command.get_args().map(|word| word.to_str().unwrap().to_owned()).collect();
+        assert_eq!(
+            (relay.name.as_str(), words),
+            ("other 1.0", vec!["-c".into(), "exec relay --at 7".into(), "/data".into()])
+        );
+        assert!("other".parse::<Relay>().is_err(), "no command");
+        assert!("other=relay".parse::<Relay>().is_err(), "no port");
+    }
 }

@@ -7,14 +7,12 @@ use kukuri_domain::Timestamp;
 use kukuri_search::{Change, Search, SearchIndex, SearchQuery};
 use kukuri_store::Seq;
 
-use super::{
-    Options,
-    posts::{NOW, post, topic},
-};
+use super::posts::{NOW, post, topic};
 use crate::{
     corpus::mixed,
-    say,
-    timing::{Timings, cpu_time, millis},
+    parts::Bench,
+    report::{Place, number},
+    timing::{Timings, cpu_time, micros, millis},
 };
 
 const WEEK_AGO: Timestamp = Timestamp(NOW.0 - 7 * 86_400);
@@ -37,31 +35,30 @@ const SHAPES: [Shape; 5] = [
     Shape { name: "one word in a topic, this week", words: 1, in_topic: true, recent: true },
 ];
 
-pub(super) async fn measure(name: &str, index: &dyn SearchIndex, options: &Options) -> anyhow::Result<()> {
+pub(super) async fn measure(bench: &mut Bench, name: &'static str, index: &dyn SearchIndex) -> anyhow::Result<()> {
+    let (batch, queries) = (bench.options.stores.index_batch.max(1), bench.options.stores.queries as u64 / 2);
     ensure!(index.stats().await?.documents == 0, "there are posts in this index already");
     let mut filled = 0;
-    for &size in &options.sizes {
+    for size in bench.options.sizes.clone() {
         let (began, cpu) = (Instant::now(), cpu_time());
-        for first in (filled..size).step_by(options.batch.max(1) as usize) {
-            let last = size.min(first + options.batch.max(1));
+        for first in (filled..size).step_by(batch as usize) {
+            let last = size.min(first + batch);
             let changes = (first..last).map(|n| Change::Put(Box::new(post(n)))).collect();
             index.apply(changes, Seq(last).into()).await?;
         }
         let (took, cpu) = (began.elapsed(), cpu_time() - cpu);
         let added = (size - filled).max(1) as f64;
         let stats = index.stats().await?;
-        say(format_args!(
-            "\n{name}, {size} posts: {:.0} a second in commits of {} ({:.0} µs CPU here each), {} bytes each",
-            added / took.as_secs_f64(),
-            options.batch,
-            cpu.as_secs_f64() * 1e6 / added,
-            stats.bytes / size.max(1),
-        ));
+        let row = format!("{} posts, filling", number(size as f64));
+        let place = Place { part: "search", of: name, row: &row };
+        bench.report.figure(place, "posts", "/s", added / took.as_secs_f64());
+        bench.report.figure(place, "CPU here each", "µs", micros(cpu) / added);
+        bench.report.figure(place, "disk of each", "bytes", stats.bytes as f64 / size.max(1) as f64);
         filled = size;
         // Everything at once, so that no shape finds caches as another left them.
         let mut timings: [Timings; SHAPES.len()] = Default::default();
         let (mut hits, mut all) = ([0; SHAPES.len()], Timings::default());
-        for n in 0..options.queries {
+        for n in 0..queries {
             for (place, shape) in SHAPES.iter().enumerate() {
                 let search = shape.search(mixed(n ^ size) % size);
                 let asked = Instant::now();
@@ -71,14 +68,12 @@ pub(super) async fn measure(name: &str, index: &dyn SearchIndex, options: &Optio
                 all.push(took);
             }
         }
+        let asked = queries.max(1) as f64;
         for ((shape, times), hits) in SHAPES.iter().zip(&mut timings).zip(hits) {
-            tell(shape.name, times, hits as f64 / options.queries.max(1) as f64);
+            tell(bench, name, &format!("{} posts, {}", number(size as f64), shape.name), times, hits as f64 / asked);
         }
-        tell(
-            "all",
-            &mut all,
-            hits.iter().sum::<usize>() as f64 / (options.queries.max(1) as f64 * SHAPES.len() as f64),
-        );
+        let hits = hits.iter().sum::<usize>() as f64 / (asked * SHAPES.len() as f64);
+        tell(bench, name, &format!("{} posts, all", number(size as f64)), &mut all, hits);
     }
     Ok(())
 }
@@ -97,8 +92,9 @@ impl Shape {
     }
 }
 
-fn tell(name: &str, times: &mut Timings, hits: f64) {
-    let at = |times: &mut Timings, percent| millis(times.percentile(percent));
-    let (p50, p99) = (at(times, 50), at(times, 99));
-    say(format_args!("  {name:<32} p50 {p50:>8.2} ms   p99 {p99:>8.2} ms   {hits:.1} hits"));
+fn tell(bench: &mut Bench, of: &str, row: &str, times: &mut Timings, hits: f64) {
+    let place = Place { part: "search", of, row };
+    bench.report.figure(place, "p50", "ms", millis(times.percentile(50)));
+    bench.report.figure(place, "p99", "ms", millis(times.percentile(99)));
+    bench.report.figure(place, "hits", "", hits);
 }

@@ -1,24 +1,23 @@
 //! How soon a post is found: published at a steady rate to a real node, and looked for as soon as it is accepted.
 
 use std::{
-    io::{Read, Write},
-    net::TcpStream,
-    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, ensure};
-use tokio::{io::AsyncWriteExt, sync::mpsc};
+use tokio::sync::mpsc;
 
-use super::Options;
 use crate::{
+    corpus::{Made, topic_id},
+    parts::Bench,
     relay::{
-        client::{Client, accepted, frame},
-        events,
-        node::{Binary, Node},
+        Relay,
+        client::{Client, frame},
+        message::Message,
+        process::Running,
     },
-    say,
+    report::Place,
     timing::{Timings, micros, millis},
 };
 
@@ -27,35 +26,39 @@ const LOOKED_FOR: usize = 25;
 /// The index follows in batches; this is long after the last.
 const REST: Duration = Duration::from_secs(2);
 
-pub(super) async fn measure(options: &Options, dir: &Path) -> anyhow::Result<()> {
-    let count = options.rate as usize * options.seconds as usize;
-    let made = Arc::new(events::make("fresh", count, 1)?);
-    let node = Binary::find(options.node.clone())?.start(&dir.join("node"))?;
-    let Client { mut saying, mut hearing } = Client::connect(node.address).await?;
+pub(super) async fn measure(bench: &mut Bench) -> anyhow::Result<()> {
+    let (rate, seconds) = (bench.options.stores.search_rate, bench.options.stores.search_seconds);
+    let made = Arc::new(bench.corpus.posts(u64::from(rate) * u64::from(seconds), |n| format!("fresh {n}"))?);
+    let relay = Relay::ours(bench.options.node.clone())?;
+    let running = relay.start(&bench.dir.join("fresh"), bench.patience()).await?;
+    let Client { mut saying, mut hearing } = Client::connect(running.address).await?;
     let (accept, accepting) = mpsc::unbounded_channel();
     let answers = tokio::spawn({
         let made = Arc::clone(&made);
         async move {
-            for n in 0..made.len() {
+            let mut n = 0;
+            while n < made.len() {
                 let place = hearing.hear().await?;
-                accepted(hearing.text(&place))?;
-                // Answers to one connection come in the order of its events. Kind 9 is not indexed.
-                if n % LOOKED_FOR == 0 && made[n].kind != 9 {
+                let Message::Ok { is_accepted, .. } = Message::read(hearing.text(&place)) else { continue };
+                ensure!(is_accepted, "{}", hearing.shown(&place));
+                // Answers to one connection come in the order of its events.
+                if n % LOOKED_FOR == 0 {
                     accept.send((n, Instant::now()))?;
                 }
+                n += 1;
             }
             anyhow::Ok(())
         }
     });
-    let looking = tokio::spawn(look_for(Client::connect(node.address).await?, accepting, Arc::clone(&made)));
-    let (cpu, began) = (node.cpu()?, Instant::now());
+    let looking = tokio::spawn(look_for(Client::connect(running.address).await?, accepting, Arc::clone(&made)));
+    let (cpu, began) = (running.cpu()?, Instant::now());
     let mut tick = tokio::time::interval(Duration::from_millis(10));
     let mut sent = 0;
     while sent < made.len() {
         tick.tick().await;
-        let due = (began.elapsed().as_secs_f64() * f64::from(options.rate)) as usize;
+        let due = (began.elapsed().as_secs_f64() * f64::from(rate)) as usize;
         for event in &made[sent..due.clamp(sent, made.len())] {
-            saying.write_all(&event.frame).await?;
+            saying.say(&event.frame).await?;
         }
         sent = due.clamp(sent, made.len());
     }
@@ -63,25 +66,17 @@ pub(super) async fn measure(options: &Options, dir: &Path) -> anyhow::Result<()>
     let took = began.elapsed();
     let mut found = looking.await??;
     tokio::time::sleep(REST).await;
-    let each = micros(node.cpu()? - cpu) / made.len().max(1) as f64;
-    say(format_args!(
-        "\nembedded node, {:.0} posts/s for {} s: {each:.0} µs server CPU each, with everything that follows",
-        made.len() as f64 / took.as_secs_f64(),
-        options.seconds
-    ));
-    say(format_args!(
-        "  from OK until a search of a client finds it: p50 {:.1} ms, p99 {:.1} ms ({} posts looked for)",
-        millis(found.percentile(50)),
-        millis(found.percentile(99)),
-        found.len()
-    ));
-    let lag = lag(&node)?;
+    let each = micros(running.cpu()? - cpu) / made.len().max(1) as f64;
+    let lag = lag(&running)?;
     ensure!(lag.total as usize >= made.len(), "{} of {} posts are in the index", lag.total, made.len());
-    say(format_args!(
-        "  from commit until it is in the index itself: p50 within {} s, p99 within {} s",
-        lag.within(0.5),
-        lag.within(0.99)
-    ));
+    let place = Place { part: "search", of: "embedded", row: "from OK until a search finds it" };
+    bench.report.figure(place, "posts", "/s", made.len() as f64 / took.as_secs_f64());
+    bench.report.figure(place, "CPU of all that follows", "µs", each);
+    bench.report.figure(place, "p50", "ms", millis(found.percentile(50)));
+    bench.report.figure(place, "p99", "ms", millis(found.percentile(99)));
+    bench.report.figure(place, "looked for", "", found.len() as f64);
+    bench.report.words(place, "in the index p50", format!("within {} s", lag.within(0.5)));
+    bench.report.words(place, "in the index p99", format!("within {} s", lag.within(0.99)));
     Ok(())
 }
 
@@ -89,11 +84,11 @@ pub(super) async fn measure(options: &Options, dir: &Path) -> anyhow::Result<()>
 async fn look_for(
     mut client: Client,
     mut accepting: mpsc::UnboundedReceiver<(usize, Instant)>,
-    made: Arc<Vec<events::Made>>,
+    made: Arc<Vec<Made>>,
 ) -> anyhow::Result<Timings> {
     let mut timings = Timings::default();
     while let Some((n, accepted)) = accepting.recv().await {
-        let topic = events::topic(made[n].topic);
+        let topic = topic_id(made[n].fact.topic);
         let ask = format!(r##"["REQ","s",{{"#t":["{topic}"],"search":"fresh {n}","limit":2}}]"##);
         let ask = frame(ask.as_bytes());
         loop {
@@ -102,11 +97,12 @@ async fn look_for(
             loop {
                 let place = client.hearing.hear().await?;
                 let text = client.hearing.text(&place);
-                if text.starts_with(br#"["EOSE""#) {
-                    break;
+                match Message::read(text) {
+                    Message::Event { id } => is_found |= id == made[n].hex.as_bytes(),
+                    Message::Eose => break,
+                    Message::Closed { .. } => anyhow::bail!("{}", String::from_utf8_lossy(text)),
+                    Message::Ok { .. } | Message::Other => {}
                 }
-                ensure!(text.starts_with(br#"["EVENT""#), "{}", String::from_utf8_lossy(text));
-                is_found |= text.windows(64).any(|part| part == made[n].id.as_bytes());
             }
             if is_found {
                 timings.push(accepted.elapsed());
@@ -131,11 +127,8 @@ impl Lag {
     }
 }
 
-fn lag(node: &Node) -> anyhow::Result<Lag> {
-    let mut stream = TcpStream::connect(node.address)?;
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: node\r\nconnection: close\r\n\r\n")?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text)?;
+fn lag(running: &Running) -> anyhow::Result<Lag> {
+    let text = running.get("/metrics", "*/*")?;
     let (mut buckets, mut total) = (Vec::new(), 0.0);
     for line in text.lines() {
         let Some((name, value)) = line.rsplit_once(' ') else { continue };

@@ -14,9 +14,10 @@ use kukuri_store::Store;
 use kukuri_store_postgres::{PostgresOptions, PostgresStore};
 use sqlx::{Connection, PgConnection, Row as _};
 
-use super::{Options, figures::Subject, writers::Race};
+use super::{figures::Subject, writers::Race};
 use crate::{
-    say,
+    parts::Bench,
+    report::Place,
     timing::{Timings, millis},
 };
 
@@ -24,7 +25,7 @@ use crate::{
 const TICKS_PER_SECOND: f64 = 100.0;
 const ASKERS: [usize; 5] = [1, 2, 4, 8, 16];
 const SESSIONS: [u32; 5] = [1, 2, 4, 8, 16];
-const WRITERS: usize = 4;
+const WRITERS: u64 = 4;
 
 /// What a server and this process have done, in all or in a time.
 pub(crate) struct Load {
@@ -114,22 +115,19 @@ fn cpu_of_server(backend: i32) -> Option<Duration> {
     Some(sum)
 }
 
-pub(super) async fn measure(url: &str, mut subject: Subject, options: &Options) -> anyhow::Result<()> {
-    sessions(url, &mut subject, options.queries).await?;
-    recalls(url, &mut subject, options.queries).await?;
-    writers(url, &subject, options)
+pub(super) async fn measure(url: &str, mut subject: Subject, bench: &mut Bench) -> anyhow::Result<()> {
+    sessions(url, &mut subject, bench).await?;
+    recalls(url, &mut subject, bench).await?;
+    writers(url, &subject, bench)
 }
 
 /// Many who ask at a time, by sessions that there may be.
-async fn sessions(url: &str, subject: &mut Subject, times: usize) -> anyhow::Result<()> {
-    say(format_args!("\nnewest 50 in topic, by how many ask at a time: a second (p50 ms)"));
-    let names: String = ASKERS.iter().map(|askers| format!("{askers:>16}")).collect();
-    say(format_args!("  {:<12}{names}", "sessions"));
-    let queries: Arc<[_]> = (0..times).map(|_| subject.newest_50()).collect();
+async fn sessions(url: &str, subject: &mut Subject, bench: &mut Bench) -> anyhow::Result<()> {
+    let (times, now) = (bench.options.stores.queries, bench.corpus.time(subject.loaded));
+    let queries: Arc<[_]> = (0..times).map(|_| subject.newest_50(now)).collect();
     for sessions in SESSIONS {
         let options = PostgresOptions { readers: sessions, ..PostgresOptions::default() };
         let store = Arc::new(PostgresStore::connect(url, options).await?);
-        let mut text = String::new();
         for askers in ASKERS {
             let queries = Arc::clone(&queries);
             let ask = move |store: Arc<PostgresStore>, turn: usize| {
@@ -138,21 +136,20 @@ async fn sessions(url: &str, subject: &mut Subject, times: usize) -> anyhow::Res
             };
             // Statements are prepared, and sessions there, before it counts.
             together(&store, askers, times / 4, ask.clone()).await?;
-            let (per_second, mut timings) = together(&store, askers, times, ask).await?;
-            text += &format!("{:>16}", format!("{per_second:.0} ({:.2})", millis(timings.percentile(50))));
+            let asked = together(&store, askers, times, ask).await?;
+            told(bench, &format!("newest 50 in topic, {sessions} sessions, {askers} ask"), asked);
         }
-        say(format_args!("  {sessions:<12}{text}"));
         close(store).await?;
     }
     Ok(())
 }
 
 /// Ids that are looked up one by one, as a relay does for each event that comes in.
-async fn recalls(url: &str, subject: &mut Subject, times: usize) -> anyhow::Result<()> {
-    say(format_args!("\nrecall of one id, by how many ask at a time: a second (p50 ms)"));
+async fn recalls(url: &str, subject: &mut Subject, bench: &mut Bench) -> anyhow::Result<()> {
+    let times = bench.options.stores.queries;
     let store = Arc::new(PostgresStore::connect(url, PostgresOptions::default()).await?);
     let ids: Arc<[_]> = (0..times).map(|_| subject.known_id()).collect();
-    let now = subject.corpus.now();
+    let now = bench.corpus.time(subject.loaded);
     for askers in [1, 8, 64, 512] {
         let ids = Arc::clone(&ids);
         let ask = move |store: Arc<PostgresStore>, turn: usize| {
@@ -160,10 +157,16 @@ async fn recalls(url: &str, subject: &mut Subject, times: usize) -> anyhow::Resu
             async move { Ok(store.recall(&[id], now).await.map(drop)?) }
         };
         together(&store, askers, times, ask.clone()).await?;
-        let (per_second, mut timings) = together(&store, askers, 4 * times, ask).await?;
-        say(format_args!("  {askers:<12}{per_second:.0} ({:.3})", millis(timings.percentile(50))));
+        let asked = together(&store, askers, 4 * times, ask).await?;
+        told(bench, &format!("recall of one id, {askers} ask"), asked);
     }
     close(store).await
+}
+
+fn told(bench: &mut Bench, row: &str, (per_second, mut timings): (f64, Timings)) {
+    let place = Place { part: "store", of: "postgres", row };
+    bench.report.figure(place, "answers", "/s", per_second);
+    bench.report.figure(place, "p50", "ms", millis(timings.percentile(50)));
 }
 
 /// So many tasks ask in turn until all is asked. Returns answers per second, and how long each took.
@@ -206,20 +209,23 @@ async fn close(store: Arc<PostgresStore>) -> anyhow::Result<()> {
     Ok(Arc::into_inner(store).context("somebody still asks")?.close().await?)
 }
 
-fn writers(url: &str, subject: &Subject, options: &Options) -> anyhow::Result<()> {
-    let race = Race { url, events: options.shared, batch: options.batch };
-    let mut after = subject.corpus.made();
+fn writers(url: &str, subject: &Subject, bench: &mut Bench) -> anyhow::Result<()> {
+    let stores = &bench.options.stores;
+    let (shared, start) = (stores.shared, bench.corpus.start());
+    let race = Race { url, events: shared, batch: stores.batch, start };
+    let mut after = subject.loaded;
     let mut race = |processes| {
         let per_second = race.run(processes, 1_000 + after, after);
-        after += options.shared as u64;
+        after += shared;
         per_second
     };
     // Tables grow meanwhile: before and after is fair.
     let (before, together, alone) = (race(1)?, race(WRITERS)?, race(1)?);
     let alone = (before + alone) / 2.0;
-    say(format_args!(
-        "\n{WRITERS} processes that write: {together:.0} events/s together = {:.2}x one alone ({alone:.0})",
-        together / alone
-    ));
+    let row = format!("{WRITERS} processes that write");
+    let place = Place { part: "store", of: "postgres", row: &row };
+    bench.report.figure(place, "events", "/s", together);
+    bench.report.figure(place, "one alone, events", "/s", alone);
+    bench.report.figure(place, "together / alone", "", together / alone);
     Ok(())
 }

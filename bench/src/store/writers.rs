@@ -19,23 +19,27 @@ pub(crate) struct Options {
     #[arg(long)]
     url: String,
     #[arg(long)]
-    events: usize,
+    events: u64,
     #[arg(long)]
-    batch: usize,
+    batch: u64,
     #[arg(long)]
     seed: u64,
     /// How many events are older than its first.
     #[arg(long)]
     after: u64,
+    /// The time of the corpus's first event.
+    #[arg(long)]
+    start: u64,
 }
 
 /// One of them: says when it is ready, waits for a line, writes, and ends.
 pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     let store = PostgresStore::connect(&options.url, PostgresOptions::default()).await?;
-    let mut corpus = Corpus::after(options.seed, options.after)?;
-    let mut batches = Vec::new();
-    for first in (0..options.events).step_by(options.batch.max(1)) {
-        batches.push((corpus.take(options.batch.min(options.events - first))?, corpus.now()));
+    let corpus = Corpus::new(options.seed, options.start)?;
+    let (mut batches, end) = (Vec::new(), options.after + options.events);
+    for first in (options.after..end).step_by(options.batch.max(1) as usize) {
+        let last = end.min(first + options.batch.max(1));
+        batches.push((corpus.admitted(first..last)?, corpus.time(last)));
     }
     say(format_args!("ready"));
     std::io::stdin().read_line(&mut String::new())?;
@@ -49,16 +53,18 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
 /// A race of so many processes, which write `events` together.
 pub(crate) struct Race<'r> {
     pub(crate) url: &'r str,
-    pub(crate) events: usize,
-    pub(crate) batch: usize,
+    pub(crate) events: u64,
+    pub(crate) batch: u64,
+    /// The time of the corpus's first event.
+    pub(crate) start: u64,
 }
 
 impl Race<'_> {
     /// Events a second of all together.
-    pub(crate) fn run(&self, processes: usize, seed: u64, after: u64) -> anyhow::Result<f64> {
+    pub(crate) fn run(&self, processes: u64, seed: u64, after: u64) -> anyhow::Result<f64> {
         let mut children = Vec::new();
         for number in 0..processes {
-            children.push(Writer::start(self, self.events / processes, seed + number as u64, after)?);
+            children.push(Writer::start(self, self.events / processes, seed + number, after)?);
         }
         for child in &mut children {
             child.hear("ready")?;
@@ -84,11 +90,16 @@ struct Writer {
 }
 
 impl Writer {
-    fn start(race: &Race<'_>, events: usize, seed: u64, after: u64) -> anyhow::Result<Self> {
+    fn start(race: &Race<'_>, events: u64, seed: u64, after: u64) -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("store-writer").args(["--url", race.url]);
-        let numbers =
-            [("--events", events as u64), ("--batch", race.batch as u64), ("--seed", seed), ("--after", after)];
+        let numbers = [
+            ("--events", events),
+            ("--batch", race.batch),
+            ("--seed", seed),
+            ("--after", after),
+            ("--start", race.start),
+        ];
         for (name, number) in numbers {
             command.args([name, &number.to_string()]);
         }

@@ -1,0 +1,138 @@
+//! Measures a kukuri node, and other relays beside it. `cargo xtask bench` is the way to run it.
+//!
+//! # Layout
+//!
+//! - [`options`]: what can be asked for.
+//! - [`corpus`]: made-up events, the same for the same seed. [`oracle`]: what a relay must find among them.
+//!   [`questions`]: what it is asked.
+//! - [`relay`]: a relay as a process, and its clients. [`parts`]: what is measured of each.
+//! - [`store`] and [`search`]: those by themselves.
+//! - [`report`]: what was found, as a page with charts and as JSON.
+//! - [`yardstick`]: what this machine can do at best, measured in the same run. [`timing`]: how long things took.
+
+mod corpus;
+mod options;
+mod oracle;
+mod parts;
+mod questions;
+mod relay;
+mod report;
+mod search;
+mod store;
+mod timing;
+mod yardstick;
+
+use std::{
+    ffi::OsString,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Context, bail};
+use clap::Parser;
+use tokio::runtime::Builder;
+
+use corpus::Corpus;
+use options::{Hidden, Options, Part};
+use parts::Bench;
+use relay::Relay;
+use report::{CorpusAbout, Report, Yardsticks, machine::Machine};
+use timing::millis;
+
+/// Runs what the arguments ask for, the first of which is the program's name. Fails if our own relay answered wrongly.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let options = match Options::try_parse_from(&arguments) {
+        Ok(options) => options,
+        Err(error) => error.exit(),
+    };
+    // As in a node: on all cores.
+    let everywhere = || Builder::new_multi_thread().enable_all().build();
+    if let Some(Hidden::StoreWriter(options)) = options.hidden {
+        return everywhere()?.block_on(store::writers::run(options));
+    }
+    let relays = relays(&options)?;
+    std::fs::create_dir_all(&options.dir)?;
+    let dir = tempfile::tempdir_in(&options.dir).with_context(|| options.dir.display().to_string())?;
+    let out = options.out.clone();
+    let mut bench = prepare(options, dir.path().canonicalize()?, &arguments)?;
+    // Clients have one core at most.
+    let clients = Builder::new_current_thread().enable_all().build()?;
+    if PARTS_OF_RELAYS.iter().any(|part| bench.options.has(*part)) {
+        bench.report.relays = relays.iter().map(|relay| (relay.name.clone(), String::new())).collect();
+        for relay in &relays {
+            clients.block_on(parts::measure(&mut bench, relay));
+            // What was found so far is there even if the next one takes the machine down.
+            bench.report.write(&out)?;
+        }
+    }
+    for part in [Part::Store, Part::Search] {
+        if bench.options.has(part) {
+            let measured = match part {
+                Part::Store => everywhere()?.block_on(store::measure(&mut bench)),
+                _ => everywhere()?.block_on(search::measure(&mut bench)),
+            };
+            if let Err(error) = measured {
+                bench.report.failure(part.name(), "embedded", &error);
+                bench.report.fault(format!("{}: {error:#}", part.name()));
+            }
+        }
+    }
+    bench.report.write(&out)?;
+    say(format_args!("\n{}", out.join("report.md").display()));
+    match bench.report.faults() {
+        [] => Ok(()),
+        faults => bail!("our own relay did wrong:\n{}", faults.join("\n")),
+    }
+}
+
+const PARTS_OF_RELAYS: [Part; 8] =
+    [Part::Ingest, Part::Req, Part::Disk, Part::Restart, Part::Mixed, Part::Live, Part::Idle, Part::Growth];
+
+/// Ours first, then the others.
+fn relays(options: &Options) -> anyhow::Result<Vec<Relay>> {
+    let mut relays = vec![Relay::ours(options.node.clone())?];
+    relays.extend(options.relays.iter().cloned());
+    let is_wanted =
+        |relay: &Relay| options.only.is_empty() || options.only.iter().any(|name| relay.name.contains(name));
+    relays.retain(is_wanted);
+    for (place, relay) in relays.iter().enumerate() {
+        anyhow::ensure!(
+            relays[..place].iter().all(|other| other.name != relay.name),
+            "two relays are called {}",
+            relay.name
+        );
+    }
+    Ok(relays)
+}
+
+/// Measures the yardsticks and makes ready.
+fn prepare(options: Options, dir: std::path::PathBuf, arguments: &[OsString]) -> anyhow::Result<Bench> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let yardsticks =
+        Yardsticks { verifications: yardstick::verifications_per_second()?, sync: yardstick::sync_time(&dir)? };
+    say(format_args!(
+        "yardsticks: one core verifies {:.0} events/s ({:.0} µs each), fdatasync p50 {:.2} ms",
+        yardsticks.verifications,
+        1e6 / yardsticks.verifications,
+        millis(yardsticks.sync)
+    ));
+    let count = options.most_events();
+    let corpus = Corpus::ending(options.seed, count, now)?;
+    let about = CorpusAbout { seed: options.seed, count, fingerprint: corpus.fingerprint(count)? };
+    say(format_args!("corpus: seed {}, {count} events, fingerprint {}\n", about.seed, about.fingerprint));
+    let told = arguments.iter().skip(1).map(|argument| quoted(&argument.to_string_lossy()));
+    let command = std::iter::once("cargo xtask bench".to_owned()).chain(told).collect::<Vec<_>>().join(" ");
+    let report = Report::new(Machine::this(now), yardsticks, about, command);
+    Ok(Bench { options, corpus, dir, report })
+}
+
+/// An argument as a shell needs it.
+fn quoted(argument: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=,:".contains(letter);
+    if argument.chars().all(is_plain) { argument.to_owned() } else { format!("'{}'", argument.replace('\'', r"'\''")) }
+}
+
+#[allow(clippy::print_stdout, reason = "a benchmark's figures go to its standard output")]
+fn say(line: std::fmt::Arguments<'_>) {
+    println!("{line}");
+}

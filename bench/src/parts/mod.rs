@@ -1,0 +1,144 @@
+//! What is measured of each relay: one file per part of the report.
+//!
+//! What a server costs is its own CPU time per operation. Throughput and latency are measured too, but they depend on
+//! what the clients leave of the machine, so the clients do as little as they can: messages are made beforehand and
+//! what comes back is looked at, not parsed.
+//!
+//! - [`ingest`], [`durability`], [`live`], [`idle`], [`growth`]: each on a relay with nothing in it.
+//! - [`loaded`]: what is measured of one that was filled: [`requests`], disk, restart, [`mixed`].
+//! - [`sending`]: publishing and loading, which all of them need.
+
+mod durability;
+mod growth;
+mod idle;
+mod ingest;
+mod live;
+mod loaded;
+mod mixed;
+mod requests;
+pub(crate) mod sending;
+
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+
+use crate::{
+    corpus::Corpus,
+    options::{Options, Part},
+    relay::{Relay, process::Running},
+    report::{Operation, Place, Report},
+    timing::Timings,
+};
+
+/// What every measurement needs.
+pub(crate) struct Bench {
+    pub(crate) options: Options,
+    pub(crate) corpus: Corpus,
+    /// Where relays keep their data.
+    pub(crate) dir: PathBuf,
+    pub(crate) report: Report,
+}
+
+/// Measures everything that was asked for of a relay. One that fails in a part may do well in the next.
+pub(crate) async fn measure(bench: &mut Bench, relay: &Relay) {
+    for part in [Part::Ingest, Part::Req, Part::Live, Part::Idle, Part::Growth] {
+        let is_wanted =
+            bench.options.has(part) || (part == Part::Req && loaded::PARTS.iter().any(|part| bench.options.has(*part)));
+        if !is_wanted {
+            continue;
+        }
+        let measured = match part {
+            Part::Ingest => ingest::measure(bench, relay).await,
+            Part::Live => bench.patiently(live::measure, relay).await,
+            Part::Idle => bench.patiently(idle::measure, relay).await,
+            Part::Growth => growth::measure(bench, relay).await,
+            _ => loaded::measure(bench, relay).await,
+        };
+        let Err(error) = measured else { continue };
+        let those = if part == Part::Req { &loaded::PARTS[..] } else { &[part] };
+        for part in those.iter().copied().filter(|part| bench.options.has(*part)).collect::<Vec<_>>() {
+            bench.failed(part, relay, &error);
+        }
+    }
+}
+
+impl Bench {
+    pub(crate) fn patience(&self) -> Duration {
+        Duration::from_secs(self.options.patience)
+    }
+
+    /// A place for a relay's data that was not used before.
+    fn place(&self, relay: &Relay, name: &str) -> PathBuf {
+        let safe = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
+        self.dir.join(relay.name.chars().map(safe).collect::<String>()).join(name)
+    }
+
+    /// A relay with nothing in it.
+    async fn fresh(&mut self, relay: &Relay, name: &str) -> anyhow::Result<Running> {
+        let running = relay.start(&self.place(relay, name), self.patience()).await?;
+        if let Some((_, about)) = self.report.relays.iter_mut().find(|(name, _)| *name == relay.name)
+            && about.is_empty()
+        {
+            *about = running.about().unwrap_or_else(|| "it does not say what it is".to_owned());
+        }
+        Ok(running)
+    }
+
+    /// Runs a measurement, but not for ever.
+    async fn patiently(
+        &mut self,
+        measure: impl AsyncFnOnce(&mut Self, &Relay) -> anyhow::Result<()>,
+        relay: &Relay,
+    ) -> anyhow::Result<()> {
+        let patience = self.patience();
+        tokio::time::timeout(patience, measure(self, relay)).await.unwrap_or_else(|_| Err(gave_up(patience)))
+    }
+
+    fn failed(&mut self, part: Part, relay: &Relay, error: &anyhow::Error) {
+        self.report.failure(part.name(), &relay.name, error);
+        if relay.is_ours() {
+            self.report.fault(format!("{}: {error:#}", part.name()));
+        }
+    }
+}
+
+fn gave_up(patience: Duration) -> anyhow::Error {
+    anyhow::anyhow!("gave up after {} s", patience.as_secs())
+}
+
+/// Throws away what a relay has stored.
+fn remove(running: Running) {
+    let dir: PathBuf = running.dir.clone();
+    drop(running);
+    clear(&dir);
+}
+
+fn clear(dir: &Path) {
+    let _ = std::fs::remove_dir_all(dir);
+}
+
+fn place<'p>(part: &'static str, relay: &'p Relay, row: &'p str) -> Place<'p> {
+    Place { part, of: &relay.name, row }
+}
+
+/// What a server has used before a measurement began.
+struct Begun {
+    cpu: Duration,
+    at: Instant,
+}
+
+impl Begun {
+    fn now(running: &Running) -> anyhow::Result<Self> {
+        Ok(Self { cpu: running.cpu()?, at: Instant::now() })
+    }
+
+    /// The whole of it.
+    fn done(&self, running: &Running, count: usize, latency: Timings) -> anyhow::Result<Operation> {
+        let took = self.at.elapsed();
+        let cpu = running.cpu().context("its CPU time")?.saturating_sub(self.cpu);
+        Ok(Operation { count, took, cpu, latency, memory: running.memory()? })
+    }
+}
