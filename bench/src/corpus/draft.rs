@@ -18,6 +18,7 @@ const LATE: u64 = 30;
 
 /// What the nth event says.
 pub(crate) struct Draft {
+    pub(crate) n: u64,
     pub(crate) kind: u16,
     pub(crate) author: u64,
     pub(crate) topic: u64,
@@ -39,7 +40,7 @@ impl Draft {
         if let Some(topic) = thread_begun(n) {
             let author = author(&mut random, topic);
             let content = text(&mut random, 400);
-            return Self { kind: 1, author, topic, offset, thread: None, article: None, hashtag: None, content };
+            return Self { n, kind: 1, author, topic, offset, thread: None, article: None, hashtag: None, content };
         }
         let topic = random.skewed(TOPICS);
         let author = author(&mut random, topic);
@@ -58,6 +59,7 @@ impl Draft {
             _ => text(&mut random, length),
         };
         Self {
+            n,
             kind,
             author,
             topic,
@@ -74,6 +76,7 @@ impl Draft {
         let mut hash = Sha256::new();
         let number = |option: Option<u64>| option.map_or(u64::MAX, |number| number);
         let numbers = [
+            self.n,
             u64::from(self.kind),
             self.topic,
             self.offset,

@@ -176,6 +176,8 @@ impl Corpus {
         if let Some(hashtag) = draft.hashtag {
             tags.push(vec!["t".to_owned(), format!("hashtag{hashtag}")]);
         }
+        // Nobody says the same twice, not even by a reaction in the same second.
+        tags.push(vec!["seq".to_owned(), draft.n.to_string()]);
         let mut event = Event {
             id: EventId::from_bytes([0; 32]),
             pubkey: self.pubkey(draft.author),
@@ -226,7 +228,7 @@ mod tests {
     #[test]
     fn a_seed_has_the_same_fingerprint_on_any_day() {
         let print = |seed, start| Corpus::new(seed, start).unwrap().fingerprint(1_000).unwrap();
-        assert_eq!(print(1, 1_760_000_000), "711952eff25bba6aedeada8b37cdb9a803f5d49a58e0a703360fa94e1369cad9");
+        assert_eq!(print(1, 1_760_000_000), "cd9644fb9f6817cedbee78f69786f3236f89857c9ed62bd5cf08bc665c609d69");
         assert_eq!(print(1, 1_860_000_000), print(1, 1_760_000_000));
         assert_ne!(print(2, 1_760_000_000), print(1, 1_760_000_000));
     }
@@ -237,6 +239,13 @@ mod tests {
         let all = corpus.made(0..300).unwrap();
         let some = corpus.made(200..250).unwrap();
         assert!(all[200..250].iter().zip(&some).all(|(one, other)| one.frame == other.frame && one.fact == other.fact));
+    }
+
+    #[test]
+    fn no_two_events_are_the_same() {
+        let made = Corpus::new(1, 1_760_000_000).unwrap().admitted(0..30_000).unwrap();
+        let ids: std::collections::HashSet<_> = made.iter().map(|admitted| admitted.event().id).collect();
+        assert_eq!(ids.len(), made.len());
     }
 
     #[test]

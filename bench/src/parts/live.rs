@@ -140,7 +140,9 @@ fn answers(mut hearing: Hearing, sent: Arc<Sent>) -> JoinHandle<anyhow::Result<T
             if !is_accepted {
                 bail!("an event is refused: {}", hearing.shown(&place));
             }
-            let (_, took) = sent.since(id, sent.elapsed()).context("an answer to nothing")?;
+            let (_, took) = sent
+                .since(id, sent.elapsed())
+                .with_context(|| format!("an answer to nothing: {}", hearing.shown(&place)))?;
             latency.push(took);
         }
         Ok(latency)
@@ -162,7 +164,8 @@ pub(super) async fn collect(mut hearing: Hearing, sent: Arc<Sent>) -> anyhow::Re
         let now = sent.elapsed();
         while let Some(place) = hearing.next_heard()? {
             let Message::Event { id } = Message::read(hearing.text(&place)) else { continue };
-            let (n, took) = sent.since(id, now).context("an event that nobody has sent")?;
+            let heard = sent.since(id, now);
+            let (n, took) = heard.with_context(|| format!("an event that nobody sent: {}", hearing.shown(&place)))?;
             if std::mem::replace(&mut seen[n], true) {
                 repeated += 1;
             } else {

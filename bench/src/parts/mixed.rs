@@ -156,8 +156,8 @@ impl SlowReader {
         .await;
         let read = bytes as f64 / 1e6;
         match drained {
-            Ok(error) => format!("{}, {read:.1} MB were on the way", format!("{error:#}").trim()),
-            Err(_) => format!("still served, {read:.1} MB were on the way"),
+            Ok(error) => format!("{}; {read:.1} MB were on the way", format!("{error:#}").trim()),
+            Err(_) => format!("still served: {read:.1} MB in the first {} s it read", DRAINED_FOR.as_secs()),
         }
     }
 }
