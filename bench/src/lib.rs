@@ -90,11 +90,10 @@ const PARTS_OF_RELAYS: [Part; 8] =
 
 /// Ours first, then the others.
 fn relays(options: &Options) -> anyhow::Result<Vec<Relay>> {
-    let mut relays = vec![Relay::ours(options.node.clone())?];
-    relays.extend(options.relays.iter().cloned());
     let is_wanted =
-        |relay: &Relay| options.only.is_empty() || options.only.iter().any(|name| relay.name.contains(name));
-    relays.retain(is_wanted);
+        |relay: &&Relay| options.only.is_empty() || options.only.iter().any(|name| relay.name.starts_with(name));
+    let mut relays = vec![Relay::ours(options.node.clone())?];
+    relays.extend(options.relays.iter().filter(is_wanted).cloned());
     for (place, relay) in relays.iter().enumerate() {
         anyhow::ensure!(
             relays[..place].iter().all(|other| other.name != relay.name),

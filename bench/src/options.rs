@@ -22,8 +22,8 @@ pub(crate) struct Options {
     /// Another relay to measure: 'name=command {port} {dir}'. The directory is there and empty. Repeatable.
     #[arg(long = "relay", value_name = "NAME=COMMAND")]
     pub(crate) relays: Vec<Relay>,
-    /// Only relays of which the name contains this. Ours is called kukuri. Repeatable.
-    #[arg(long, value_name = "NAME")]
+    /// Of the others, only those whose names begin so.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
     /// Without the relays that `cargo xtask bench` installs: ours, and those given by --relay.
     #[arg(long)]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{
     corpus::{Corpus, Fact, REGULARS, THREADS, regular, thread, topic_id},
     oracle::Oracle,
-    relay::client::frame,
+    relay::frames::frame,
 };
 
 const LIMIT: usize = 50;

@@ -16,7 +16,7 @@ use kukuri_domain::{Admission, Admitted, Event, EventId, Kind, Millis, Origin, P
 use secp256k1::{Keypair, SecretKey, schnorr};
 use sha2::{Digest, Sha256};
 
-use crate::relay::client::frame;
+use crate::relay::frames::frame;
 use draft::{AUTHORS, Draft};
 pub(crate) use draft::{REGULARS, THREADS, TOPICS, regular, thread};
 pub(crate) use random::{Random, mixed};

@@ -22,7 +22,8 @@ use crate::{
     corpus::{Corpus, Made, topic_id},
     relay::{
         Relay,
-        client::{Client, Hearing, frame},
+        client::{Client, Hearing},
+        frames::frame,
         message::Message,
     },
     report::Operation,

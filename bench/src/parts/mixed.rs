@@ -12,11 +12,7 @@ use serde_json::json;
 use super::{Begun, Bench, live, live::Sent, place, requests, requests::Exam};
 use crate::{
     corpus::{TOPICS, topic_id},
-    relay::{
-        Relay,
-        client::{Client, frame},
-        process::Running,
-    },
+    relay::{Relay, client::Client, frames::frame, process::Running},
     report::Operation,
     timing::{Timings, micros},
 };

@@ -14,40 +14,14 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use tokio::net::{TcpSocket, TcpStream};
 
-use super::message::Message;
+use super::{
+    frames::{Frame, Frames, pong},
+    message::Message,
+};
 
-const TEXT: u8 = 1;
-const CLOSE: u8 = 8;
-const PING: u8 = 9;
-const PONG: u8 = 10;
 /// Bytes that are read at once: few at first, as there may be thousands of clients.
 const FIRST_READ: usize = 2 * 1024;
 const LARGEST_READ: usize = 256 * 1024;
-
-/// A text message as a client's frame.
-pub(crate) fn frame(text: &[u8]) -> Vec<u8> {
-    frame_of(TEXT, text)
-}
-
-/// The mask is zero: allowed, and it leaves the text as it is.
-fn frame_of(code: u8, text: &[u8]) -> Vec<u8> {
-    let mut frame = Vec::with_capacity(text.len() + 14);
-    frame.push(0x80 | code);
-    match text.len() {
-        length @ 0..126 => frame.push(0x80 | length as u8),
-        length @ 126..0x1_0000 => {
-            frame.push(0x80 | 126);
-            frame.extend_from_slice(&(length as u16).to_be_bytes());
-        }
-        length => {
-            frame.push(0x80 | 127);
-            frame.extend_from_slice(&(length as u64).to_be_bytes());
-        }
-    }
-    frame.extend_from_slice(&[0; 4]);
-    frame.extend_from_slice(text);
-    frame
-}
 
 /// A connection.
 pub(crate) struct Client {
@@ -81,7 +55,7 @@ impl Client {
         let line = Arc::new(Line { stream, is_writing: AtomicBool::new(false), pongs: Mutex::default() });
         let mut client = Self {
             saying: Saying { line: Arc::clone(&line) },
-            hearing: Hearing { line, buffer: Vec::new(), start: 0, at_once: FIRST_READ, notice: String::new() },
+            hearing: Hearing { line, frames: Frames::default(), at_once: FIRST_READ, notice: String::new() },
         };
         let request = format!(
             "GET / HTTP/1.1\r\nHost: {address}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
@@ -142,8 +116,7 @@ impl Saying {
 /// The receiving half, and what it has received but not looked at.
 pub(crate) struct Hearing {
     line: Arc<Line>,
-    buffer: Vec<u8>,
-    start: usize,
+    frames: Frames,
     at_once: usize,
     /// The last NOTICE: usually the reason for what happens next.
     notice: String,
@@ -152,12 +125,12 @@ pub(crate) struct Hearing {
 impl Hearing {
     /// The text of a message.
     pub(crate) fn text(&self, place: &Range<usize>) -> &[u8] {
-        &self.buffer[place.clone()]
+        self.frames.text(place)
     }
 
     /// The same, to be shown to people.
     pub(crate) fn shown(&self, place: &Range<usize>) -> String {
-        String::from_utf8_lossy(&self.buffer[place.clone()]).chars().take(200).collect()
+        String::from_utf8_lossy(self.frames.text(place)).chars().take(200).collect()
     }
 
     /// Waits for the next message.
@@ -172,23 +145,19 @@ impl Hearing {
 
     /// The next message, if it has been received. Its place is good until more is received.
     pub(crate) fn next_heard(&mut self) -> anyhow::Result<Option<Range<usize>>> {
-        while let Some((code, text)) = parse(&self.buffer[self.start..])? {
-            let text = self.start + text.start..self.start + text.end;
-            self.start = text.end;
-            match code {
-                TEXT => {
-                    if self.buffer[text.clone()].starts_with(br#"["NOTICE""#) {
-                        self.notice = self.shown(&text);
+        while let Some(frame) = self.frames.next()? {
+            match frame {
+                Frame::Text(place) => {
+                    if self.text(&place).starts_with(br#"["NOTICE""#) {
+                        self.notice = self.shown(&place);
                     }
-                    return Ok(Some(text));
+                    return Ok(Some(place));
                 }
-                PING => self.answer(&frame_of(PONG, &self.buffer[text])),
-                PONG => {}
-                CLOSE => {
-                    let reason = text.start.saturating_add(2).min(text.end)..text.end;
-                    bail!("the relay closed: {} {}", self.shown(&reason), self.notice)
+                Frame::Ping(about) => self.answer(&pong(&about)),
+                Frame::Close(about) => {
+                    let reason = String::from_utf8_lossy(about.get(2..).unwrap_or_default()).into_owned();
+                    bail!("the relay closed: {reason} {}", self.notice)
                 }
-                other => bail!("a frame of type {other}"),
             }
         }
         Ok(None)
@@ -204,12 +173,10 @@ impl Hearing {
 
     /// Waits for more.
     pub(crate) async fn fill(&mut self) -> anyhow::Result<()> {
-        self.buffer.drain(..self.start);
-        self.start = 0;
-        self.buffer.reserve(self.at_once);
+        let buffer = self.frames.room(self.at_once);
         loop {
-            let room = self.buffer.capacity() - self.buffer.len();
-            match self.line.stream.try_read_buf(&mut self.buffer) {
+            let room = buffer.capacity() - buffer.len();
+            match self.line.stream.try_read_buf(buffer) {
                 Ok(0) => bail!("the relay hung up {}", self.notice),
                 Ok(read) => {
                     if read == room {
@@ -225,31 +192,15 @@ impl Hearing {
 
     async fn skip_response(&mut self) -> anyhow::Result<()> {
         loop {
-            let end = self.buffer.windows(4).position(|four| four == b"\r\n\r\n");
+            let end = self.frames.rest().windows(4).position(|four| four == b"\r\n\r\n");
             if let Some(end) = end {
-                let head = String::from_utf8_lossy(&self.buffer[..end]);
+                let head = String::from_utf8_lossy(&self.frames.rest()[..end]);
                 let first = head.lines().next().context("an answer")?;
                 ensure!(first.contains(" 101 "), "{first}");
-                self.start = end + 4;
+                self.frames.skip(end + 4);
                 return Ok(());
             }
             self.fill().await?;
         }
     }
-}
-
-/// The type of the first frame and where its text is, if all of it is here.
-fn parse(bytes: &[u8]) -> anyhow::Result<Option<(u8, Range<usize>)>> {
-    let [first, second, rest @ ..] = bytes else { return Ok(None) };
-    if first & 0x80 == 0 || second & 0x80 != 0 {
-        bail!("a frame in parts, or masked");
-    }
-    let (length, start) = match (second, rest) {
-        (126, [a, b, ..]) => (usize::from(u16::from_be_bytes([*a, *b])), 4),
-        (127, [a, b, c, d, e, f, g, h, ..]) => (u64::from_be_bytes([*a, *b, *c, *d, *e, *f, *g, *h]) as usize, 10),
-        (126 | 127, _) => return Ok(None),
-        (length, _) => (usize::from(*length), 2),
-    };
-    let text = start..length.saturating_add(start);
-    Ok((bytes.len() >= text.end).then_some((first & 0x0f, text)))
 }

@@ -1,10 +1,11 @@
 //! The relays that are measured, as their clients meet them: processes of their own, over loopback.
 //!
 //! - [`process`]: starting one, its CPU time, its memory. [`shell`]: how a command is told.
-//! - [`client`]: a WebSocket client of little cost. [`message`]: what relays say.
+//! - [`client`]: a WebSocket client of little cost. [`frames`]: as which messages travel. [`message`]: what relays say.
 //! - [`trace`]: whether what was acknowledged was durable, told from system calls.
 
 pub(crate) mod client;
+pub(crate) mod frames;
 pub(crate) mod message;
 pub(crate) mod process;
 mod shell;

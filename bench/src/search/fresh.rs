@@ -11,12 +11,7 @@ use tokio::sync::mpsc;
 use crate::{
     corpus::{Made, topic_id},
     parts::Bench,
-    relay::{
-        Relay,
-        client::{Client, frame},
-        message::Message,
-        process::Running,
-    },
+    relay::{Relay, client::Client, frames::frame, message::Message, process::Running},
     report::Place,
     timing::{Timings, micros, millis},
 };
