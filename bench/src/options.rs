@@ -63,7 +63,7 @@ pub(crate) struct Options {
 #[command(next_help_heading = "How much")]
 pub(crate) struct Load {
     /// Requests of each shape, at most; a measurement also ends after ten seconds.
-    #[arg(long, default_value_t = 4_000)]
+    #[arg(long, default_value_t = 12_000)]
     pub(crate) requests: usize,
     /// Live subscribers.
     #[arg(long, default_value_t = 200)]

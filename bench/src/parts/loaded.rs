@@ -28,7 +28,8 @@ pub(super) async fn measure(bench: &mut Bench, relay: &Relay) -> anyhow::Result<
     let oracle = Oracle::new(&loaded.facts);
     let exam = Exam { questions: Arc::new(questions(&bench.corpus, &oracle, events)), oracle };
 
-    for part in PARTS.into_iter().filter(|part| bench.options.has(*part)).collect::<Vec<_>>() {
+    let parts: Vec<Part> = PARTS.into_iter().filter(|part| bench.options.has(*part)).collect();
+    for (place, part) in parts.iter().copied().enumerate() {
         let measured = match part {
             Part::Req => tokio::time::timeout(patience, requests::measure(bench, relay, &running, &exam)).await,
             Part::Disk => Ok(disk(bench, relay, &running, loaded.json_bytes)),
@@ -39,8 +40,13 @@ pub(super) async fn measure(bench: &mut Bench, relay: &Relay) -> anyhow::Result<
             bench.failed(part, relay, &error);
         }
         if running.has_ended() {
-            let dir = running.dir.clone();
-            running = relay.start(&dir, patience).await?;
+            match relay.start(&running.dir.clone(), patience).await {
+                Ok(again) => running = again,
+                Err(error) => {
+                    parts[place + 1..].iter().for_each(|part| bench.failed(*part, relay, &error));
+                    break;
+                }
+            }
         }
     }
     remove(running);

@@ -7,9 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use anyhow::Context;
 use serde_json::json;
 
-use super::{Begun, Bench, live, live::Sent, place, requests, requests::Exam};
+use super::{Begun, Bench, gave_up, live, live::Sent, place, requests, requests::Exam};
 use crate::{
     corpus::{TOPICS, topic_id},
     relay::{Relay, client::Client, frames::frame, process::Running},
@@ -21,12 +22,17 @@ const READERS: usize = 8;
 const SUBSCRIBERS: usize = 50;
 /// Large answers that the slow reader asks for and does not read.
 const UNREAD: usize = 400;
+/// Every answer has come this long after the last was asked for, or never comes.
+const LONG_PAST: Duration = Duration::from_secs(60);
 const DRAINED_FOR: Duration = Duration::from_secs(3);
 
 pub(super) async fn measure(bench: &mut Bench, relay: &Relay, running: &Running, exam: &Exam) -> anyhow::Result<()> {
     let before = one(bench, relay, running, exam, "").await?;
     let slow = SlowReader::begin(running.address).await?;
-    let beside = one(bench, relay, running, exam, ", slow reader").await?;
+    // A relay that waits for the slow one may serve nobody else for ever.
+    let patience = Duration::from_secs(3 * bench.options.load.mixed_seconds) + LONG_PAST;
+    let beside = tokio::time::timeout(patience, one(bench, relay, running, exam, ", slow reader")).await;
+    let beside = beside.unwrap_or_else(|_| Err(gave_up(patience))).context("beside a slow reader")?;
     let fate = slow.end().await;
     let place = place("mixed", relay, "slow reader");
     for (name, before, beside) in [

@@ -152,7 +152,7 @@ pub(super) async fn answer(
     }
 }
 
-/// Asks a question at a relay as long as it is not answered, on new connections. For one that has just been started.
+/// Asks a relay that has just been started.
 pub(super) async fn first_answer(address: SocketAddr, question: &Question) -> anyhow::Result<usize> {
     let mut client = Client::connect(address).await?;
     answer(&mut client, question, 0, |_| {}).await
