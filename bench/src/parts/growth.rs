@@ -64,6 +64,7 @@ async fn step(
         let row = row(size, "CPU per event");
         bench.report.operation(place("growth", relay, &row), "event", last);
     }
+    running.rest().await?;
     let oracle = Oracle::new(&loaded.facts);
     let exam = Exam { questions: Arc::new(questions(&bench.corpus, &oracle, size)), oracle };
     let row = row(size, "CPU per REQ");

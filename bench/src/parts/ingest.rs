@@ -6,7 +6,11 @@ use super::{
     Begun, Bench, durability, gave_up, place, remove,
     sending::{self, Flow},
 };
-use crate::{relay::Relay, timing::millis, yardstick};
+use crate::{
+    relay::Relay,
+    timing::{micros, millis},
+    yardstick,
+};
 
 const FLOWS: [Flow; 3] = [Flow::USUAL, Flow { connections: 8, in_flight: 512 }, Flow::ALONE];
 /// Each of these waits for the disk alone.
@@ -48,6 +52,9 @@ async fn one(bench: &mut Bench, relay: &Relay, flow: Flow) -> anyhow::Result<()>
     let per_second = operation.count as f64 / operation.took.as_secs_f64();
     let place = place("ingest", relay, &row);
     bench.report.operation(place, "event", operation);
+    running.rest().await?;
+    let whole = begun.cpu_since(&running)? / events.len().max(1) as u32;
+    bench.report.figure(place, "CPU per event with all that follows", "µs", micros(whole));
     match before {
         Some(before) => {
             let sync = (before + yardstick::sync_time(&bench.dir)?) / 2;

@@ -25,6 +25,7 @@ pub(super) async fn measure(bench: &mut Bench, relay: &Relay) -> anyhow::Result<
     let events = bench.options.events;
     let loading = sending::load(&running, &bench.corpus, 0..events, &mut loaded);
     tokio::time::timeout(patience, loading).await.unwrap_or_else(|_| Err(gave_up(patience)))?;
+    running.rest().await?;
     let oracle = Oracle::new(&loaded.facts);
     let exam = Exam { questions: Arc::new(questions(&bench.corpus, &oracle, events)), oracle };
 

@@ -2,7 +2,8 @@
 //!
 //! What a server costs is its own CPU time per operation. Throughput and latency are measured too, but they depend on
 //! what the clients leave of the machine, so the clients do as little as they can: messages are made beforehand and
-//! what comes back is looked at, not parsed.
+//! what comes back is looked at, not parsed. What a relay does behind its answers is waited for before something else is
+//! measured, and told beside what the answers cost.
 //!
 //! - [`ingest`], [`durability`], [`live`], [`idle`], [`growth`]: each on a relay with nothing in it.
 //! - [`loaded`]: what is measured of one that was filled: [`requests`], disk, restart, [`mixed`].
@@ -135,10 +136,13 @@ impl Begun {
         Ok(Self { cpu: running.cpu()?, at: Instant::now() })
     }
 
+    fn cpu_since(&self, running: &Running) -> anyhow::Result<Duration> {
+        Ok(running.cpu().context("its CPU time")?.saturating_sub(self.cpu))
+    }
+
     /// The whole of it.
     fn done(&self, running: &Running, count: usize, latency: Timings) -> anyhow::Result<Operation> {
-        let took = self.at.elapsed();
-        let cpu = running.cpu().context("its CPU time")?.saturating_sub(self.cpu);
+        let (took, cpu) = (self.at.elapsed(), self.cpu_since(running)?);
         Ok(Operation { count, took, cpu, latency, memory: running.memory()? })
     }
 }

@@ -22,6 +22,10 @@ const TICK: Duration = Duration::from_millis(10);
 /// Between two looks at whether it is up.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// Between two looks at whether it rests, and how long that is waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+const LONGEST_REST: Duration = Duration::from_secs(60);
+
 /// A relay that runs. It is killed when dropped: what it stored is of no use.
 pub(crate) struct Running {
     child: Child,
@@ -118,6 +122,21 @@ impl Running {
         }
         anyhow::ensure!(all > Duration::ZERO, "it has ended");
         Ok(all)
+    }
+
+    /// Waits until it has done what it does behind its answers: an index, a compaction. Not for ever.
+    pub(crate) async fn rest(&self) -> anyhow::Result<()> {
+        let start = Instant::now();
+        let mut before = self.cpu()?;
+        while start.elapsed() < LONGEST_REST {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let now = self.cpu()?;
+            if now.saturating_sub(before) < LOOK_EVERY / 50 {
+                break;
+            }
+            before = now;
+        }
+        Ok(())
     }
 
     pub(crate) fn memory(&self) -> anyhow::Result<Memory> {
