@@ -8,8 +8,8 @@ use super::{
 };
 use crate::{
     relay::Relay,
+    report::Yardsticks,
     timing::{micros, millis},
-    yardstick,
 };
 
 const FLOWS: [Flow; 3] = [Flow::USUAL, Flow { connections: 8, in_flight: 512 }, Flow::ALONE];
@@ -43,8 +43,6 @@ async fn one(bench: &mut Bench, relay: &Relay, flow: Flow) -> anyhow::Result<()>
     let is_alone = flow.in_flight == 1;
     let count = if is_alone { bench.options.events.min(ALONE) } else { bench.options.events };
     let events = Arc::new(bench.corpus.made(FIRST..FIRST + count)?);
-    // As near to it in time as can be: the disk may have other guests.
-    let before = if is_alone { Some(yardstick::sync_time(&bench.dir)?) } else { None };
     let begun = Begun::now(&running)?;
     let mut latency = sending::send(running.address, &events, flow).await?;
     let p50 = latency.percentile(50);
@@ -55,16 +53,11 @@ async fn one(bench: &mut Bench, relay: &Relay, flow: Flow) -> anyhow::Result<()>
     running.rest().await?;
     let whole = begun.cpu_since(&running)? / events.len().max(1) as u32;
     bench.report.figure(place, "CPU per event with all that follows", "µs", micros(whole));
-    match before {
-        Some(before) => {
-            let sync = (before + yardstick::sync_time(&bench.dir)?) / 2;
-            bench.report.figure(place, "fdatasync p50", "ms", millis(sync));
-            bench.report.figure(place, "p50 / fdatasync", "", millis(p50) / millis(sync));
-        }
-        None => {
-            let ratio = per_second / bench.report.yardsticks.verifications;
-            bench.report.figure(place, "/ one core verifies", "", ratio);
-        }
+    let Yardsticks { verifications, sync } = bench.report.yardsticks;
+    if is_alone {
+        bench.report.figure(place, "p50 / fdatasync", "", millis(p50) / millis(sync));
+    } else {
+        bench.report.figure(place, "/ one core verifies", "", per_second / verifications);
     }
     remove(running);
     Ok(())
