@@ -4,7 +4,7 @@ use heed::RoTxn;
 use kukuri_domain::{Address, Filter, KindClass, Letter, PublicKey, topic::claims_to_be_topic};
 
 use crate::{
-    error::Result,
+    error::{Result, engine},
     key::{AuthorNo, EventNo, TopicNo, prefix},
     pack::Unpack,
     record::{Cover, KeyRecord, KnownId, TopicRecord},
@@ -14,8 +14,10 @@ use crate::{
 
 /// The most ranges that are made by combining two lists of a filter.
 const MOST_RANGES: usize = 1_024;
-/// Topics with no more events than this together are walked rather than a tag.
+/// Topics with no more events than this together are walked rather than a tag that is common elsewhere.
 const SMALL_TOPIC: u64 = 1_000;
+/// Index rows that can be passed over for what it costs to look at an event.
+const ROWS_PER_EVENT: u64 = 16;
 
 /// How a filter is answered.
 pub(crate) struct Plan {
@@ -72,8 +74,14 @@ impl Plan {
         let tag = other_tags().min_by_key(|(_, values)| values.len());
         let window = filter.window();
         let mut scan = Scan::new(newest);
-        match (tag, &plan.authors, &topics) {
-            (Some((letter, values)), _, topics) if !topics.as_ref().is_some_and(TopicValues::are_small) => {
+        let goes_by_tag = match (tag, &topics) {
+            (Some((letter, values)), Some(topics)) if topics.are_small() => {
+                has_fewer_rows(*letter, values, topics.events * ROWS_PER_EVENT, tables, txn)?
+            }
+            _ => true,
+        };
+        match (tag.filter(|_| goes_by_tag), &plan.authors, &topics) {
+            (Some((letter, values)), _, topics) => {
                 values.iter().for_each(|value| scan.add(Table::ByTag, prefix::tag(*letter, value), &window));
                 plan.needs_event = other_tags().count() > 1;
                 plan.show_topics(topics.as_ref());
@@ -172,6 +180,20 @@ impl Head {
     }
 }
 
+/// Whether a tag has fewer rows than this, all its values together.
+fn has_fewer_rows(letter: Letter, values: &[Box<str>], bound: u64, tables: &Tables, txn: &RoTxn<'_>) -> Result<bool> {
+    let mut rows = 0;
+    for value in values {
+        let left = usize::try_from(bound - rows).unwrap_or(usize::MAX);
+        let entries = tables.of(Table::ByTag).prefix_iter(txn, &prefix::tag(letter, value)).map_err(engine)?;
+        rows += entries.take(left).count() as u64;
+        if rows >= bound {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 fn author_numbers(authors: &[PublicKey], tables: &Tables, txn: &RoTxn<'_>) -> Result<Vec<AuthorNo>> {
     let mut numbers = Vec::with_capacity(authors.len());
     for author in authors {
@@ -201,7 +223,7 @@ impl<'v> TopicValues<'v> {
         self.topics.is_empty() && self.hashtags.is_empty()
     }
 
-    /// Whether walking all their events is cheaper than a tag that may be common elsewhere.
+    /// Whether walking all their events is cheaper than a tag that is common elsewhere.
     fn are_small(&self) -> bool {
         self.hashtags.is_empty() && self.events <= SMALL_TOPIC
     }
