@@ -9,8 +9,10 @@ mod wire;
 
 use std::{
     collections::{HashMap, HashSet},
+    future::poll_fn,
     net::IpAddr,
     sync::{Arc, atomic::Ordering},
+    task::Poll,
     time::Duration,
 };
 
@@ -125,9 +127,19 @@ impl Session {
         tokio::pin!(timer);
         loop {
             let in_flight_limit = self.relay.config().requests.in_flight;
-            // Kept from one message to the next: to wait anew each time would cost more than a delivery.
-            let signal = next_signal(&mut signals);
-            tokio::pin!(signal);
+            // Kept from one message to the next: to wait anew each time would cost more than a delivery. Once it waits, a look
+            // tells whether it is over; to ask it would take a lock that all connections share.
+            let seen = signals.clone();
+            let waiting = next_signal(&mut signals);
+            tokio::pin!(waiting);
+            let mut is_waiting = false;
+            let mut signal = poll_fn(move |context| {
+                if is_waiting && !seen.has_changed().unwrap_or(true) {
+                    return Poll::Pending;
+                }
+                is_waiting = true;
+                waiting.as_mut().poll(context)
+            });
             let signal = loop {
                 let may_read = self.in_flight < in_flight_limit;
                 // What is done for a message is boxed, so that a connection that rests stays small.
