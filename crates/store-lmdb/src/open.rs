@@ -116,11 +116,12 @@ pub(crate) fn recover(path: &Path, options: &LmdbOptions) -> Result<()> {
 
 /// Waits for a writer to commit what it has acknowledged, or does it for one that has crashed.
 fn settle(path: &Path, options: &LmdbOptions, env: LmdbEnv) -> Result<LmdbEnv> {
-    let first = next_transaction(&env);
+    // What a reader sees, which may be a moment behind what the file says.
+    let next = || env.read_txn().map(|txn| txn.id() as u64 + 1).map_err(engine);
+    let first = next()?;
     for _ in 0..LOOKS {
-        let next = next_transaction(&env);
         // Whatever was acknowledged before this began is committed then.
-        if next > first || ahead::read(path, next).map_err(io)?.is_empty() {
+        if next()? > first || ahead::read(path, first).map_err(io)?.is_empty() {
             return Ok(env);
         }
         let Ok(lock) = lock(path) else {
