@@ -8,7 +8,6 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use heed::RoTxn;
 use kukuri_domain::{
     Admitted, Event, EventId, Kind, KindClass, Letter, Millis, Reason, Refusal, State, TopicId,
     capacity::{self, TopicLoad},
@@ -24,9 +23,10 @@ use crate::{
     error::{Failure, Result, engine},
     format,
     key::{self, AuthorNo, EventNo, Order, prefix},
+    known::{tombstones_of, vanish_marks_of},
     pack::Unpack,
     record::{Cover, KnownId, TombstoneRecord, VanishRecord},
-    tables::{Table, Tables},
+    tables::Table,
     writer::{Writer, locked},
 };
 
@@ -427,39 +427,6 @@ fn numbers_under(batch: &Batch<'_>, table: Table, prefix: &[u8]) -> Result<Vec<E
         numbers.push(EventNo::of_key(key)?);
     }
     Ok(numbers)
-}
-
-/// The vanish marks of an event's owners.
-pub(crate) fn vanish_marks_of(tables: &Tables, txn: &RoTxn<'_>, event: &Event) -> Result<Vec<VanishMark>> {
-    let mut marks = Vec::new();
-    for owner in event.owners() {
-        if let Some(record) = tables.get(txn, Table::Vanished, owner.as_bytes())? {
-            marks.push(VanishRecord::unpack(record)?.mark);
-        }
-    }
-    Ok(marks)
-}
-
-/// The tombstones that name an event's id or its address.
-pub(crate) fn tombstones_of(tables: &Tables, txn: &RoTxn<'_>, event: &Event) -> Result<Vec<Tombstone>> {
-    let mut tombstones = tombstones_under(tables, txn, &DeletionTargetKind::EventId(event.id))?;
-    if let Some(address) = event.address() {
-        tombstones.extend(tombstones_under(tables, txn, &DeletionTargetKind::Address(address))?);
-    }
-    Ok(tombstones)
-}
-
-pub(crate) fn tombstones_under(
-    tables: &Tables,
-    txn: &RoTxn<'_>,
-    target: &DeletionTargetKind,
-) -> Result<Vec<Tombstone>> {
-    let mut tombstones = Vec::new();
-    for entry in tables.of(Table::Tombstones).prefix_iter(txn, &key::tombstones(target)).map_err(engine)? {
-        let (_, record) = entry.map_err(engine)?;
-        tombstones.push(TombstoneRecord::unpack(record)?.tombstone);
-    }
-    Ok(tombstones)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! - `store`: the port of `kukuri_store`, put together from the rest.
 //! - `open`: who may write, whether the files are ours. `format`: their version, and migrations.
 //! - `tables`, `key`, `record`, `pack`: what is on disk.
-//! - `writer`: the one writer. `thread`: where it works. `batch`: one write transaction (`rows`, `counting`). `ingest`: events into it. `gathering`: many batches of
+//! - `writer`: the one writer. `thread`: where it works. `batch`: one write transaction (`rows`, `counting`). `ingest`: events into it, by what is `known`. `gathering`: many batches of
 //!   events in one. `ahead`: the file that makes them durable before it is committed. `unsettled`: what readers must know of them. `upkeep`: expiry and purges, by `ages`. `preview`: purges thought through.
 //!   `room`: space to write in, and what is kept back for requests. `subscriptions`: topics that are taken in.
 //! - `index`: which index rows an event has. `scan`: walking them. `plan`: the way to an answer. `query`: answering filters. `reading`: the rest.
@@ -36,6 +36,7 @@ mod gathering;
 mod index;
 mod ingest;
 mod key;
+mod known;
 mod open;
 mod pack;
 mod plan;

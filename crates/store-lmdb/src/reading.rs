@@ -12,8 +12,8 @@ use kukuri_store::{
 use crate::{
     error::{Result, damaged, engine},
     format,
-    ingest::{tombstones_of, tombstones_under, vanish_marks_of},
     key::{self, EventNo, TopicNo},
+    known::{tombstones_of, tombstones_under, vanish_marks_of},
     pack::Unpack,
     query::Part,
     record::{KeyRecord, KnownId, OutboxRecord, Row, TopicRecord, VanishRecord},
