@@ -5,24 +5,27 @@
 //! it is large, when it has been open for a while, or when somebody wants to see or to change something else.
 
 use std::{
-    sync::mpsc::{Receiver, RecvTimeoutError},
+    sync::{
+        Mutex,
+        mpsc::{Receiver, RecvTimeoutError},
+    },
     time::Instant,
 };
 
-use kukuri_domain::{Admitted, Millis};
-use kukuri_store::{Ingested, Outcome};
-use tokio::sync::oneshot;
+use kukuri_domain::{Admitted, Millis, clock::Clock};
+use kukuri_store::{Ingested, Outcome, Seq, repeats::Repeats};
+use tokio::sync::{oneshot, watch};
 
 use crate::{
     ahead::{Ahead, Taken},
-    batch::{Batch, Committed},
+    batch::{Batch, Committed, Surroundings},
     error::Result,
     ingest::{Room, Taking, guarded},
     open::io,
     room,
     thread::Job,
     unsettled::Unsettled,
-    writer::Writer,
+    writer::{Writer, locked},
 };
 
 /// A transaction with so many events, or so many bytes of them, is committed: more are cheaper each, and take longer together.
@@ -56,7 +59,8 @@ impl Writer {
             self.take_in_alone(first);
             return None;
         }
-        match self.answer_at_once(&first) {
+        // Known and ephemeral events need no transaction.
+        match self.answer_without_writing(&first.events, Room::ForAll, first.now) {
             Ok(None) => {}
             answered => {
                 let _ = first.answer.send(answered.map(Option::unwrap_or_default));
@@ -92,11 +96,6 @@ impl Writer {
         }
     }
 
-    /// Known and ephemeral events need no transaction.
-    fn answer_at_once(&mut self, intake: &Intake) -> Result<Option<Ingested>> {
-        self.answer_without_writing(&intake.events, Room::ForAll, intake.now)
-    }
-
     /// In a transaction of their own, committed before they are answered.
     fn take_in_alone(&mut self, intake: Intake) {
         let ingested = self.pay().and_then(|()| self.ingest(&intake.events, intake.now));
@@ -123,13 +122,7 @@ impl Writer {
             faults,
             ..
         } = self;
-        let around = crate::batch::Surroundings {
-            env,
-            tables: *tables,
-            rules,
-            subscriptions,
-            clock: *crate::writer::locked(clock),
-        };
+        let around = Surroundings { env, tables: *tables, rules, subscriptions, clock: *locked(clock) };
         let mut batch = Batch::resume(around)?;
         batch.tell_rows();
         let transaction = batch.txn.id() as u64;
@@ -190,9 +183,9 @@ struct Gathering<'w> {
     ahead: &'w mut Ahead,
     pending: &'w mut Vec<Taken>,
     unsettled: &'w Unsettled,
-    repeats: &'w kukuri_store::repeats::Repeats,
-    clock: &'w std::sync::Mutex<kukuri_domain::clock::Clock>,
-    head: &'w tokio::sync::watch::Sender<kukuri_store::Seq>,
+    repeats: &'w Repeats,
+    clock: &'w Mutex<Clock>,
+    head: &'w watch::Sender<Seq>,
     events: usize,
     bytes: usize,
     #[cfg(test)]
@@ -254,7 +247,7 @@ impl Gathering<'_> {
             self.unsettled.add(&taken.events, rows);
             self.pending.push(taken);
         }
-        *crate::writer::locked(self.clock) = clock;
+        *locked(self.clock) = clock;
         self.repeats.note(std::mem::take(&mut self.taking.repeats), stamp);
         self.head.send_if_modified(|known| std::mem::replace(known, head) != head);
         let deletions = std::mem::take(&mut self.taking.deletions);
@@ -273,7 +266,52 @@ impl Gathering<'_> {
 
     fn commit(self) -> Result<()> {
         let Committed { clock, .. } = self.taking.batch.commit()?;
-        *crate::writer::locked(self.clock) = clock;
+        *locked(self.clock) = clock;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kukuri_store::{
+        Store,
+        conformance::build::{NOW, admitted, note},
+    };
+
+    use super::*;
+    use crate::{LmdbOptions, LmdbStore, Sync};
+
+    #[test]
+    fn what_could_not_be_committed_is_before_anything_else_is_done() {
+        // P-3, W-9
+        let dir = tempfile::tempdir().unwrap();
+        let options = LmdbOptions { sync: Sync::Off, map_size: 1 << 26, ..LmdbOptions::default() };
+        let store = LmdbStore::open(dir.path(), options).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let owe = |text: &str| {
+            let event = admitted(&note(text).build());
+            let (id, taken) = (event.event().id, Taken { events: vec![event], now: NOW });
+            // As it is after a commit has failed.
+            store.with_writer(move |writer| {
+                writer.unsettled.add(&taken.events, Vec::new());
+                writer.pending.push(taken);
+            });
+            id
+        };
+        runtime.block_on(async {
+            let read = owe("somebody reads");
+            assert!(store.get(&[read], NOW).await.unwrap()[0].is_some());
+            let written = owe("something else is written");
+            store.set_offset("a-consumer", Seq::default(), NOW).await.unwrap();
+            let more = owe("more comes in");
+            let later = admitted(&note("later").build());
+            store.ingest(vec![later.clone()], NOW).await.unwrap();
+            let found = store.get(&[written, more, later.event().id], NOW).await.unwrap();
+            assert!(found.iter().all(Option::is_some));
+            let rows = store.outbox(Seq::default(), 10).await.unwrap();
+            let order: Vec<_> = rows.iter().map(|row| row.event_id).collect();
+            assert_eq!(order, [read, written, more, later.event().id]);
+            assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
+        });
     }
 }
