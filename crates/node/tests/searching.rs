@@ -136,8 +136,10 @@ async fn an_index_that_differs_is_told_with_what_differs() {
     let (mut ours, mut theirs) = (Node::start("required"), Node::start("required"));
     let our_post = publish(&mut Client::connect(&ours).await, &keys, &["ours"]).await;
     let their_post = publish(&mut Client::connect(&theirs).await, &keys, &["theirs"]).await;
-    ours.stop(Signal::TERM).await;
-    theirs.stop(Signal::TERM).await;
+    for node in [&mut ours, &mut theirs] {
+        indexed(node);
+        node.stop(Signal::TERM).await;
+    }
     // Their index with our mark: the one thing that is not noticed when a node starts.
     let (_, our_meta) = meta(&ours);
     let (path, mut their_meta) = meta(&theirs);
@@ -169,6 +171,7 @@ async fn a_restored_store_or_another_one_gets_an_index_of_its_own() {
     node.run(&["backup", backup.to_str().unwrap()]).ok();
     assert!(client.publish(&deletion(&keys, &posts[0])).await.0);
     publish(&mut client, &keys, &["harbour at night"]).await;
+    indexed(&node);
     node.stop(Signal::TERM).await;
     fs::remove_dir_all(node.place("data/store")).unwrap();
     node.run(&["restore", backup.to_str().unwrap()]).ok();
@@ -189,6 +192,11 @@ async fn a_restored_store_or_another_one_gets_an_index_of_its_own() {
     found_in_the_end(&node, "lighthouse", &others).await;
     assert!(node.log().contains("it follows another store"), "{}", node.log());
     assert_eq!(search(&mut Client::connect(&node).await, "harbour").await, [""; 0]);
+}
+
+/// Posts are found before the index has them: that it has them all on the disk is waited for by comparing it.
+fn indexed(node: &Node) {
+    node.run(&["index", "verify"]).ok();
 }
 
 async fn ids_found(node: &Node, words: &str) -> BTreeSet<String> {
