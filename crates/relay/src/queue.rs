@@ -1,8 +1,12 @@
 //! What waits to be sent to one client: answers to its own messages, and live events up to a bound (W-5).
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    future::poll_fn,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
 };
 
 use bytes::Bytes;
@@ -98,8 +102,11 @@ impl Queue {
 
 impl Receiver {
     pub(crate) async fn next(&mut self) -> Option<Outgoing> {
-        let next = self.receiver.recv().await?;
-        Some(self.count(next))
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Outgoing>> {
+        self.receiver.poll_recv(context).map(|next| next.map(|next| self.count(next)))
     }
 
     pub(crate) fn next_if_ready(&mut self) -> Option<Outgoing> {

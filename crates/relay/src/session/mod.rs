@@ -1,7 +1,9 @@
 //! One client's connection: its messages in, its answers and live events out, in one task.
 //!
-//! `requests` answers what it asks for, `searching` what it looks for by words; `wire` sends and closes, with `frames` for what is about to be sent.
+//! `requests` answers what it asks for, `searching` what it looks for by words; `wire` sends and closes, with `frames` for
+//! what is about to be sent; `caller` keeps apart who calls.
 
+mod caller;
 pub(crate) mod frames;
 mod requests;
 mod searching;
@@ -16,6 +18,7 @@ use std::{
     time::Duration,
 };
 
+use caller::Caller;
 use frames::Frames;
 use futures_util::StreamExt;
 use kukuri_domain::{Event, EventId, Millis, PublicKey, Viewer};
@@ -43,6 +46,14 @@ use crate::{
 const MOST_KEYS: usize = 32;
 /// A reconciliation that rests for this long is ended.
 const SYNC_IDLE: Duration = Duration::from_secs(60);
+
+/// What a connection has to see to.
+struct Turn {
+    outgoing: Poll<Option<Outgoing>>,
+    heard: Poll<Option<Result<Message, WireError>>>,
+    /// By the relay, or by the timer.
+    called: Poll<Option<Signal>>,
+}
 
 /// Why a connection ends.
 enum End {
@@ -125,37 +136,48 @@ impl Session {
         signals.mark_changed();
         let timer = tokio::time::sleep_until(self.next_look());
         tokio::pin!(timer);
+        let (mut client, mut rest) = (Caller::new(), Caller::new());
         loop {
             let in_flight_limit = self.relay.config().requests.in_flight;
-            // Kept from one message to the next: to wait anew each time would cost more than a delivery. Once it waits, a look
-            // tells whether it is over; to ask it would take a lock that all connections share.
-            let seen = signals.clone();
-            let waiting = next_signal(&mut signals);
-            tokio::pin!(waiting);
-            let mut is_waiting = false;
-            let mut signal = poll_fn(move |context| {
-                if is_waiting && !seen.has_changed().unwrap_or(true) {
-                    return Poll::Pending;
-                }
-                is_waiting = true;
-                waiting.as_mut().poll(context)
-            });
+            let signal = next_signal(&mut signals);
+            tokio::pin!(signal);
+            rest.ask_again();
             let signal = loop {
                 let may_read = self.in_flight < in_flight_limit;
-                // What is done for a message is boxed, so that a connection that rests stays small.
-                tokio::select! {
-                    outgoing = self.receiver.next() => self.send_waiting(outgoing).await?,
-                    message = self.socket.next(), if may_read => {
-                        Box::pin(self.heard(message)).await?;
-                        if !self.reconciliations.is_empty() {
-                            timer.as_mut().reset(self.next_look());
-                        }
+                // Live events come most often by far, and are looked for each time.
+                let Turn { outgoing, heard, called } = poll_fn(|context| {
+                    let outgoing = self.receiver.poll_next(context);
+                    let heard = if may_read {
+                        client.poll(context, |context| self.socket.poll_next_unpin(context))
+                    } else {
+                        Poll::Pending
+                    };
+                    let called = rest.poll(context, |context| match signal.as_mut().poll(context) {
+                        Poll::Ready(signal) => Poll::Ready(Some(signal)),
+                        Poll::Pending => timer.as_mut().poll(context).map(|()| None),
+                    });
+                    let is_pending = outgoing.is_pending() && heard.is_pending() && called.is_pending();
+                    if is_pending { Poll::Pending } else { Poll::Ready(Turn { outgoing, heard, called }) }
+                })
+                .await;
+                if let Poll::Ready(outgoing) = outgoing {
+                    self.send_waiting(outgoing).await?;
+                }
+                if let Poll::Ready(message) = heard {
+                    // What is done for a message is boxed, so that a connection that rests stays small.
+                    Box::pin(self.heard(message)).await?;
+                    if !self.reconciliations.is_empty() {
+                        timer.as_mut().reset(self.next_look());
+                        rest.ask_again();
                     }
-                    signal = &mut signal => break signal,
-                    () = &mut timer => {
+                }
+                match called {
+                    Poll::Ready(Some(signal)) => break signal,
+                    Poll::Ready(None) => {
                         Box::pin(self.look_after()).await?;
                         timer.as_mut().reset(self.next_look());
                     }
+                    Poll::Pending => {}
                 }
             };
             if signal.stopping {
