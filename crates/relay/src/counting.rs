@@ -43,10 +43,10 @@ pub struct Listeners {
 impl Listeners {
     /// A client for each of these filters.
     pub fn new(filters: impl IntoIterator<Item = Filter>) -> Self {
-        let (hub, id) = (Hub::new(None), SubscriptionId::new("s"));
+        let hub = Hub::new(None);
         let subscribe = |filter| {
             let (queue, receiver) = queue();
-            hub.subscribe(id.clone(), vec![Asked { filter, words: None }], Viewer::Client(Arc::default()), queue);
+            hub.subscribe(vec![Asked { filter, words: None }], Viewer::Client(Arc::default()), queue);
             receiver
         };
         let receivers = filters.into_iter().map(subscribe).collect();

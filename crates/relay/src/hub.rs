@@ -13,10 +13,7 @@ use kukuri_domain::{Admitted, Event, EventId, Filter, Kind, Letter, PublicKey, T
 use kukuri_search::{Finder, SearchQuery};
 use kukuri_store::Seq;
 
-use crate::{
-    message::SubscriptionId,
-    queue::{Delivery, Queue},
-};
+use crate::queue::{Delivery, LiveEvent, Queue};
 
 /// What filters stand under.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -36,7 +33,6 @@ pub(crate) struct Asked {
 }
 
 struct Subscription {
-    id: SubscriptionId,
     asked: Vec<Asked>,
     viewer: Viewer,
     queue: Arc<Queue>,
@@ -63,7 +59,7 @@ impl Hub {
     }
 
     /// From now on events that match go to the queue. Returns the number to end it by.
-    pub(crate) fn subscribe(&self, id: SubscriptionId, asked: Vec<Asked>, viewer: Viewer, queue: Arc<Queue>) -> u64 {
+    pub(crate) fn subscribe(&self, asked: Vec<Asked>, viewer: Viewer, queue: Arc<Queue>) -> u64 {
         let mut index = self.index();
         index.last += 1;
         let number = index.last;
@@ -74,7 +70,7 @@ impl Hub {
                 numbers.push(number);
             }
         }
-        index.subscriptions.insert(number, Subscription { id, asked, viewer, queue });
+        index.subscriptions.insert(number, Subscription { asked, viewer, queue });
         number
     }
 
@@ -123,6 +119,7 @@ impl Hub {
         }
         numbers.sort_unstable();
         numbers.dedup();
+        let live = OnceCell::new();
         // Taken apart once, and only if somebody asks for words.
         let words = OnceCell::new();
         let mut delivered = 0;
@@ -137,13 +134,8 @@ impl Hub {
                 .iter()
                 .any(|asked| asked.filter.matches(event, topics) && asked.words.as_ref().is_none_or(has_words));
             if matches && subscription.viewer.may_see(event) {
-                subscription.queue.deliver(Delivery {
-                    subscription: subscription.id.clone(),
-                    number,
-                    seq,
-                    id: event.id,
-                    json: json.clone(),
-                });
+                let live = live.get_or_init(|| Arc::new(LiveEvent { id: event.id, seq, json: json.clone() }));
+                subscription.queue.deliver(Delivery { number, event: Arc::clone(live) });
                 delivered += 1;
             }
         }

@@ -207,7 +207,6 @@ mod tests {
     use super::*;
     use crate::{
         hub::Asked,
-        message::ClientMessage,
         queue::{Outgoing, queue},
     };
 
@@ -220,9 +219,8 @@ mod tests {
         let mut live = Live::new(Arc::clone(&store) as _, Arc::clone(&hub), Arc::new(Metrics::new()));
         (live.page, live.most_waiting) = (2, 3);
         let (queue, mut receiver) = queue();
-        let Ok(ClientMessage::Close(id)) = ClientMessage::parse(r#"["CLOSE","s"]"#) else { panic!("a CLOSE") };
         let filter = Filter::from_json(format!(r##"{{"#t":["{TOPIC}","{OTHER_TOPIC}"]}}"##)).unwrap();
-        hub.subscribe(id, vec![Asked { filter, words: None }], Viewer::Client(Arc::default()), queue);
+        hub.subscribe(vec![Asked { filter, words: None }], Viewer::Client(Arc::default()), queue);
 
         let mut events: Vec<Event> = Vec::new();
         for number in 0..40 {
@@ -244,7 +242,8 @@ mod tests {
 
         let mut heard = Vec::new();
         while let Some(Outgoing::Live(delivery)) = receiver.next_if_ready() {
-            heard.push((delivery.seq.unwrap(), Event::from_json(&delivery.json).unwrap().id));
+            let event = delivery.event;
+            heard.push((event.seq.unwrap(), Event::from_json(&event.json).unwrap().id));
         }
         assert!(heard.is_sorted(), "in the order of their rows");
         let effective = store.get(&events.iter().map(|event| event.id).collect::<Vec<_>>(), NOW).await.unwrap();

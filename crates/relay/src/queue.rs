@@ -1,24 +1,24 @@
 //! What waits to be sent to one client: answers to its own messages, and live events up to a bound (W-5).
+//!
+//! A lock, a list and who waits for it, close together: most of what a live event costs is memory that is not at hand.
 
 use std::{
+    collections::VecDeque,
     future::poll_fn,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    task::{Context, Poll},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker, ready},
 };
 
 use bytes::Bytes;
 use kukuri_domain::EventId;
 use kukuri_store::{Outcome, Seq};
-use tokio::sync::{Notify, mpsc};
-
-use crate::message::SubscriptionId;
+use tokio::task::coop::poll_proceed;
 
 /// The most live events, and the most bytes of them, that wait for a client.
-const MOST_WAITING: usize = 16_384;
+const MOST_EVENTS: usize = 16_384;
 const MOST_BYTES: usize = 16 << 20;
+/// Room that stays allocated when nothing waits: connections that rest are many.
+const KEPT: usize = 64;
 
 /// Something to be sent.
 #[derive(Debug)]
@@ -27,135 +27,243 @@ pub(crate) enum Outgoing {
     Decided(EventId, Outcome),
     /// A live event.
     Live(Delivery),
+    /// This client has fallen too far behind: what waits is not all there was.
+    Overflowed,
 }
 
 /// A live event for one subscription.
 #[derive(Debug)]
 pub(crate) struct Delivery {
-    pub(crate) subscription: SubscriptionId,
-    /// Which of the subscriptions that ever had this id.
+    /// Which subscription.
     pub(crate) number: u64,
+    pub(crate) event: Arc<LiveEvent>,
+}
+
+/// A live event, shared by all whom it goes to.
+#[derive(Debug)]
+pub(crate) struct LiveEvent {
+    pub(crate) id: EventId,
     /// Its place in the outbox; `None` for what is not stored.
     pub(crate) seq: Option<Seq>,
-    pub(crate) id: EventId,
     pub(crate) json: Bytes,
 }
 
 /// The sending end, shared by everything that has something for this client.
-pub(crate) struct Queue {
-    sender: mpsc::UnboundedSender<Outgoing>,
-    waiting: AtomicUsize,
-    bytes: AtomicUsize,
-    has_overflowed: AtomicBool,
-    overflow: Notify,
+#[derive(Default)]
+pub(crate) struct Queue(Mutex<Waiting>);
+
+#[derive(Default)]
+struct Waiting {
+    outgoing: VecDeque<Outgoing>,
+    /// Of live events.
+    events: usize,
+    bytes: usize,
+    has_overflowed: bool,
+    /// The client is gone.
+    is_closed: bool,
+    /// Who waits for something to send, and who for an overflow.
+    receiver: Option<Waker>,
+    sender: Option<Waker>,
 }
 
 /// The receiving end, in the client's own task.
 pub(crate) struct Receiver {
     queue: Arc<Queue>,
-    receiver: mpsc::UnboundedReceiver<Outgoing>,
 }
 
 pub(crate) fn queue() -> (Arc<Queue>, Receiver) {
-    let (sender, receiver) = mpsc::unbounded_channel();
-    let queue = Arc::new(Queue {
-        sender,
-        waiting: AtomicUsize::new(0),
-        bytes: AtomicUsize::new(0),
-        has_overflowed: AtomicBool::new(false),
-        overflow: Notify::new(),
-    });
-    (Arc::clone(&queue), Receiver { queue, receiver })
+    let queue = Arc::new(Queue::default());
+    (Arc::clone(&queue), Receiver { queue })
 }
 
 impl Queue {
     /// Answers an event. The client may be gone.
     pub(crate) fn decided(&self, id: EventId, outcome: Outcome) {
-        let _ = self.sender.send(Outgoing::Decided(id, outcome));
+        let mut waiting = self.waiting();
+        if !waiting.is_closed {
+            waiting.outgoing.push_back(Outgoing::Decided(id, outcome));
+            wake(waiting);
+        }
     }
 
     /// Adds a live event, or calls for the client to be closed if too much waits already.
     pub(crate) fn deliver(&self, delivery: Delivery) {
-        let bytes = delivery.json.len();
-        let waiting = self.waiting.fetch_add(1, Ordering::Relaxed) + 1;
-        let total = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if waiting > MOST_WAITING || total > MOST_BYTES {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-            self.has_overflowed.store(true, Ordering::Relaxed);
-            self.overflow.notify_one();
+        let mut waiting = self.waiting();
+        if waiting.is_closed || waiting.has_overflowed {
             return;
         }
-        let _ = self.sender.send(Outgoing::Live(delivery));
-    }
-
-    /// Whether this client has fallen too far behind. What waits then is not all there was.
-    pub(crate) fn has_overflowed(&self) -> bool {
-        self.has_overflowed.load(Ordering::Relaxed)
+        let bytes = waiting.bytes + delivery.event.json.len();
+        if waiting.events >= MOST_EVENTS || bytes > MOST_BYTES {
+            waiting.has_overflowed = true;
+            let sender = waiting.sender.take();
+            wake(waiting);
+            sender.into_iter().for_each(Waker::wake);
+            return;
+        }
+        waiting.events += 1;
+        waiting.bytes = bytes;
+        waiting.outgoing.push_back(Outgoing::Live(delivery));
+        wake(waiting);
     }
 
     /// Ends when this client has fallen too far behind.
     pub(crate) async fn overflowed(&self) {
-        self.overflow.notified().await;
+        poll_fn(|context| {
+            let mut waiting = self.waiting();
+            if waiting.has_overflowed {
+                return Poll::Ready(());
+            }
+            waits(&mut waiting.sender, context);
+            Poll::Pending
+        })
+        .await;
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Wakes who waits for something to send, when it can be had.
+fn wake(mut waiting: MutexGuard<'_, Waiting>) {
+    let receiver = waiting.receiver.take();
+    drop(waiting);
+    receiver.into_iter().for_each(Waker::wake);
+}
+
+fn waits(who: &mut Option<Waker>, context: &Context<'_>) {
+    match who {
+        Some(waker) => waker.clone_from(context.waker()),
+        None => *who = Some(context.waker().clone()),
     }
 }
 
 impl Receiver {
-    pub(crate) async fn next(&mut self) -> Option<Outgoing> {
+    pub(crate) async fn next(&mut self) -> Outgoing {
         poll_fn(|context| self.poll_next(context)).await
     }
 
-    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Outgoing>> {
-        self.receiver.poll_recv(context).map(|next| next.map(|next| self.count(next)))
+    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Outgoing> {
+        // However much waits, others get their turn.
+        let turn = ready!(poll_proceed(context));
+        let mut waiting = self.queue.waiting();
+        match waiting.next() {
+            Some(next) => {
+                turn.made_progress();
+                Poll::Ready(next)
+            }
+            None => {
+                waits(&mut waiting.receiver, context);
+                Poll::Pending
+            }
+        }
     }
 
     pub(crate) fn next_if_ready(&mut self) -> Option<Outgoing> {
-        let next = self.receiver.try_recv().ok()?;
-        Some(self.count(next))
+        self.queue.waiting().next()
     }
+}
 
-    fn count(&self, outgoing: Outgoing) -> Outgoing {
-        if let Outgoing::Live(delivery) = &outgoing {
-            self.queue.waiting.fetch_sub(1, Ordering::Relaxed);
-            self.queue.bytes.fetch_sub(delivery.json.len(), Ordering::Relaxed);
+impl Waiting {
+    fn next(&mut self) -> Option<Outgoing> {
+        if self.has_overflowed {
+            return Some(Outgoing::Overflowed);
         }
-        outgoing
+        let next = self.outgoing.pop_front()?;
+        if let Outgoing::Live(delivery) = &next {
+            self.events -= 1;
+            self.bytes -= delivery.event.json.len();
+        }
+        if self.outgoing.is_empty() && self.outgoing.capacity() > KEPT {
+            self.outgoing = VecDeque::new();
+        }
+        Some(next)
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        let mut waiting = self.queue.waiting();
+        *waiting = Waiting { is_closed: true, ..Waiting::default() };
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        pin::pin,
+        sync::atomic::{AtomicUsize, Ordering},
+        task::Wake,
+    };
+
     use super::*;
+
+    fn delivery(bytes: usize) -> Delivery {
+        let id = EventId::from_bytes([0; 32]);
+        Delivery { number: 1, event: Arc::new(LiveEvent { id, seq: None, json: vec![b'x'; bytes].into() }) }
+    }
+
+    #[derive(Default)]
+    struct Calls(AtomicUsize);
+
+    impl Wake for Calls {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 
     #[test]
     fn a_queue_holds_no_more_than_its_bound_and_calls_for_an_end() {
         // W-5
-        let (queue, mut receiver) = queue();
-        let crate::message::ClientMessage::Close(subscription) =
-            crate::message::ClientMessage::parse(r#"["CLOSE","s"]"#).unwrap()
-        else {
-            panic!("a CLOSE")
-        };
-        let delivery = || Delivery {
-            subscription: subscription.clone(),
-            number: 1,
-            seq: None,
-            id: EventId::from_bytes([0; 32]),
-            json: Bytes::from(vec![b'x'; 64 << 10]),
-        };
-        for _ in 0..1_000 {
-            queue.deliver(delivery());
+        for bytes in [64 << 10, 100] {
+            let (queue, mut receiver) = queue();
+            let calls = Arc::new(Calls::default());
+            let waker = Waker::from(Arc::clone(&calls));
+            let mut context = Context::from_waker(&waker);
+            let mut overflowed = pin!(queue.overflowed());
+            assert!(overflowed.as_mut().poll(&mut context).is_pending());
+            let mut sent = 0;
+            // It is not called before, for what it does not wait for.
+            while calls.0.load(Ordering::Relaxed) == 0 {
+                queue.deliver(delivery(bytes));
+                sent += 1;
+            }
+            assert_eq!(sent, MOST_EVENTS.min(MOST_BYTES / bytes) + 1);
+            assert!(overflowed.as_mut().poll(&mut context).is_ready());
+            queue.deliver(delivery(bytes));
+            assert_eq!(queue.waiting().events, sent - 1);
+            assert!(matches!(receiver.next_if_ready(), Some(Outgoing::Overflowed)));
         }
-        assert!(queue.bytes.load(Ordering::Relaxed) <= MOST_BYTES);
-        let mut overflowed = std::pin::pin!(queue.overflowed());
-        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        assert!(overflowed.as_mut().poll(&mut context).is_ready());
+    }
 
-        let mut received = 0;
-        while receiver.next_if_ready().is_some() {
-            received += 1;
+    #[test]
+    fn who_waits_is_called_once_and_room_is_given_back() {
+        let (queue, mut receiver) = queue();
+        let calls = Arc::new(Calls::default());
+        let waker = Waker::from(Arc::clone(&calls));
+        assert!(receiver.poll_next(&mut Context::from_waker(&waker)).is_pending());
+        for _ in 0..1_000 {
+            queue.deliver(delivery(100));
+            queue.decided(EventId::from_bytes([1; 32]), Outcome::Stored);
         }
-        assert_eq!(received, MOST_BYTES / (64 << 10));
-        assert_eq!(queue.bytes.load(Ordering::Relaxed), 0);
+        assert_eq!(calls.0.load(Ordering::Relaxed), 1);
+        for _ in 0..1_000 {
+            assert!(matches!(receiver.next_if_ready(), Some(Outgoing::Live(_))));
+            assert!(matches!(receiver.next_if_ready(), Some(Outgoing::Decided(..))), "in the order they came");
+        }
+        assert!(receiver.poll_next(&mut Context::from_waker(&waker)).is_pending());
+        let waiting = queue.waiting();
+        assert_eq!((waiting.events, waiting.bytes), (0, 0));
+        assert!(waiting.outgoing.capacity() <= KEPT);
+    }
+
+    #[test]
+    fn nothing_is_kept_for_a_client_that_is_gone() {
+        let (queue, receiver) = queue();
+        queue.deliver(delivery(100));
+        drop(receiver);
+        queue.deliver(delivery(100));
+        queue.decided(EventId::from_bytes([1; 32]), Outcome::Stored);
+        assert_eq!(queue.waiting().outgoing.capacity(), 0);
     }
 }

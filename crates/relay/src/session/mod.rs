@@ -1,16 +1,17 @@
 //! One client's connection: its messages in, its answers and live events out, in one task.
 //!
 //! `requests` answers what it asks for, `searching` what it looks for by words; `wire` sends and closes, with `frames` for
-//! what is about to be sent; `caller` keeps apart who calls.
+//! what is about to be sent; `subscriptions` are those that are live; `caller` keeps apart who calls.
 
 mod caller;
 pub(crate) mod frames;
 mod requests;
 mod searching;
+mod subscriptions;
 mod wire;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     future::poll_fn,
     net::IpAddr,
     sync::{Arc, atomic::Ordering},
@@ -19,10 +20,11 @@ use std::{
 };
 
 use caller::Caller;
-use frames::Frames;
+use frames::{Frames, Opcode};
 use futures_util::StreamExt;
-use kukuri_domain::{Event, EventId, Millis, PublicKey, Viewer};
-use kukuri_store::{Outcome, Seq};
+use kukuri_domain::{Event, Millis, PublicKey, Viewer};
+use kukuri_store::Outcome;
+use subscriptions::Subscriptions;
 use tokio::{net::TcpStream, sync::watch, time::Instant};
 use tokio_tungstenite::{
     WebSocketStream,
@@ -36,7 +38,7 @@ use crate::{
     intake::{AUTHENTICATE, Refused, Screening, Sender},
     message::{ClientMessage, Fault, SubscriptionId, Verb, claimed_id, say, usual_event},
     metrics::Closing,
-    queue::{Delivery, Outgoing, Queue, Receiver, queue},
+    queue::{Outgoing, Queue, Receiver, queue},
     rates::{Act, Counted},
     relay::{Relay, Signal},
     sync::Reconciliation,
@@ -49,7 +51,7 @@ const SYNC_IDLE: Duration = Duration::from_secs(60);
 
 /// What a connection has to see to.
 struct Turn {
-    outgoing: Poll<Option<Outgoing>>,
+    outgoing: Poll<Outgoing>,
     heard: Poll<Option<Result<Message, WireError>>>,
     /// By the relay, or by the timer.
     called: Poll<Option<Signal>>,
@@ -71,7 +73,7 @@ struct Session {
     receiver: Receiver,
     challenge: Challenge,
     keys: Arc<[PublicKey]>,
-    subscriptions: HashMap<SubscriptionId, Live>,
+    subscriptions: Subscriptions,
     reconciliations: HashMap<SubscriptionId, Reconciliation>,
     frames: Frames,
     in_flight: usize,
@@ -79,16 +81,6 @@ struct Session {
     last_heard: Instant,
     asked: bool,
     _inside: Inside,
-}
-
-/// A subscription that is live, and the sequence its stored events were read at.
-struct Live {
-    number: u64,
-    read_at: Seq,
-    /// What a search has shown may have come later than that.
-    found: HashSet<EventId>,
-    /// How many values its filters have.
-    values: usize,
 }
 
 /// Serves a client until it leaves.
@@ -104,7 +96,7 @@ pub(crate) async fn serve(relay: Arc<Relay>, socket: WebSocketStream<TcpStream>,
         receiver,
         challenge: Challenge::new(),
         keys: Arc::default(),
-        subscriptions: HashMap::new(),
+        subscriptions: Subscriptions::default(),
         reconciliations: HashMap::new(),
         frames: Frames::default(),
         in_flight: 0,
@@ -370,8 +362,8 @@ impl Session {
 
     /// Live subscriptions show from now on what the new keys may see.
     fn see_with_new_keys(&self) {
-        for live in self.subscriptions.values() {
-            self.relay.hub.show_to(live.number, self.viewer());
+        for number in self.subscriptions.numbers() {
+            self.relay.hub.show_to(number, self.viewer());
         }
     }
 
@@ -385,34 +377,25 @@ impl Session {
     }
 
     /// Sends everything that waits, in one go.
-    async fn send_waiting(&mut self, first: Option<Outgoing>) -> Result<(), End> {
-        if self.queue.has_overflowed() {
-            return Err(too_slow("live events overflowed"));
-        }
-        let mut next = first;
+    async fn send_waiting(&mut self, first: Outgoing) -> Result<(), End> {
+        let mut next = Some(first);
         while let Some(outgoing) = next {
             match outgoing {
                 Outgoing::Decided(id, outcome) => {
                     self.in_flight -= 1;
                     self.feed(&[ok(&id.to_string(), &outcome).as_bytes()]).await?;
                 }
-                Outgoing::Live(delivery) if self.is_due(&delivery) => {
-                    self.feed(&say::event(&delivery.subscription, &delivery.json)).await?;
+                Outgoing::Live(delivery) => {
+                    if let Some(id) = self.subscriptions.whose(&delivery) {
+                        self.frames.push(Opcode::Text, &say::event(id, &delivery.event.json));
+                    }
+                    self.flush_if_much().await?;
                 }
-                Outgoing::Live(_) => {}
+                Outgoing::Overflowed => return Err(too_slow("live events overflowed")),
             }
             next = self.receiver.next_if_ready();
         }
         self.flush().await
-    }
-
-    /// Whether a live event belongs to a subscription that is still there, and was not among its stored ones.
-    fn is_due(&self, delivery: &Delivery) -> bool {
-        self.subscriptions.get(&delivery.subscription).is_some_and(|live| {
-            live.number == delivery.number
-                && delivery.seq.is_none_or(|seq| seq > live.read_at)
-                && !live.found.contains(&delivery.id)
-        })
     }
 }
 

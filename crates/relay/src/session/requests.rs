@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use kukuri_domain::{Filter, Sketch, Timestamp};
 use kukuri_store::Query;
 
-use super::{End, Live, Session, searching::without_words};
+use super::{End, Session, searching::without_words, subscriptions::Live};
 use crate::{
     clock,
     intake::AUTHENTICATE,
@@ -41,13 +41,12 @@ impl Session {
             return self.refuse(&id, &format!("error: more subscriptions than {most}")).await;
         }
         let values: usize = asked.iter().map(|asked| asked.filter.value_count()).sum();
-        let others: usize = self.subscriptions.values().map(|live| live.values).sum();
-        if values + others > MOST_VALUES {
+        if values + self.subscriptions.values() > MOST_VALUES {
             let reason = format!("error: more than {MOST_VALUES} values in the filters of one connection");
             return self.refuse(&id, &reason).await;
         }
         let queue = Arc::clone(&self.queue);
-        let number = self.relay.hub.subscribe(id.clone(), asked.clone(), self.viewer(), queue);
+        let number = self.relay.hub.subscribe(asked.clone(), self.viewer(), queue);
         let started = Instant::now();
         let answer = match self.while_there(self.stored(asked)).await {
             Ok(Ok(answer)) => answer,
@@ -62,7 +61,8 @@ impl Session {
             }
         };
         self.took(started, "REQ");
-        self.subscriptions.insert(id.clone(), Live { number, read_at: answer.seq, found: answer.found, values });
+        let live = Live { id: id.clone(), number, read_at: answer.seq, found: answer.found, values };
+        self.subscriptions.add(live);
         self.relay.metrics.answered_events.increment(answer.events.len() as u64);
         for event in &answer.events {
             self.feed(&say::event(&id, &event.json)).await?;
@@ -77,7 +77,7 @@ impl Session {
     }
 
     pub(super) fn unsubscribe_all(&mut self) {
-        for (_, live) in self.subscriptions.drain() {
+        for live in self.subscriptions.remove_all() {
             self.relay.hub.unsubscribe(live.number);
         }
     }

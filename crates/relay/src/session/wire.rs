@@ -41,6 +41,10 @@ impl Session {
     /// Adds a message, in parts, to what is sent with the next flush, or before.
     pub(super) async fn feed(&mut self, parts: &[&[u8]]) -> Result<(), End> {
         self.frames.push(Opcode::Text, parts);
+        self.flush_if_much().await
+    }
+
+    pub(super) async fn flush_if_much(&mut self) -> Result<(), End> {
         if self.frames.unsent().len() >= ENOUGH_BYTES { self.flush().await } else { Ok(()) }
     }
 
