@@ -195,11 +195,19 @@ impl Filter {
     ///
     /// `#t` asks for topics as much as for tags: an event may be bound to one it does not name (T-7, T-9).
     pub fn matches(&self, event: &Event, topics: &[TopicId]) -> bool {
+        self.matches_besides(None, event, topics)
+    }
+
+    /// The same for an event of which it is known that one tag is as the filter wants it.
+    pub fn matches_besides(&self, known: Option<Letter>, event: &Event, topics: &[TopicId]) -> bool {
         self.window().contains(&event.created_at)
             && listed(self.ids.as_deref(), &event.id)
             && listed(self.authors.as_deref(), &event.pubkey)
             && listed(self.kinds.as_deref(), &event.kind)
-            && self.tags.iter().all(|(letter, values)| matches_tag(event, topics, *letter, values))
+            && self
+                .tags
+                .iter()
+                .all(|(letter, values)| known == Some(*letter) || matches_tag(event, topics, *letter, values))
     }
 }
 

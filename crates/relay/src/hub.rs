@@ -38,11 +38,14 @@ struct Subscription {
     queue: Arc<Queue>,
 }
 
+/// A filter: the number of its subscription, and which one of its filters it is.
+type Entry = (u64, usize);
+
 #[derive(Default)]
 struct Index {
     subscriptions: HashMap<u64, Subscription>,
-    /// Numbers in ascending order.
-    by_key: HashMap<Key, Vec<u64>>,
+    /// In ascending order.
+    by_key: HashMap<Key, Vec<Entry>>,
     last: u64,
 }
 
@@ -63,12 +66,9 @@ impl Hub {
         let mut index = self.index();
         index.last += 1;
         let number = index.last;
-        for key in asked.iter().flat_map(|asked| keys_of(&asked.filter)) {
-            let numbers = index.by_key.entry(key).or_default();
-            // It is the highest there is; a filter may name one thing twice.
-            if numbers.last() != Some(&number) {
-                numbers.push(number);
-            }
+        for (key, nth) in keys_of_all(&asked) {
+            // It is the highest there is.
+            index.by_key.entry(key).or_default().push((number, nth));
         }
         index.subscriptions.insert(number, Subscription { asked, viewer, queue });
         number
@@ -77,12 +77,12 @@ impl Hub {
     pub(crate) fn unsubscribe(&self, number: u64) {
         let mut index = self.index();
         let Some(subscription) = index.subscriptions.remove(&number) else { return };
-        for key in subscription.asked.iter().flat_map(|asked| keys_of(&asked.filter)) {
-            if let Some(numbers) = index.by_key.get_mut(&key) {
-                if let Ok(place) = numbers.binary_search(&number) {
-                    numbers.remove(place);
+        for (key, nth) in keys_of_all(&subscription.asked) {
+            if let Some(entries) = index.by_key.get_mut(&key) {
+                if let Ok(place) = entries.binary_search(&(number, nth)) {
+                    entries.remove(place);
                 }
-                if numbers.is_empty() {
+                if entries.is_empty() {
                     index.by_key.remove(&key);
                 }
             }
@@ -113,33 +113,36 @@ impl Hub {
         if index.subscriptions.is_empty() {
             return 0;
         }
-        let mut numbers: Vec<u64> = Vec::new();
-        for key in keys_of_event(event, topics) {
-            numbers.extend(index.by_key.get(&key).into_iter().flatten());
-        }
-        numbers.sort_unstable();
-        numbers.dedup();
-        let live = OnceCell::new();
         // Taken apart once, and only if somebody asks for words.
         let words = OnceCell::new();
-        let mut delivered = 0;
-        for number in numbers {
-            let Some(subscription) = index.subscriptions.get(&number) else { continue };
-            let has_words = |asked: &SearchQuery| {
-                let words = words.get_or_init(|| self.finder.as_ref().and_then(|finder| finder.words_of(event)));
-                words.as_ref().is_some_and(|words| asked.is_in(words))
-            };
-            let matches = subscription
-                .asked
-                .iter()
-                .any(|asked| asked.filter.matches(event, topics) && asked.words.as_ref().is_none_or(has_words));
-            if matches && subscription.viewer.may_see(event) {
-                let live = live.get_or_init(|| Arc::new(LiveEvent { id: event.id, seq, json: json.clone() }));
-                subscription.queue.deliver(Delivery { number, event: Arc::clone(live) });
-                delivered += 1;
+        let has_words = |asked: &SearchQuery| {
+            let words = words.get_or_init(|| self.finder.as_ref().and_then(|finder| finder.words_of(event)));
+            words.as_ref().is_some_and(|words| asked.is_in(words))
+        };
+        let mut found: Vec<(u64, &Queue)> = Vec::new();
+        for key in keys_of_event(event, topics) {
+            let Some(entries) = index.by_key.get(&key) else { continue };
+            // What a filter stands under need not be compared again.
+            let known = key.letter();
+            for (number, nth) in entries {
+                let Some(Subscription { asked, viewer, queue }) = index.subscriptions.get(number) else { continue };
+                let Some(Asked { filter, words }) = asked.get(*nth) else { continue };
+                if filter.matches_besides(known, event, topics)
+                    && words.as_ref().is_none_or(has_words)
+                    && viewer.may_see(event)
+                {
+                    found.push((*number, queue));
+                }
             }
         }
-        delivered
+        // Several filters of a subscription may match, and one may stand under several keys.
+        found.sort_unstable_by_key(|(number, _)| *number);
+        found.dedup_by_key(|(number, _)| *number);
+        let live = Arc::new(LiveEvent { id: event.id, seq, json: json.clone() });
+        for (number, queue) in &found {
+            queue.deliver(Delivery { number: *number, event: Arc::clone(&live) });
+        }
+        found.len()
     }
 
     /// Whether nobody listens.
@@ -155,6 +158,20 @@ impl Hub {
     fn index(&self) -> MutexGuard<'_, Index> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Key {
+    fn letter(&self) -> Option<Letter> {
+        match self {
+            Self::Tag(letter, _) => Some(*letter),
+            _ => None,
+        }
+    }
+}
+
+/// What each of several filters stands under, and which one it is.
+fn keys_of_all(asked: &[Asked]) -> impl Iterator<Item = (Key, usize)> {
+    asked.iter().enumerate().flat_map(|(nth, asked)| keys_of(&asked.filter).into_iter().map(move |key| (key, nth)))
 }
 
 fn keys_of(filter: &Filter) -> Vec<Key> {
@@ -183,9 +200,103 @@ fn keys_of(filter: &Filter) -> Vec<Key> {
 fn keys_of_event(event: &Event, topics: &[TopicId]) -> impl Iterator<Item = Key> {
     let tags = event.tags.indexed().map(|(letter, value)| Key::Tag(letter, value.into()));
     // An event may be bound to a topic that it does not name (T-7).
-    let topics = topics.iter().map(|topic| Key::Tag(Letter::T, topic.as_str().into()));
+    let is_named = |topic: &TopicId| event.tags.indexed().any(|tag| tag == (Letter::T, topic.as_str()));
+    let topics = topics.iter().filter(move |topic| !is_named(topic));
+    let topics = topics.map(|topic| Key::Tag(Letter::T, topic.as_str().into()));
     [Key::Id(event.id), Key::Author(event.pubkey), Key::Kind(event.kind), Key::Everything]
         .into_iter()
         .chain(tags)
         .chain(topics)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may stop where it is surprised")]
+mod tests {
+    use kukuri_store::conformance::build::{
+        ALICE, BOB, CAROL, OTHER_TOPIC, TOPIC, admitted, at, bare, event, note, other_topic,
+    };
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::queue::{Outgoing, queue};
+
+    /// Filters with every combination of conditions.
+    fn filters(ids: [EventId; 2]) -> Vec<Filter> {
+        let [id, other_id] = ids.map(|id| id.to_string());
+        let people = [ALICE, BOB, CAROL].map(|key| key.to_string());
+        let conditions: [(&str, [Value; 2]); 7] = [
+            ("ids", [json!([id]), json!([id, other_id])]),
+            ("authors", [json!([people[0]]), json!([people[1], people[2]])]),
+            ("kinds", [json!([1]), json!([7, 30023])]),
+            ("#e", [json!([id]), json!([id, other_id])]),
+            ("#t", [json!([TOPIC]), json!([OTHER_TOPIC, "cats"])]),
+            ("since", [json!(at(5).0), json!(at(6).0)]),
+            ("until", [json!(at(5).0), json!(at(4).0)]),
+        ];
+        let mut filters = vec![json!({})];
+        for (name, values) in conditions {
+            let with = |filter: &Value| {
+                values.clone().map(|value| {
+                    let mut filter = filter.clone();
+                    filter[name] = value;
+                    filter
+                })
+            };
+            let more: Vec<Value> = filters.iter().flat_map(with).collect();
+            filters.extend(more);
+        }
+        filters.iter().map(|filter| Filter::from_json(filter.to_string()).unwrap()).collect()
+    }
+
+    #[test]
+    fn an_event_comes_once_to_every_subscription_with_a_filter_it_matches_and_to_no_other() {
+        // W-1, W-2, T-7
+        let (first, second) = (note("first").at(5).build(), note("second").tag(["t", "cats"]).by(BOB).at(4).build());
+        let (id, other_id) = (first.id.to_string(), second.id.to_string());
+        let events = [
+            first.clone(),
+            second.clone(),
+            note("an answer").tag(["e", &id]).tag(["e", &other_id]).tag(["e", &id]).at(6).build(),
+            event(7).tag(["e", &other_id]).tag(["t", OTHER_TOPIC]).tag(["t", "cats"]).by(CAROL).at(5).build(),
+            bare(30023).tag(["d", "x"]).tag(["e", &id]).at(4).build(),
+        ];
+        let hub = Hub::new(None);
+        let (queue, mut receiver) = queue();
+        let filters = filters([first.id, second.id]);
+        let mut asked: Vec<(u64, Vec<Filter>)> = Vec::new();
+        for (n, filter) in filters.iter().enumerate() {
+            // Alone, and with another one.
+            for filters in [vec![filter.clone()], vec![filters[n * 31 % filters.len()].clone(), filter.clone()]] {
+                let words = filters.iter().map(|filter| Asked { filter: filter.clone(), words: None }).collect();
+                let number = hub.subscribe(words, Viewer::Client(Arc::default()), Arc::clone(&queue));
+                asked.push((number, filters));
+            }
+        }
+        let mut deliver = |event: &Event, topics: &[TopicId]| {
+            let count = hub.publish_event(event, topics, &event.to_json(), None);
+            let mut numbers = Vec::new();
+            while let Some(Outgoing::Live(delivery)) = receiver.next_if_ready() {
+                numbers.push(delivery.number);
+            }
+            assert_eq!(numbers.len(), count);
+            numbers
+        };
+        for event in &events {
+            // As it names them, and bound to one that it does not name.
+            let named = admitted(event).topics().to_vec();
+            for topics in [named.clone(), [named, vec![other_topic()]].concat()] {
+                let matches = |filters: &[Filter]| filters.iter().any(|filter| filter.matches(event, &topics));
+                let expected: Vec<u64> =
+                    asked.iter().filter(|(_, filters)| matches(filters)).map(|(number, _)| *number).collect();
+                assert!(!expected.is_empty());
+                assert_eq!(deliver(event, &topics), expected, "{event:?}");
+            }
+        }
+        for (number, _) in &asked {
+            hub.unsubscribe(*number);
+        }
+        assert_eq!(deliver(&first, &[]), [0; 0]);
+        let index = hub.index();
+        assert!(index.by_key.is_empty() && index.subscriptions.is_empty(), "nothing is left of them");
+    }
 }
