@@ -54,8 +54,8 @@ impl Caller {
         if !self.call.has_called.load(Ordering::Acquire) {
             return Poll::Pending;
         }
-        // Before it is asked: it may call again meanwhile.
-        self.call.has_called.store(false, Ordering::Release);
+        // Before it is asked, for it may call again meanwhile; and with what led to a call that came just now.
+        self.call.has_called.swap(false, Ordering::AcqRel);
         let polled = ask(&mut Context::from_waker(&self.waker));
         if polled.is_ready() {
             self.ask_again();
