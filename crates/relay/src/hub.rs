@@ -197,16 +197,15 @@ fn keys_of(filter: &Filter) -> Vec<Key> {
     vec![Key::Everything]
 }
 
-fn keys_of_event(event: &Event, topics: &[TopicId]) -> impl Iterator<Item = Key> {
-    let tags = event.tags.indexed().map(|(letter, value)| Key::Tag(letter, value.into()));
-    // An event may be bound to a topic that it does not name (T-7).
-    let is_named = |topic: &TopicId| event.tags.indexed().any(|tag| tag == (Letter::T, topic.as_str()));
-    let topics = topics.iter().filter(move |topic| !is_named(topic));
-    let topics = topics.map(|topic| Key::Tag(Letter::T, topic.as_str().into()));
-    [Key::Id(event.id), Key::Author(event.pubkey), Key::Kind(event.kind), Key::Everything]
-        .into_iter()
-        .chain(tags)
-        .chain(topics)
+/// Each once: whoever stands under it is looked at once.
+fn keys_of_event<'e>(event: &'e Event, topics: &'e [TopicId]) -> impl Iterator<Item = Key> + 'e {
+    // An event may be bound to a topic that it does not name (T-7), and may name one thing as often as it likes.
+    let topics = topics.iter().map(|topic| (Letter::T, topic.as_str()));
+    let mut tags: Vec<(Letter, &str)> = event.tags.indexed().chain(topics).collect();
+    tags.sort_unstable();
+    tags.dedup();
+    let tags = tags.into_iter().map(|(letter, value)| Key::Tag(letter, value.into()));
+    [Key::Id(event.id), Key::Author(event.pubkey), Key::Kind(event.kind), Key::Everything].into_iter().chain(tags)
 }
 
 #[cfg(test)]
@@ -296,6 +295,12 @@ mod tests {
             hub.unsubscribe(*number);
         }
         assert_eq!(deliver(&first, &[]), [0; 0]);
+        let often = event(1).tag(["t", TOPIC]).tag(["t", TOPIC]).build();
+        assert_eq!(
+            keys_of_event(&often, admitted(&often).topics()).count(),
+            5,
+            "a topic that is named often counts once"
+        );
         let index = hub.index();
         assert!(index.by_key.is_empty() && index.subscriptions.is_empty(), "nothing is left of them");
     }
