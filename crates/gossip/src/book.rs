@@ -39,6 +39,8 @@ pub(crate) struct Book {
     lookup: MemoryLookup,
     path: PathBuf,
     has_changed: AtomicBool,
+    /// Somebody new, or somewhere else.
+    has_news: AtomicBool,
 }
 
 /// What the operator says.
@@ -70,6 +72,7 @@ impl Book {
             lookup: MemoryLookup::new(),
             path,
             has_changed: AtomicBool::new(false),
+            has_news: AtomicBool::new(false),
         };
         book.change(policy, named);
         book
@@ -139,8 +142,9 @@ impl Book {
         let mut all = self.all_met();
         let met = all.entry(id).or_default();
         met.seen = now().seconds().0;
-        if !addresses.is_empty() {
+        if !addresses.is_empty() && met.addresses != addresses {
             met.addresses = addresses;
+            self.has_news.store(true, Ordering::Relaxed);
         }
         if all.len() > MOST_PEERS
             && let Some(oldest) = all.iter().min_by_key(|(_, met)| met.seen).map(|(id, _)| *id)
@@ -173,8 +177,14 @@ impl Book {
         all
     }
 
-    /// Writes those that were met, if there is something new. Blocks for as long as the disk takes.
+    /// Whether more would be lost with the process than when somebody was last seen.
+    pub(crate) fn has_news(&self) -> bool {
+        self.has_news.load(Ordering::Relaxed)
+    }
+
+    /// Writes those that were met, if something has changed. Blocks for as long as the disk takes.
     pub(crate) fn write(&self) {
+        self.has_news.store(false, Ordering::Relaxed);
         if !self.has_changed.swap(false, Ordering::Relaxed) {
             return;
         }
@@ -244,10 +254,15 @@ mod tests {
         let open = || Book::open(id(0), PeerPolicy::Open, &[named(1)], dir.path());
         let book = open();
         book.met(id(2), [address(1)]);
-        book.met(id(2), [address(2)]);
-        book.met(id(2), []);
-        book.met(id(0), [address(9)]);
         book.write();
+        book.met(id(2), [address(1)]);
+        book.met(id(2), []);
+        assert!(!book.has_news(), "it is where it was");
+        book.met(id(2), [address(2)]);
+        book.met(id(0), [address(9)]);
+        assert!(book.has_news());
+        book.write();
+        assert!(!book.has_news());
         let again = open();
         assert_eq!(again.candidates(&BTreeSet::new(), 10), [id(1), id(2)], "not oneself");
         assert_eq!(again.candidates(&BTreeSet::from([id(1)]), 10), [id(2)]);

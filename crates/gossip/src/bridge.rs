@@ -37,8 +37,9 @@ use crate::{
     watchdog::Wedged,
 };
 
-/// Figures are looked at, and peers that were met are written, this often.
+/// Figures are looked at, and who is new among the peers is written, this often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// When peers were last seen is written this often.
 const WRITE_EVERY: Duration = Duration::from_secs(10);
 /// Peers that wait to be noted.
 const MOST_MEETINGS: usize = 256;
@@ -238,7 +239,7 @@ async fn look(shared: Arc<Shared>) {
         figures.neighbours.set(summary.neighbours as f64);
         figures.incoming.set(shared.inbox.waiting() as f64);
         figures.state.set(f64::from(u8::from(shared.health.state() == State::Replacing)));
-        if written.elapsed() >= WRITE_EVERY {
+        if shared.book.has_news() || written.elapsed() >= WRITE_EVERY {
             written = Instant::now();
             let book = Arc::clone(&shared.book);
             let _ = tokio::task::spawn_blocking(move || book.write()).await;

@@ -7,7 +7,10 @@ use std::{
 
 use iroh::{
     EndpointAddr,
-    endpoint::{AfterHandshakeOutcome, BeforeConnectOutcome, Connection, EndpointHooks, VarInt, WeakConnectionHandle},
+    endpoint::{
+        AfterHandshakeOutcome, BeforeConnectOutcome, Connection, ConnectionError, EndpointHooks, VarInt,
+        WeakConnectionHandle,
+    },
 };
 use tokio::sync::Notify;
 
@@ -18,6 +21,8 @@ const MOST_CONNECTIONS: usize = 32;
 /// What whoever is turned away reads.
 const NOT_WELCOME: &[u8] = b"not welcome";
 const TOO_MANY: &[u8] = b"too many connections";
+/// What somebody reads whose former self is missed only now.
+const COME_ANEW: &[u8] = b"come anew";
 
 /// The door of an endpoint.
 #[derive(Debug)]
@@ -58,7 +63,7 @@ impl Door {
     }
 
     /// Lets a connection in, or says why not.
-    fn enter(&self, connection: &Connection) -> Result<(), &'static [u8]> {
+    fn enter(self: &Arc<Self>, connection: &Connection) -> Result<(), &'static [u8]> {
         let peer = connection.remote_id();
         if !self.book.is_welcome(&peer) {
             return Err(NOT_WELCOME);
@@ -80,8 +85,23 @@ impl Door {
         connections.push(Inside { connection: connection.weak_handle(), is_gossip });
         if is_gossip {
             self.arrivals.notify_one();
+            tokio::spawn(Arc::clone(self).see_off(peer, connection.weak_handle()));
         }
         Ok(())
+    }
+
+    /// Gossip takes a peer with a second connection for the one it knows by the first, and does not answer what it thinks
+    /// it has answered. If the first ends in silence, the second is of somebody who started anew and has waited in vain:
+    /// with all of them closed, gossip forgets the peer, and both of us may ask again.
+    async fn see_off(self: Arc<Self>, peer: PeerId, connection: WeakConnectionHandle) {
+        let closed = connection.closed().await;
+        if closed.is_some_and(|closed| matches!(closed.reason, ConnectionError::TimedOut | ConnectionError::Reset)) {
+            let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+            let of_gossip = inside.get(&peer).into_iter().flatten().filter(|one| one.is_gossip);
+            for other in of_gossip.filter_map(|one| one.connection.upgrade()) {
+                other.close(VarInt::from_u32(2), COME_ANEW);
+            }
+        }
     }
 }
 

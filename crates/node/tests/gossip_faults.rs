@@ -97,6 +97,19 @@ async fn who_stops_or_dies_is_back_after_its_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_dies_and_is_back_before_it_is_missed_is_heard() {
+    // The second was told of the first, and asked it; the first remembers where the second is.
+    let mut nodes: [Node; 2] = mesh("").await;
+    let remembered = nodes[0].place("data/peers.json");
+    until("who was met is kept", || async { remembered.exists() }).await;
+    for _ in 0..2 {
+        nodes[0].kill();
+        nodes[0].start_again();
+        all_hear_each_other(&nodes).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_freezes_under_load_holds_nobody_up_for_long() {
     let nodes: [Node; 3] = mesh("").await;
     let keys = Keys::generate();
