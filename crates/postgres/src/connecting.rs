@@ -1,8 +1,12 @@
-//! The first session: whether there is a server that takes us, and one line that says so if not. Never the password.
+//! Sessions: the first, which shows whether there is a server that takes us, with one line that says so if not (never the
+//! password); and those that read.
 
 use std::{io, str::FromStr, time::Duration};
 
-use sqlx::{ConnectOptions, PgConnection, postgres::PgConnectOptions};
+use sqlx::{
+    ConnectOptions, PgConnection, PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
 use tokio::time::timeout;
 
 use crate::{Error, Result};
@@ -31,8 +35,18 @@ impl Server {
         }
     }
 
+    /// Sessions that read, no more than `most` at a time, with `settings` and a limit to what a statement may take.
+    pub fn readers(&self, most: u32, acquire: Duration, statement: Duration, settings: &[(&str, &str)]) -> PgPool {
+        let statement = statement.as_millis().to_string();
+        let settings = settings.iter().copied().chain([("statement_timeout", statement.as_str())]);
+        // To ask each whether it is alive would cost as much as a short question. One that is not fails once and is closed.
+        let pool =
+            PgPoolOptions::new().acquire_timeout(acquire).max_connections(most.max(1)).test_before_acquire(false);
+        pool.connect_lazy_with(self.options.clone().options(settings))
+    }
+
     /// Says what right is missing, if that is what a failure to make the tables of a schema is about.
-    pub fn explain(&self, error: Error, schema: &str) -> Error {
+    pub(crate) fn explain(&self, error: Error, schema: &str) -> Error {
         match &error {
             Error::Engine(engine) if code(engine).as_deref() == Some("42501") => not_opened(
                 &self.name,

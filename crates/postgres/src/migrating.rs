@@ -35,9 +35,18 @@ impl Migrations {
         Ok((found, self.version()))
     }
 
+    /// Sees to it that the schema is this program's: brought up to date if it may be changed, else refused if it is not.
+    pub async fn prepare(&self, server: &Server, connection: &mut PgConnection, may_change: bool) -> Result<()> {
+        let prepared = match may_change {
+            true => self.run(connection, &server.name).await.map(drop),
+            false => self.check(connection, &server.name).await,
+        };
+        prepared.map_err(|error| server.explain(error, self.schema))
+    }
+
     /// Brings the schema up to date. One that is newer than this program is left untouched. Returns the version it had: 0
     /// if there was none.
-    pub async fn run(&self, connection: &mut PgConnection, name: &str) -> Result<u32> {
+    async fn run(&self, connection: &mut PgConnection, name: &str) -> Result<u32> {
         let Self { schema, lock, steps } = self;
         let begin = format!("BEGIN; SELECT pg_advisory_xact_lock({lock})");
         let mut txn = connection.begin_with(AssertSqlSafe(begin)).await?;
@@ -61,7 +70,7 @@ impl Migrations {
     }
 
     /// Refuses a schema that is not this program's: older, newer, or not there.
-    pub async fn check(&self, connection: &mut PgConnection, name: &str) -> Result<()> {
+    async fn check(&self, connection: &mut PgConnection, name: &str) -> Result<()> {
         let exists = sqlx::query_scalar("SELECT to_regclass($1) IS NOT NULL");
         let exists: bool = exists.bind(format!("{}.migrations", self.schema)).fetch_one(&mut *connection).await?;
         let found = if exists { self.newest(connection).await? } else { 0 };

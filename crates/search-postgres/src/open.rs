@@ -68,24 +68,15 @@ const WRITING: [(&str, &str); 5] = [
 pub(crate) async fn connect(url: &str, options: &PostgresIndexOptions) -> Result<Sessions> {
     let server = Server::parse(url)?;
     let mut first = server.connect(options.acquire_timeout).await?;
-    let prepared = if options.migrate {
-        MIGRATIONS.run(&mut first, &server.name).await.map(drop)
-    } else {
-        MIGRATIONS.check(&mut first, &server.name).await
-    };
-    prepared.map_err(|error| server.explain(error, MIGRATIONS.schema))?;
+    MIGRATIONS.prepare(&server, &mut first, options.migrate).await?;
     first.close().await?;
 
-    let Server { options: connect, name } = server;
-    let query_timeout = options.query_timeout.as_millis().to_string();
-    let reading = READING.into_iter().chain([("statement_timeout", query_timeout.as_str())]);
-    let pool = || PgPoolOptions::new().acquire_timeout(options.acquire_timeout);
-    // To ask each whether it is alive would cost as much as a short search. One that is not fails once and is closed.
-    let readers = pool().max_connections(options.readers.max(1)).test_before_acquire(false);
+    let acquire = options.acquire_timeout;
+    let writer = PgPoolOptions::new().acquire_timeout(acquire).max_connections(1);
     Ok(Sessions {
-        readers: readers.connect_lazy_with(connect.clone().options(reading)),
-        writer: pool().max_connections(1).connect_lazy_with(connect.options(WRITING)),
-        name,
+        readers: server.readers(options.readers, acquire, options.query_timeout, &READING),
+        writer: writer.connect_lazy_with(server.options.options(WRITING)),
+        name: server.name,
     })
 }
 

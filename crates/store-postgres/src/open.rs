@@ -98,26 +98,16 @@ pub(crate) async fn connect(url: &str, options: &PostgresOptions) -> Result<Sess
     if !options.may_lose {
         require_durability(&mut first, &server.name).await?;
     }
-    let prepared = if options.migrate {
-        MIGRATIONS.run(&mut first, &server.name).await.map(drop)
-    } else {
-        MIGRATIONS.check(&mut first, &server.name).await
-    };
-    prepared.map_err(|error| server.explain(error, MIGRATIONS.schema))?;
+    MIGRATIONS.prepare(&server, &mut first, options.migrate).await?;
     first.close().await?;
 
-    let connect = server.options;
-    let query_timeout = options.query_timeout.as_millis().to_string();
-    let mut reading = READING.to_vec();
-    reading.push(("statement_timeout", &query_timeout));
-    let pool = || PgPoolOptions::new().acquire_timeout(options.acquire_timeout);
-    // To ask each whether it is alive would cost as much as a short question. One that is not fails once and is closed.
-    let readers = pool().max_connections(options.readers.max(1)).test_before_acquire(false);
+    let (acquire, connect) = (options.acquire_timeout, &server.options);
+    let pool = |most: u32| PgPoolOptions::new().acquire_timeout(acquire).max_connections(most);
     Ok(Sessions {
-        readers: readers.connect_lazy_with(connect.clone().options(reading)),
-        listener: pool().max_connections(1).connect_lazy_with(connect.clone()),
+        readers: server.readers(options.readers, acquire, options.query_timeout, &READING),
+        listener: pool(1).connect_lazy_with(connect.clone()),
         // One writes. What upkeep only looks up goes by the other.
-        writer: writing(pool(), options.may_lose).max_connections(2).connect_lazy_with(connect.options(WRITING)),
+        writer: writing(pool(2), options.may_lose).connect_lazy_with(connect.clone().options(WRITING)),
     })
 }
 

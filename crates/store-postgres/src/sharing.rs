@@ -10,7 +10,11 @@ use kukuri_domain::{
 };
 use kukuri_postgres::Asking;
 use kukuri_store::{HintOutcome, Item, Raised, Shared, SharedPage, SharedSet, Span};
-use sqlx::{Connection, PgConnection, PgPool, Row as _, postgres::PgRow};
+use sqlx::{
+    Connection, PgConnection, PgPool, Postgres, Row as _,
+    postgres::{PgArguments, PgRow},
+    query::Query,
+};
 
 use crate::{
     batch::{Batch, Committed},
@@ -41,16 +45,7 @@ pub(crate) async fn shared(pool: &PgPool, set: &SharedSet, span: Span, most: usi
     let mut asking = Asking::of(pool).await?;
     let mut txn = asking.begin_with(AT_ONE_MOMENT).await?;
     let mut items = events(&mut txn, set, span, most).await?;
-    let ends = Ends::of(span);
-    let traces = sqlx::query(TRACES)
-        .bind(set.topic.as_str())
-        .bind(ends.from.0)
-        .bind(&ends.from.1)
-        .bind(ends.before.0)
-        .bind(&ends.before.1)
-        .bind(one_more(most))
-        .fetch_all(&mut *txn)
-        .await?;
+    let traces = Ends::of(span).ask(TRACES, set).bind(one_more(most)).fetch_all(&mut *txn).await?;
     txn.commit().await?;
     asking.done();
     for row in &traces {
@@ -64,12 +59,8 @@ async fn events(connection: &mut PgConnection, set: &SharedSet, span: Span, most
     let (mut items, mut ends) = (Vec::new(), Ends::of(span));
     let limit = one_more(most);
     loop {
-        let rows = sqlx::query(EVENTS)
-            .bind(set.topic.as_str())
-            .bind(ends.from.0)
-            .bind(&ends.from.1)
-            .bind(ends.before.0)
-            .bind(&ends.before.1)
+        let rows = ends
+            .ask(EVENTS, set)
             .bind(signed(set.window.now.seconds().0))
             .bind(signed(set.window.regular_since.0))
             .bind(retention_code(RetentionClass::Regular))
@@ -114,6 +105,12 @@ impl Ends {
             None => (open, Vec::new()),
         };
         Self { from: end(span.from, i64::MAX), before: end(span.before, -1) }
+    }
+
+    /// A question about what lies between them in a topic.
+    fn ask<'q>(&'q self, sql: &'static str, set: &'q SharedSet) -> Query<'q, Postgres, PgArguments> {
+        let (from, before) = (&self.from, &self.before);
+        sqlx::query(sql).bind(set.topic.as_str()).bind(from.0).bind(&from.1).bind(before.0).bind(&before.1)
     }
 }
 
