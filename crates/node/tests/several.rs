@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use support::{
     Node, TOPIC,
     client::{Client, deletion, note, topic},
+    mesh::{configured, listener},
     until,
 };
 
@@ -198,6 +199,37 @@ async fn clients_stay_while_the_server_is_away_and_nothing_acknowledged_is_missi
     drop(nodes);
     cluster.stop("immediate").unwrap();
     cluster.remove();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_of_one_database_broadcast_each_event_once_and_hear_peers_once() {
+    // G-2, G-3: both hear each other and the third, and each reads what the other stored.
+    let database = Database::new().await;
+    let told = |nodes: &[&Node]| nodes.iter().map(|node| format!("{:?}", node.peer())).collect::<Vec<_>>();
+    let one = node_on(&database.url(), "");
+    let other = node_on(&database.url(), &configured("", &told(&[&one])));
+    let far = Node::start_with("required", &configured("", &told(&[&one, &other])));
+    let nodes = [&one, &other, &far];
+    let mut listeners = Vec::new();
+    for node in nodes {
+        node.topic("enable", TOPIC);
+        listeners.push(listener(node, TOPIC).await);
+    }
+    for node in nodes {
+        node.joined(TOPIC, 2).await;
+    }
+    let keys = Keys::generate();
+    for (number, node) in nodes.into_iter().enumerate() {
+        let event = note(&keys, &format!("from {number}"));
+        assert!(Client::connect(node).await.publish(&event).await.0);
+        for listener in &mut listeners {
+            // Told twice, it would stand where the next is expected.
+            assert_eq!(listener.hear().await[2]["id"], event.id.to_hex());
+        }
+    }
+    for (number, node) in nodes.into_iter().enumerate() {
+        assert_eq!(node.figure("kukuri_gossip_sent_total", ""), 1, "node {number} broadcast what was published on it");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
