@@ -194,7 +194,7 @@ async fn a_ping_is_answered_and_silence_is_asked_about() {
     raw.send(frame(9, b"there?")).await;
     assert_eq!(raw.frame().await, Some((10, b"there?".to_vec())));
     drop(raw);
-    relay.reconfigure(|config| config.requests.silence = Duration::from_millis(700));
+    relay.reconfigure(|config| config.requests.silence = Duration::from_secs(2));
     let mut alive = Raw::upgraded(relay.address).await;
     let mut silent = Raw::upgraded(relay.address).await;
     assert_eq!(silent.frame().await.map(|(opcode, _)| opcode), Some(9), "a ping");

@@ -134,7 +134,7 @@ async fn what_an_operator_closes_stays_closed_and_its_content_readable() {
 
 #[tokio::test]
 async fn an_idle_topic_is_closed_and_opened_by_use_again() {
-    let idle = Duration::from_secs(1);
+    let idle = Duration::from_secs(3);
     let relay = TestRelay::start_with(TopicsMode::Required, |config| config.topics = open(3, idle, 1_000)).await;
     let mut client = relay.client().await;
     change(&relay, &topic(9), SubscriptionChange::enable()).await;

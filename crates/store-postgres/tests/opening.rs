@@ -115,7 +115,7 @@ fn what_one_process_commits_another_hears_of() {
         let other = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
         let (mut heads, mut versions) = (other.watch_outbox(), other.watch_subscriptions());
         let head = one.ingest(vec![admitted(&note("one").build())], NOW).await.unwrap().head;
-        let wait = Duration::from_secs(3);
+        let wait = Duration::from_secs(10);
         tokio::time::timeout(wait, heads.wait_for(|seen| *seen >= head)).await.unwrap().unwrap();
 
         one.change_subscription(&topic(), SubscriptionChange::disable(), NOW).await.unwrap();
