@@ -8,7 +8,7 @@
 use std::{
     fs::{self, File},
     io::{self, ErrorKind, Write},
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
@@ -111,20 +111,20 @@ pub(crate) fn read(directory: &Path, transaction: u64) -> io::Result<Vec<Taken>>
 
 /// Opens the file, or makes it at its full length.
 fn open(path: &Path, sync: Sync) -> io::Result<File> {
-    let mut file = File::options().create(true).truncate(false).write(true).open(path)?;
-    if file.metadata()?.len() == BYTES as u64 {
-        return Ok(file);
-    }
+    let mut file = File::options().create(true).truncate(false).write(true).mode(0o600).open(path)?;
     if sync == Sync::Off {
         file.set_len(BYTES as u64)?;
         return Ok(file);
     }
-    let made = file.set_len(0).and_then(|()| file.write_all(&vec![0; BYTES])).and_then(|()| file.sync_all());
-    if let Err(error) = made {
-        // Half of it would only take room.
-        let _ = fs::remove_file(path);
-        return Err(error);
+    if file.metadata()?.len() != BYTES as u64 {
+        let made = file.set_len(0).and_then(|()| file.write_all(&vec![0; BYTES])).and_then(|()| file.sync_all());
+        if let Err(error) = made {
+            // Half of it would only take room.
+            let _ = fs::remove_file(path);
+            return Err(error);
+        }
     }
+    // Also if it is there: who made it may not have come this far.
     if let Some(directory) = path.parent() {
         File::open(directory)?.sync_all()?;
     }
@@ -197,6 +197,8 @@ fn unpack_event(record: &mut Unpack<'_>) -> Result<Admitted, StoreError> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use kukuri_store::conformance::build::{NOW, OTHER_TOPIC, admitted, note};
 
     use super::*;
@@ -217,6 +219,8 @@ mod tests {
         let mut ahead = Ahead::new(dir.path(), Sync::Durable);
         let first = [batch("a", 3), batch("b", 1), batch("c", 2)];
         first.iter().for_each(|taken| ahead.append(7, taken).unwrap());
+        let mode = fs::metadata(dir.path().join(FILE)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "what is in it may be private");
         let found = read(dir.path(), 7).unwrap();
         assert_eq!(ids(&found), ids(&first));
         assert_eq!(found[0].now, NOW);
