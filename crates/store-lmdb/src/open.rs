@@ -133,8 +133,9 @@ fn settle(path: &Path, options: &LmdbOptions, env: LmdbEnv) -> Result<LmdbEnv> {
         recover(path, options)?;
         return environment(path, options, EnvFlags::READ_ONLY);
     }
-    tracing::warn!("the node that writes to this store has not committed its last events yet; they are not shown");
-    Ok(env)
+    // Without them a backup would not be whole.
+    let reason = "the node that writes here has not committed its last events for three seconds; its log may say why";
+    Err(StoreError::NotOpened { path: path.to_owned(), reason: reason.to_owned() }.into())
 }
 
 /// Opens a store for reading, beside a writer or without one.
