@@ -13,7 +13,7 @@ use std::{
 };
 
 use kukuri_domain::{Admitted, Millis, clock::Clock};
-use kukuri_store::{Ingested, Outcome, Seq, repeats::Repeats};
+use kukuri_store::{Ingested, Outcome, Seq, StoreError, repeats::Repeats};
 use tokio::sync::{oneshot, watch};
 
 use crate::{
@@ -22,10 +22,10 @@ use crate::{
     error::Result,
     ingest::{Room, Taking, guarded},
     open::io,
-    room,
+    room::{self, Load},
     thread::Job,
     unsettled::Unsettled,
-    writer::{Writer, locked},
+    writer::{Writer, locked, tell},
 };
 
 /// A transaction with so many events, or so many bytes of them, is committed: more are cheaper each, and take longer together.
@@ -100,7 +100,7 @@ impl Writer {
     fn take_in_alone(&mut self, intake: Intake) {
         let ingested = self.pay().and_then(|()| self.ingest(&intake.events, intake.now));
         if let Ok(ingested) = &ingested {
-            self.tell(ingested.head);
+            tell(&self.head, ingested.head);
         }
         let _ = intake.answer.send(ingested);
     }
@@ -136,8 +136,8 @@ impl Writer {
             repeats,
             clock,
             head,
-            events: 0,
-            bytes: 0,
+            load: Load::default(),
+            is_heavy: false,
             #[cfg(test)]
             faults,
         })
@@ -154,13 +154,22 @@ impl Writer {
     }
 
     fn take_pending_in_again(&self) -> Result<()> {
-        let mut taking = Taking::new(Batch::resume(self.around())?, Millis::default(), Room::ForAll);
+        // From the time at which it was first taken in: followers may have read its rows, with their stamps.
+        let clock = self.stored()?.clock;
+        let batch = Batch::resume(Surroundings { clock, ..self.around() })?;
+        let mut taking = Taking::new(batch, Millis::default(), Room::ForAll);
         for taken in &self.pending {
             taking.go_on(taken.now);
-            taken.events.iter().try_for_each(|event| taking.take_in_again(event))?;
+            for event in &taken.events {
+                #[cfg(test)]
+                self.faults.strike(event)?;
+                taking.take_in_again(event)?;
+            }
         }
         let Committed { clock, .. } = taking.batch.commit()?;
-        self.saw(clock);
+        if clock.latest > self.around().clock.latest {
+            self.saw(clock);
+        }
         Ok(())
     }
 
@@ -186,8 +195,9 @@ struct Gathering<'w> {
     repeats: &'w Repeats,
     clock: &'w Mutex<Clock>,
     head: &'w watch::Sender<Seq>,
-    events: usize,
-    bytes: usize,
+    load: Load,
+    /// It takes so much away that it is better not kept waiting.
+    is_heavy: bool,
     #[cfg(test)]
     faults: &'w kukuri_store::conformance::faults::Faults,
 }
@@ -210,7 +220,8 @@ impl Gathering<'_> {
                 }
             }
             let left = until.saturating_duration_since(Instant::now());
-            if self.events >= MOST_EVENTS || self.bytes >= MOST_BYTES || left.is_zero() {
+            let is_large = self.load.events >= MOST_EVENTS || self.load.bytes >= MOST_BYTES || self.is_heavy;
+            if is_large || left.is_zero() {
                 return End::Over(None);
             }
             match jobs.recv_timeout(left) {
@@ -222,10 +233,8 @@ impl Gathering<'_> {
     }
 
     fn fits(&mut self, events: &[Admitted]) -> Result<bool> {
-        let bytes: usize = events.iter().map(|event| event.json().len()).sum();
-        let around = self.taking.batch.around;
-        let (all, all_bytes) = (self.events + events.len(), self.bytes + bytes);
-        let has_room = self.room.fits(around.env, &around.tables, &self.taking.batch.txn, all, all_bytes)?;
+        let (around, load) = (self.taking.batch.around, self.load.with(Load::of(events)));
+        let has_room = self.room.fits(around.env, &around.tables, &self.taking.batch.txn, load)?;
         Ok(has_room && self.ahead.fits(self.transaction, events))
     }
 
@@ -240,16 +249,22 @@ impl Gathering<'_> {
         let (rows, stages, head) = (batch.take_rows(), batch.take_stages(), batch.node.head);
         let (clock, stamp) = (batch.node.clock, batch.stamp());
         let taken = Taken { events: std::mem::take(&mut self.taking.applied), now: intake.now };
+        let load = self.load.with(Load::of(&taken.events));
+        let reserve_taken = self.room.reserve_taken(load, batch.written);
+        if reserve_taken > 1.0 {
+            // Alone it is committed before it is answered: then it shows whether there is room.
+            return Err(StoreError::Full("it takes more away than there is sure to be room for".to_owned()).into());
+        }
+        self.is_heavy = reserve_taken > 0.5;
         if !taken.events.is_empty() {
             self.ahead.append(self.transaction, &taken).map_err(io)?;
-            self.events += taken.events.len();
-            self.bytes += taken.events.iter().map(|event| event.json().len()).sum::<usize>();
+            self.load = load;
             self.unsettled.add(&taken.events, rows);
             self.pending.push(taken);
         }
         *locked(self.clock) = clock;
         self.repeats.note(std::mem::take(&mut self.taking.repeats), stamp);
-        self.head.send_if_modified(|known| std::mem::replace(known, head) != head);
+        tell(self.head, head);
         let deletions = std::mem::take(&mut self.taking.deletions);
         Ok(Ingested { outcomes, head, deletions, stages })
     }
@@ -280,6 +295,29 @@ mod tests {
 
     use super::*;
     use crate::{LmdbOptions, LmdbStore, Sync};
+
+    #[test]
+    fn a_stop_after_a_failed_commit_loses_nothing_that_was_acknowledged() {
+        // P-3, O-5
+        let dir = tempfile::tempdir().unwrap();
+        let options = LmdbOptions { sync: Sync::Off, map_size: 1 << 26, ..LmdbOptions::default() };
+        let store = LmdbStore::open(dir.path(), options.clone()).unwrap();
+        let event = admitted(&note("acknowledged").build());
+        let id = event.event().id;
+        // As it is after a commit has failed: the clock has gone on, and copies were counted.
+        store.with_writer(move |writer| {
+            let taken = Taken { events: vec![event], now: NOW };
+            writer.ahead.append(writer.env.info().last_txn_id as u64 + 1, &taken).unwrap();
+            writer.faults.failing = vec![id];
+            writer.pending.push(taken);
+            writer.saw(writer.around().clock.tick(NOW));
+            writer.repeats.note(vec![id], NOW);
+        });
+        drop(store);
+        let store = LmdbStore::open(dir.path(), options).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        assert!(runtime.block_on(store.get(&[id], NOW)).unwrap()[0].is_some());
+    }
 
     #[test]
     fn what_could_not_be_committed_is_before_anything_else_is_done() {

@@ -26,6 +26,7 @@ use crate::{
     known::{tombstones_of, vanish_marks_of},
     pack::Unpack,
     record::{Cover, KnownId, TombstoneRecord, VanishRecord},
+    room::Load,
     tables::Table,
     writer::{Writer, locked},
 };
@@ -91,9 +92,8 @@ impl Writer {
 
     /// Whether the batch fits without the room that is kept for requests.
     fn look_for_room(&mut self, batch: &[Admitted]) -> Result<Room> {
-        let bytes = batch.iter().map(|admitted| admitted.json().len()).sum();
         let txn = self.env.read_txn().map_err(engine)?;
-        let fits = self.room.fits(&self.env, &self.tables, &txn, batch.len(), bytes)?;
+        let fits = self.room.fits(&self.env, &self.tables, &txn, Load::of(batch))?;
         Ok(if fits { Room::ForAll } else { Room::ForRequests })
     }
 

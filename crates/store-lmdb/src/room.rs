@@ -7,6 +7,7 @@
 use std::fs::File;
 
 use heed::RoTxn;
+use kukuri_domain::Admitted;
 use rustix::fs::FallocateFlags;
 
 use crate::{
@@ -16,8 +17,42 @@ use crate::{
 
 /// The file grows in steps of this size.
 const STEP: u64 = 8 << 20;
-/// A guess at what an event makes LMDB write besides its JSON: the pages of its index rows, many of them shared.
-const INDEX_BYTES_PER_EVENT: u64 = 6 * 4096;
+const PAGE: u64 = 4096;
+/// Rows that an event is found by, besides those of its tags.
+const ROWS_PER_EVENT: usize = 8;
+
+/// What is asked of a transaction.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Load {
+    pub(crate) events: usize,
+    /// Of JSON.
+    pub(crate) bytes: usize,
+    tags: usize,
+}
+
+impl Load {
+    pub(crate) fn of(events: &[Admitted]) -> Self {
+        Self {
+            events: events.len(),
+            bytes: events.iter().map(|event| event.json().len()).sum(),
+            tags: events.iter().map(|event| event.event().tags.len()).sum(),
+        }
+    }
+
+    pub(crate) fn with(self, more: Self) -> Self {
+        Self { events: self.events + more.events, bytes: self.bytes + more.bytes, tags: self.tags + more.tags }
+    }
+
+    /// A guess at the pages that LMDB writes for it besides those of the JSON. Rows share pages, those of tags hardly.
+    fn index_pages(self) -> usize {
+        (6 * self.events).max(2 * self.events + self.tags)
+    }
+
+    /// How many of so many rows go beyond what it is to put: those it takes away.
+    fn more_rows(self, rows: usize) -> usize {
+        rows.saturating_sub(ROWS_PER_EVENT * self.events + self.tags)
+    }
+}
 
 /// What is left to write in.
 pub(crate) struct Room {
@@ -36,16 +71,9 @@ impl Room {
         Ok(Self { file, allocated, reserve, map_size, can_allocate: true })
     }
 
-    /// Whether events of this many bytes of JSON fit without touching the reserve.
-    pub(crate) fn fits(
-        &mut self,
-        env: &LmdbEnv,
-        tables: &Tables,
-        txn: &RoTxn<'_>,
-        events: usize,
-        bytes: usize,
-    ) -> Result<bool> {
-        let needed = 2 * bytes as u64 + INDEX_BYTES_PER_EVENT * events as u64 + self.reserve;
+    /// Whether this fits without touching the reserve.
+    pub(crate) fn fits(&mut self, env: &LmdbEnv, tables: &Tables, txn: &RoTxn<'_>, load: Load) -> Result<bool> {
+        let needed = 2 * load.bytes as u64 + PAGE * load.index_pages() as u64 + self.reserve;
         let top = used_bytes(env);
         if top + needed <= self.map_size && self.allocate(top + needed) {
             return Ok(true);
@@ -54,6 +82,12 @@ impl Room {
         let bound = self.map_size.min(self.allocated.max(top));
         let used = tables.bytes(txn)?;
         Ok(used + needed <= bound)
+    }
+
+    /// How much of the reserve a transaction takes that has changed so many rows: what it takes away was not reckoned
+    /// with. 1 is all of it.
+    pub(crate) fn reserve_taken(&self, load: Load, rows: usize) -> f64 {
+        (PAGE * load.more_rows(rows) as u64) as f64 / self.reserve as f64
     }
 
     /// Makes sure that the file has blocks up to `end`.

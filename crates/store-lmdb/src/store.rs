@@ -41,7 +41,7 @@ use crate::{
     thread::WriterThread,
     unsettled::Unsettled,
     upkeep::PurgeWork,
-    writer::{Writer, locked},
+    writer::{Writer, locked, tell},
 };
 
 /// The embedded store: one LMDB environment in a directory.
@@ -148,8 +148,8 @@ impl LmdbStore {
         let changed = writer.change(|writer| {
             let result = change(writer)?;
             // What was done is done, even if nobody can be woken.
-            if let Ok(newest) = writer.newest() {
-                writer.tell(newest);
+            if let Ok(stored) = writer.stored() {
+                tell(&writer.head, stored.head);
             }
             Ok(result)
         });

@@ -27,6 +27,7 @@ use crate::{
     format,
     open::LmdbOptions,
     pack::Pack,
+    record::NodeRecord,
     room::Room,
     subscriptions,
     tables::{LmdbEnv, Table, Tables},
@@ -94,22 +95,24 @@ impl Writer {
         };
         writer.pay()?;
         writer.review_stages()?;
-        let head = writer.newest()?;
-        writer.tell(head);
+        tell(&writer.head, writer.stored()?.head);
         Ok(writer)
     }
 
-    /// Tells those who follow the outbox how far it reaches.
-    pub(crate) fn tell(&self, head: Seq) {
-        self.head.send_if_modified(|known| std::mem::replace(known, head) != head);
-    }
-
-    /// Ends: everything that is acknowledged is committed, or it is tried again with the next start.
+    /// Ends: everything that is acknowledged is committed, or it is tried again with the next start. Then nothing else may
+    /// be committed either: it would be in the place of the transaction that the file ahead belongs to.
     pub(crate) fn close(mut self) {
-        match self.pay() {
-            Ok(()) => self.ahead.remove(),
-            Err(error) => tracing::error!(%error, "what was acknowledged is not committed; the next start does that"),
+        if let Err(error) = self.pay() {
+            tracing::error!(%error, "what was acknowledged is not committed; the next start does that");
+            return;
         }
+        if let Err(error) = self.flush() {
+            tracing::warn!(%error, "repeats counted since the last flush are lost");
+        }
+        if let Err(error) = Batch::resume(self.around()).and_then(Batch::commit_clock) {
+            tracing::warn!(%error, "the time of the last minute is not written");
+        }
+        self.ahead.remove();
     }
 
     /// What a batch works with.
@@ -214,9 +217,10 @@ impl Writer {
         Ok(changed)
     }
 
-    pub(crate) fn newest(&self) -> Result<Seq> {
+    /// What is committed of the node's own counters.
+    pub(crate) fn stored(&self) -> Result<NodeRecord> {
         let txn = self.env.read_txn().map_err(crate::error::engine)?;
-        Ok(format::node_record(&self.tables, &txn)?.head)
+        format::node_record(&self.tables, &txn)
     }
 }
 
@@ -225,13 +229,11 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Drop for Writer {
-    fn drop(&mut self) {
-        if let Err(error) = self.flush() {
-            tracing::warn!(%error, "repeats counted since the last flush are lost");
-        }
-        if let Err(error) = Batch::resume(self.around()).and_then(Batch::commit_clock) {
-            tracing::warn!(%error, "the time of the last minute is not written");
-        }
-    }
+/// Tells those who follow the outbox how far it reaches.
+pub(crate) fn tell(head: &watch::Sender<Seq>, to: Seq) {
+    head.send_if_modified(|known| {
+        let is_news = to > *known;
+        *known = to.max(*known);
+        is_news
+    });
 }

@@ -8,7 +8,7 @@ use std::{fs, path::Path, time::Duration};
 use kukuri_domain::{Event, Filter, Letter, Viewer};
 use kukuri_store::{
     Op, OutboxRow, Outcome, Query, Seq, Store,
-    conformance::build::{NOW, TOPIC, admitted, deletion, note, profile},
+    conformance::build::{BOB, NOW, TOPIC, admitted, deletion, note, profile, vanish},
 };
 use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
 use support::{block_on, quick};
@@ -100,6 +100,25 @@ fn what_is_over_does_not_come_back_when_more_is_acknowledged() {
     let again = LmdbStore::open(crashed.path(), patient()).unwrap();
     assert_eq!(rows(&again), rows(&store));
     assert_eq!(effective(&again).len(), 9);
+}
+
+#[test]
+fn a_request_that_takes_much_away_is_committed_before_it_is_answered() {
+    // P-3: whether there is room for it shows only then.
+    let dir = tempfile::tempdir().unwrap();
+    let store = LmdbStore::open(dir.path(), patient()).unwrap();
+    let notes: Vec<Event> = (0..100).map(|n| note(&format!("note {n}")).at(n).build()).collect();
+    ingest(&store, &notes);
+    let small = deletion().of(&notes[0]).of(&notes[1]).build();
+    let large = vanish().at(200).build();
+    let later = note("somebody else's").by(BOB).build();
+    let before = store.transactions();
+    assert_eq!(ingest(&store, &[small]), [Outcome::Stored]);
+    assert_eq!(store.transactions(), before, "this one waits with the notes");
+    assert_eq!(ingest(&store, &[large.clone(), later.clone()]), [Outcome::Stored, Outcome::Stored]);
+    assert_eq!(store.transactions(), before + 2, "what was there before it, and it");
+    assert_eq!(effective(&store), [large, later]);
+    assert_eq!(block_on(store.check()).unwrap().problems, Vec::<String>::new());
 }
 
 #[test]

@@ -71,7 +71,8 @@ pub(crate) struct Batch<'s> {
     told: Option<Vec<OutboxRow>>,
     /// What is on disk of the node's own counters.
     stored: NodeRecord,
-    is_written: bool,
+    /// Rows that were put or taken away.
+    pub(crate) written: usize,
 }
 
 impl<'s> Batch<'s> {
@@ -118,7 +119,7 @@ impl<'s> Batch<'s> {
             around,
             node: NodeRecord { clock: around.clock, ..stored },
             stored,
-            is_written: false,
+            written: 0,
             txn,
             topics: HashMap::new(),
             topic_nos: HashMap::new(),
@@ -139,7 +140,7 @@ impl<'s> Batch<'s> {
         let is_same = self.node == NodeRecord { clock: self.node.clock, ..self.stored };
         let clock_is_near = self.node.clock.held == self.stored.clock.held
             && self.node.clock.last.0.abs_diff(self.stored.clock.last.0) < CLOCK_LAG.as_millis() as u64;
-        if self.is_written || !is_same || !clock_is_near {
+        if self.written > 0 || !is_same || !clock_is_near {
             format::put_node_record(&self.around.tables, &mut self.txn, &self.node)?;
             self.txn.commit().map_err(engine)?;
         }
@@ -148,13 +149,13 @@ impl<'s> Batch<'s> {
 
     /// Writes the clock, if nothing but that has changed.
     pub(crate) fn commit_clock(mut self) -> Result<()> {
-        self.is_written = self.node != self.stored;
+        self.written = usize::from(self.node != self.stored);
         self.commit().map(drop)
     }
 
     /// Something was written past this batch, in its transaction.
     pub(crate) fn mark_written(&mut self) {
-        self.is_written = true;
+        self.written += 1;
     }
 
     /// The time to stamp with: never behind an earlier one (P-5).
@@ -167,18 +168,18 @@ impl<'s> Batch<'s> {
     }
 
     pub(crate) fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
-        self.is_written = true;
+        self.mark_written();
         self.around.tables.put(&mut self.txn, table, key, value)
     }
 
     pub(crate) fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool> {
-        self.is_written = true;
+        self.mark_written();
         self.around.tables.delete(&mut self.txn, table, key)
     }
 
     /// Puts a key that is higher than all others of its table.
     fn append(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
-        self.is_written = true;
+        self.mark_written();
         self.around.tables.append(&mut self.txn, table, key, value)
     }
 
