@@ -22,8 +22,8 @@ use crate::{
     writer::Writer,
 };
 
-/// The most rows a step takes away.
-pub(crate) const STEP: i64 = 1_000;
+/// The most rows a step takes away: few enough for a slow disk to write within the time that a statement has.
+pub(crate) const STEP: i64 = 250;
 
 /// How far a purge has come.
 pub(crate) struct PurgeWork {
