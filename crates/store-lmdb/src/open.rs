@@ -23,7 +23,7 @@ const LOCK_FILE: &str = "writer.lock";
 pub(crate) const USERS_FILE: &str = "users.lock";
 const READERS: u32 = 1_024;
 /// How often, and how long apart, files are looked at that may have been exchanged: longer than a commit takes.
-const LOOKS: u32 = 30;
+const LOOKS: u32 = 150;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 /// How to open a store.
@@ -134,7 +134,7 @@ fn settle(path: &Path, options: &LmdbOptions, env: LmdbEnv) -> Result<LmdbEnv> {
         return environment(path, options, EnvFlags::READ_ONLY);
     }
     // Without them a backup would not be whole.
-    let reason = "the node that writes here has not committed its last events for three seconds; its log may say why";
+    let reason = "the node that writes here has not committed its last events for fifteen seconds; its log may say why";
     Err(StoreError::NotOpened { path: path.to_owned(), reason: reason.to_owned() }.into())
 }
 
