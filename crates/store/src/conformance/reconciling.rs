@@ -33,7 +33,7 @@ pub(super) fn nodes_that_carry_the_same_topics_end_with_the_same<H: Harness>(har
         meet(&story, &stores).await;
         compare(&story, &stores).await
     });
-    coverage.borrow().assert_one_in(20);
+    coverage.borrow().assert_one_in(40);
 }
 
 /// What has to come up for the property to mean something.
