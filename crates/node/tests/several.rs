@@ -156,8 +156,7 @@ async fn clients_stay_while_the_server_is_away_and_nothing_acknowledged_is_missi
     let mut acknowledged = Vec::new();
     for round in 0..2 {
         let mut away: Option<std::thread::JoinHandle<()>> = None;
-        let mut refusals = 0;
-        for number in 0..60 {
+        for number in 0.. {
             if number == 30 {
                 let cluster = Cluster::at(private(&format!("postgres-away-{}", std::process::id())));
                 away = Some(std::thread::spawn(move || {
@@ -169,12 +168,10 @@ async fn clients_stay_while_the_server_is_away_and_nothing_acknowledged_is_missi
                 (true, _) => acknowledged.push(event),
                 (false, message) => {
                     assert!(message.starts_with("error:"), "{message}");
-                    refusals += 1;
                     break;
                 }
             }
         }
-        assert!(refusals > 0, "it says that it can't");
         away.expect("it was stopped").join().unwrap();
         reader.say(json!(["REQ", "away", everything()])).await;
         let answer = reader.hear().await;

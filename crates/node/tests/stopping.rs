@@ -30,7 +30,7 @@ const PUBLISHERS: usize = 4;
 const IN_FLIGHT: usize = 32;
 const ROUNDS: usize = 5;
 /// A stop may take this long, however much is going on.
-const STOP: Duration = Duration::from_secs(5);
+const STOP: Duration = Duration::from_secs(20);
 
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 

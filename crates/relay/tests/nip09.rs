@@ -154,23 +154,23 @@ async fn a_deletion_is_live_like_any_event_and_its_target_is_not_found_any_more(
 async fn who_vanishes_leaves_nothing_behind_and_stays_away() {
     // D-12, T-9
     let relay = TestRelay::start(TopicsMode::Required).await;
-    let mut client = relay.client().await;
-    let post = note(1, "gone soon").at(now() - 10).sign();
-    let profile = draft(1, 0).tag(["t", TOPIC]).at(now() - 10).sign();
+    let (mut client, start) = (relay.client().await, now());
+    let post = note(1, "gone soon").at(start - 10).sign();
+    let profile = draft(1, 0).tag(["t", TOPIC]).at(start - 10).sign();
     let other = note(2, "stays").sign();
     for event in [&post, &profile, &other] {
         client.accepted(event).await;
     }
-    let elsewhere = draft(1, 62).tag(["relay", "wss://elsewhere.example"]).at(now() - 6).sign();
+    let elsewhere = draft(1, 62).tag(["relay", "wss://elsewhere.example"]).at(start - 6).sign();
     client.publish(&elsewhere).await;
     assert_eq!(relay.visible(&[json!({"#t": [TOPIC]})]).await.len(), 3, "that was for another relay");
     assert_eq!(client.publish(&draft(1, 62).sign()).await, (false, "invalid: missing relay".to_owned()));
 
-    client.accepted(&draft(1, 62).tag(["relay", &relay.url]).at(now() - 5).sign()).await;
+    client.accepted(&draft(1, 62).tag(["relay", &relay.url]).at(start - 5).sign()).await;
     assert_eq!(relay.visible(&[json!({"#t": [TOPIC]})]).await, [id_of(&other)]);
     let blocked = (false, "blocked: its author asked to vanish".to_owned());
     assert_eq!(client.publish(&post).await, blocked, "what was here");
-    assert_eq!(client.publish(&note(1, "never seen").at(now() - 6).sign()).await, blocked, "what was not");
+    assert_eq!(client.publish(&note(1, "never seen").at(start - 6).sign()).await, blocked, "what was not");
     client.accepted(&note(1, "a new beginning").sign()).await;
     client.accepted(&draft(2, 62).tag(["relay", "ALL_RELAYS"]).sign()).await;
     assert_eq!(client.publish(&other).await, blocked, "ALL_RELAYS are this one, too");

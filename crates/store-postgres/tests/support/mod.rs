@@ -87,6 +87,8 @@ impl Database {
             drop_left_over().await;
         }
         let name = format!("kukuri_test_{}_{number}", std::process::id());
+        // Of a process that had the number before.
+        on_server(&format!("DROP DATABASE IF EXISTS {name}")).await;
         on_server(&format!("CREATE DATABASE {name} TEMPLATE template0")).await;
         Self { name }
     }
