@@ -23,7 +23,9 @@ const LOCK_FILE: &str = "writer.lock";
 pub(crate) const USERS_FILE: &str = "users.lock";
 const READERS: u32 = 1_024;
 /// How often, and how long apart, files are looked at that may have been exchanged: longer than a commit takes.
-const LOOKS: u32 = 150;
+const LOOKS: u32 = 30;
+/// How often for a commit, which may wait for a busy disk.
+const LOOKS_FOR_COMMIT: u32 = 150;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 /// How to open a store.
@@ -119,7 +121,7 @@ fn settle(path: &Path, options: &LmdbOptions, env: LmdbEnv) -> Result<LmdbEnv> {
     // What a reader sees, which may be a moment behind what the file says.
     let next = || env.read_txn().map(|txn| txn.id() as u64 + 1).map_err(engine);
     let first = next()?;
-    for _ in 0..LOOKS {
+    for _ in 0..LOOKS_FOR_COMMIT {
         // Whatever was acknowledged before this began is committed then.
         if next()? > first || ahead::read(path, first).map_err(io)?.is_empty() {
             return Ok(env);
