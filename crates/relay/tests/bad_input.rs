@@ -281,3 +281,20 @@ async fn all_filters_of_a_connection_together_have_a_bound() {
     client.say(json!(["CLOSE", "a"])).await;
     assert!(client.request("f", &[filter("f")]).await.is_empty(), "there is room again");
 }
+
+#[tokio::test]
+async fn long_values_in_filters_count_as_several() {
+    // W-4: their bytes are kept for as long as the subscription lives.
+    let relay = TestRelay::start(TopicsMode::Required).await;
+    let mut client = relay.client().await;
+    let filter = |letter: &str| json!({"#t": [TOPIC], "#x": [letter.repeat(500_000)]});
+    for name in ["a", "b"] {
+        client.request(name, &[filter(name)]).await;
+    }
+    let (_, end) = client.ask("c", &[filter("c")]).await;
+    assert_eq!(end[0], "CLOSED");
+    assert!(end[2].as_str().unwrap().contains("more than 10000 values"), "{end}");
+    client.request("d", &[json!({"#t": [TOPIC], "#x": ["d"]})]).await;
+    client.say(json!(["CLOSE", "a"])).await;
+    client.request("c", &[filter("c")]).await;
+}

@@ -16,6 +16,8 @@ use crate::{
 
 /// The values in all filters that one connection has live: each is an entry in the index of live subscriptions.
 const MOST_VALUES: usize = 10_000;
+/// A value counts once more for each so many bytes, for it is kept. No id, key or topic is as long.
+const VALUE_BYTES: usize = 128;
 /// A query that takes longer is worth a line in the log.
 const SLOW_QUERY: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -40,9 +42,10 @@ impl Session {
         if self.subscriptions.len() >= most {
             return self.refuse(&id, &format!("error: more subscriptions than {most}")).await;
         }
-        let values: usize = asked.iter().map(|asked| asked.filter.value_count()).sum();
+        let values: usize = asked.iter().map(|asked| values_of(&asked.filter)).sum();
         if values + self.subscriptions.values() > MOST_VALUES {
-            let reason = format!("error: more than {MOST_VALUES} values in the filters of one connection");
+            let what = format!("more than {MOST_VALUES} values in the filters of one connection");
+            let reason = format!("error: {what}; one counts again for every {VALUE_BYTES} bytes");
             return self.refuse(&id, &reason).await;
         }
         let queue = Arc::clone(&self.queue);
@@ -192,4 +195,10 @@ impl Session {
             tracing::warn!(what, millis = time.as_millis() as u64, "a slow query");
         }
     }
+}
+
+/// How many values it counts as.
+fn values_of(filter: &Filter) -> usize {
+    let values = filter.tags().iter().flat_map(|(_, values)| values);
+    filter.value_count() + values.map(|value| value.len() / VALUE_BYTES).sum::<usize>()
 }

@@ -15,7 +15,7 @@ pub(super) struct Live {
     pub(super) read_at: Seq,
     /// What a search has shown may have come later than that.
     pub(super) found: HashSet<EventId>,
-    /// How many values its filters have.
+    /// How many values its filters count as.
     pub(super) values: usize,
 }
 
@@ -32,7 +32,7 @@ impl Subscriptions {
         self.0.iter().map(|live| live.number)
     }
 
-    /// How many values all filters have.
+    /// How many values all filters count as.
     pub(super) fn values(&self) -> usize {
         self.0.iter().map(|live| live.values).sum()
     }
