@@ -75,6 +75,33 @@ async fn whoever_reads_is_not_taken_for_slow_by_a_burst() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_is_heard_while_live_events_wait_for_it() {
+    // W-4: what it asks for has its turn, however much is on its way to it.
+    let relay = TestRelay::start(TopicsMode::Required).await;
+    let mut reader = relay.client().await;
+    reader.request("s", &[json!({"#t": [TOPIC]})]).await;
+    let mut writer = relay.client().await;
+    // More than all buffers on the way hold, and less than its queue does.
+    let text = "x".repeat(60_000);
+    let count = 250;
+    for number in 0..count {
+        writer.accepted(&note(1, &format!("{number} {text}")).sign()).await;
+    }
+    reader.say(json!(["CLOSE", "s"])).await;
+    reader.say(json!(["REQ", "t", {"#t": [TOPIC], "limit": 0}])).await;
+    let mut heard = 0;
+    loop {
+        let message = reader.hear().await;
+        if message[0] == "EOSE" {
+            break;
+        }
+        assert_eq!((&message[0], &message[1]), (&json!("EVENT"), &json!("s")));
+        heard += 1;
+    }
+    assert!(heard < count - 10, "what still waits when it has had enough is not sent: {heard}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_reader_of_stored_events_holds_up_nobody() {
     let relay = TestRelay::start(TopicsMode::Required).await;
     let mut writer = relay.client().await;

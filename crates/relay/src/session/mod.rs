@@ -376,22 +376,25 @@ impl Session {
         self.keys.is_empty() && self.relay.config().auth.is_demanded(self.connected_at, clock::now())
     }
 
-    /// Sends everything that waits, in one go.
+    /// Sends what waits, in one go, but no more than enough: the client, the timer and the relay have their turn before
+    /// the rest.
     async fn send_waiting(&mut self, first: Outgoing) -> Result<(), End> {
         let mut next = Some(first);
         while let Some(outgoing) = next {
             match outgoing {
                 Outgoing::Decided(id, outcome) => {
                     self.in_flight -= 1;
-                    self.feed(&[ok(&id.to_string(), &outcome).as_bytes()]).await?;
+                    self.frames.push(Opcode::Text, &[ok(&id.to_string(), &outcome).as_bytes()]);
                 }
                 Outgoing::Live(delivery) => {
                     if let Some(id) = self.subscriptions.whose(&delivery) {
                         self.frames.push(Opcode::Text, &say::event(id, &delivery.event.json));
                     }
-                    self.flush_if_much().await?;
                 }
                 Outgoing::Overflowed => return Err(too_slow("live events overflowed")),
+            }
+            if self.has_enough_to_send() {
+                break;
             }
             next = self.receiver.next_if_ready();
         }

@@ -41,11 +41,11 @@ impl Session {
     /// Adds a message, in parts, to what is sent with the next flush, or before.
     pub(super) async fn feed(&mut self, parts: &[&[u8]]) -> Result<(), End> {
         self.frames.push(Opcode::Text, parts);
-        self.flush_if_much().await
+        if self.has_enough_to_send() { self.flush().await } else { Ok(()) }
     }
 
-    pub(super) async fn flush_if_much(&mut self) -> Result<(), End> {
-        if self.frames.unsent().len() >= ENOUGH_BYTES { self.flush().await } else { Ok(()) }
+    pub(super) fn has_enough_to_send(&self) -> bool {
+        self.frames.unsent().len() >= ENOUGH_BYTES
     }
 
     pub(super) async fn flush(&mut self) -> Result<(), End> {
