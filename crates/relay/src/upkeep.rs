@@ -5,7 +5,10 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::{
+    sync::Notify,
+    time::{Instant, Interval, MissedTickBehavior, interval, sleep, sleep_until},
+};
 
 use crate::{clock, rates::FORGET_EVERY, relay::Relay, session::stopped};
 
@@ -27,19 +30,22 @@ pub async fn keep_in_order(relay: Arc<Relay>) {
     let (mut purge, mut flush, mut disk) = (every(PURGE_EVERY), every(FLUSH_EVERY), every(DISK_EVERY));
     let (mut idle, mut forget) = (every(IDLE_EVERY), every(FORGET_EVERY));
     let mut topics = relay.store.watch_subscriptions();
+    let mut may_purge_at = Instant::now();
+    let second = sleep(until_next_second());
+    tokio::pin!(second);
     loop {
         tokio::select! {
             () = stopped(&mut stopping) => return,
-            () = tokio::time::sleep(until_next_second()) => {
+            () = &mut second => {
                 relay.metrics.sample();
                 relay.look_at_consumers();
                 sweep_once(&relay).await;
+                second.as_mut().reset(Instant::now() + until_next_second());
             }
-            _ = purge.tick() => purge_once(&relay).await,
-            () = relay.purge_wanted.notified() => {
+            () = purge_is_due(&mut purge, &relay.purge_wanted, may_purge_at) => {
                 purge_once(&relay).await;
                 purge.reset();
-                tokio::time::sleep(PURGE_REST).await;
+                may_purge_at = Instant::now() + PURGE_REST;
             }
             _ = flush.tick() => {
                 if let Err(error) = relay.store.flush().await {
@@ -56,6 +62,18 @@ pub async fn keep_in_order(relay: Arc<Relay>) {
                 }
             }
         }
+    }
+}
+
+/// Ends when it is time for a purge, or when room calls for one and may have it.
+async fn purge_is_due(ticks: &mut Interval, wanted: &Notify, may_purge_at: Instant) {
+    let called = async {
+        sleep_until(may_purge_at).await;
+        wanted.notified().await;
+    };
+    tokio::select! {
+        _ = ticks.tick() => {}
+        () = called => {}
     }
 }
 
@@ -83,5 +101,47 @@ async fn purge_once(relay: &Relay) {
         }
         Ok(_) => {}
         Err(error) => tracing::error!(%error, "old events could not be purged"),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may stop where it is surprised")]
+mod tests {
+    use kukuri_domain::Timestamp;
+    use kukuri_store::{
+        StoreRules,
+        conformance::build::{admitted, note},
+        model::ModelStore,
+    };
+
+    use super::*;
+    use crate::config::RelayConfig;
+
+    #[tokio::test]
+    async fn events_expire_while_room_calls_for_one_purge_after_the_other() {
+        //
+        let store = Arc::new(ModelStore::new(StoreRules::default()));
+        let (relay, _) = Relay::start(Arc::clone(&store) as _, None, RelayConfig::default()).await.unwrap();
+        let Timestamp(now) = clock::now().seconds();
+        let soon = (now + 3).to_string();
+        let brief = admitted(&note("brief").tag(["expiration", &soon]).build());
+        relay.pipeline.submit_batch(vec![brief]).await;
+        assert_eq!(relay.store.stats().await.unwrap().effective, 1);
+        let calling = async {
+            loop {
+                relay.purge_wanted.notify_one();
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let expired = async {
+            while relay.store.stats().await.unwrap().effective > 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::select! {
+            () = keep_in_order(Arc::clone(&relay)) => panic!("it keeps on"),
+            () = calling => {}
+            done = tokio::time::timeout(Duration::from_secs(30), expired) => done.unwrap(),
+        }
     }
 }
