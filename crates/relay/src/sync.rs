@@ -3,9 +3,12 @@
 //! A reconciliation holds the ids its filter matched when it was opened. All of them together hold no more than a
 //! bound, whoever opened them.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use kukuri_domain::{EventId, Timestamp};
@@ -14,6 +17,8 @@ use tokio::time::Instant;
 
 /// The ids that all reconciliations of this relay hold together: some 40 bytes each.
 const MOST_IDS: usize = 4_000_000;
+/// A reconciliation that rests for this long is ended.
+const IDLE: Duration = Duration::from_secs(60);
 /// The bytes of one message, before they become hex.
 const FRAME_BYTES: u64 = 60_000;
 
@@ -57,7 +62,7 @@ pub(crate) enum SyncError {
 pub(crate) struct Reconciliation {
     negentropy: Negentropy<'static, NegentropyStorageVector>,
     _held: Held,
-    pub(crate) last_heard: Instant,
+    last_heard: Instant,
 }
 
 impl Reconciliation {
@@ -73,10 +78,23 @@ impl Reconciliation {
         Ok(Self { negentropy, _held: held, last_heard: Instant::now() })
     }
 
+    /// When it is ended, if nothing more is said.
+    pub(crate) fn ends_at(&self) -> Instant {
+        self.last_heard + IDLE
+    }
+
     /// The answer to a message.
     pub(crate) fn answer(&mut self, message: &[u8]) -> Result<Vec<u8>, SyncError> {
         self.last_heard = Instant::now();
         self.negentropy.reconcile(message).map_err(|error| SyncError::Message(error.to_string()))
+    }
+}
+
+#[cfg(test)]
+impl Reconciliation {
+    /// Nothing has been said for as long as may be.
+    pub(crate) fn rest(&mut self) {
+        self.last_heard -= IDLE;
     }
 }
 

@@ -1,9 +1,11 @@
 //! One client's connection: its messages in, its answers and live events out, in one task.
 //!
 //! `requests` answers what it asks for, `searching` what it looks for by words; `wire` sends and closes, with `frames` for
-//! what is about to be sent; `subscriptions` are those that are live; `caller` keeps apart who calls.
+//! what is about to be sent; `subscriptions` are those that are live; `caller` keeps apart who calls; `deadlines` are seen to
+//! though nobody calls.
 
 mod caller;
+mod deadlines;
 pub(crate) mod frames;
 mod requests;
 mod searching;
@@ -16,7 +18,6 @@ use std::{
     net::IpAddr,
     sync::{Arc, atomic::Ordering},
     task::Poll,
-    time::Duration,
 };
 
 use caller::Caller;
@@ -35,7 +36,7 @@ use crate::{
     auth::Challenge,
     clock,
     door::Inside,
-    intake::{AUTHENTICATE, Refused, Screening, Sender},
+    intake::{Refused, Screening, Sender},
     message::{ClientMessage, Fault, SubscriptionId, Verb, claimed_id, say, usual_event},
     metrics::Closing,
     queue::{Outgoing, Queue, Receiver, queue},
@@ -46,8 +47,6 @@ use crate::{
 
 /// Keys that one connection may authenticate as.
 const MOST_KEYS: usize = 32;
-/// A reconciliation that rests for this long is ended.
-const SYNC_IDLE: Duration = Duration::from_secs(60);
 
 /// What a connection has to see to.
 struct Turn {
@@ -85,26 +84,7 @@ struct Session {
 
 /// Serves a client until it leaves.
 pub(crate) async fn serve(relay: Arc<Relay>, socket: WebSocketStream<TcpStream>, ip: IpAddr, inside: Inside) {
-    relay.connections.fetch_add(1, Ordering::Relaxed);
-    relay.metrics.connections_made.increment(1);
-    let (queue, receiver) = queue();
-    let mut session = Session {
-        relay: Arc::clone(&relay),
-        socket,
-        ip,
-        queue,
-        receiver,
-        challenge: Challenge::new(),
-        keys: Arc::default(),
-        subscriptions: Subscriptions::default(),
-        reconciliations: HashMap::new(),
-        frames: Frames::default(),
-        in_flight: 0,
-        connected_at: clock::now(),
-        last_heard: Instant::now(),
-        asked: false,
-        _inside: inside,
-    };
+    let mut session = Session::new(Arc::clone(&relay), socket, ip, inside);
     if let Err(End::Close(why, code, reason)) = session.run().await {
         relay.metrics.closed(why);
         // Nothing more is queued for it while it hears why.
@@ -121,6 +101,29 @@ impl Drop for Session {
 }
 
 impl Session {
+    fn new(relay: Arc<Relay>, socket: WebSocketStream<TcpStream>, ip: IpAddr, inside: Inside) -> Self {
+        relay.connections.fetch_add(1, Ordering::Relaxed);
+        relay.metrics.connections_made.increment(1);
+        let (queue, receiver) = queue();
+        Self {
+            relay,
+            socket,
+            ip,
+            queue,
+            receiver,
+            challenge: Challenge::new(),
+            keys: Arc::default(),
+            subscriptions: Subscriptions::default(),
+            reconciliations: HashMap::new(),
+            frames: Frames::default(),
+            in_flight: 0,
+            connected_at: clock::now(),
+            last_heard: Instant::now(),
+            asked: false,
+            _inside: inside,
+        }
+    }
+
     async fn run(&mut self) -> Result<(), End> {
         self.send(say::challenge(self.challenge.as_str())).await?;
         let mut signals = self.relay.signals.subscribe();
@@ -186,48 +189,6 @@ impl Session {
             self.send_waiting(outgoing).await?;
         }
         Err(End::Close(Closing::Stopping, CloseCode::Away, "the relay is stopping".to_owned()))
-    }
-
-    /// When this connection has to be looked after next, if nothing happens.
-    fn next_look(&self) -> Instant {
-        let config = self.relay.config();
-        let mut next = self.last_heard + config.requests.silence;
-        if self.keys.is_empty()
-            && let Some(deadline) = config.auth.deadline(self.connected_at)
-        {
-            let wait = Duration::from_millis(deadline.0.saturating_sub(clock::now().0));
-            next = next.min(Instant::now() + wait);
-        }
-        if !self.reconciliations.is_empty() {
-            next = next.min(Instant::now() + SYNC_IDLE);
-        }
-        next
-    }
-
-    /// Ends what has rested for too long, and asks whether the client is still there.
-    async fn look_after(&mut self) -> Result<(), End> {
-        let config = self.relay.config();
-        let is_due = config.auth.deadline(self.connected_at).is_some_and(|deadline| clock::now() >= deadline);
-        if self.keys.is_empty() && is_due {
-            self.send(say::notice(AUTHENTICATE)).await?;
-            return Err(End::Close(Closing::Unauthenticated, CloseCode::Policy, AUTHENTICATE.to_owned()));
-        }
-        let rested = |sync: &Reconciliation| sync.last_heard.elapsed() >= SYNC_IDLE;
-        let over: Vec<_> =
-            self.reconciliations.iter().filter(|(_, sync)| rested(sync)).map(|(id, _)| id.clone()).collect();
-        for id in over {
-            self.reconciliations.remove(&id);
-            self.send(say::not_reconciled(&id, "closed: nothing was said for too long")).await?;
-        }
-        if self.last_heard.elapsed() < config.requests.silence {
-            return Ok(());
-        }
-        if self.asked {
-            return Err(End::Close(Closing::Silent, CloseCode::Away, "no sign of life".to_owned()));
-        }
-        self.asked = true;
-        self.last_heard = Instant::now();
-        self.ping().await
     }
 
     async fn heard(&mut self, message: Option<Result<Message, WireError>>) -> Result<(), End> {
