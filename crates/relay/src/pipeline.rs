@@ -14,7 +14,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use crate::{bridging::Published, clock, hub::Hub, live::Live, metrics::Metrics, queue::Queue, recent::Recent};
 
 /// The most events in one transaction, and the bytes of their JSON: more are cheaper each, and take longer together.
-/// What one transaction makes live at once is far from what the queue of a client can hold.
+/// What one transaction makes live at once fits into the queue of a client, though all 64 of its subscriptions get all of it.
 const LARGEST_BATCH: usize = 2_048;
 const BATCH_BYTES: usize = 2 << 20;
 /// Events that may wait for the writer, and the bytes of their JSON, before senders have to.

@@ -14,9 +14,9 @@ use kukuri_domain::EventId;
 use kukuri_store::{Outcome, Seq};
 use tokio::task::coop::poll_proceed;
 
-/// The most live events, and the most bytes of them, that wait for a client.
-const MOST_EVENTS: usize = 16_384;
+/// The most bytes of live events that wait for a client: their JSON, and what each takes in the list.
 const MOST_BYTES: usize = 16 << 20;
+const ENTRY_BYTES: usize = size_of::<Outgoing>();
 /// Room that stays allocated when nothing waits: connections that rest are many.
 const KEPT: usize = 64;
 
@@ -39,6 +39,16 @@ pub(crate) struct Delivery {
     pub(crate) event: Arc<LiveEvent>,
 }
 
+impl Delivery {
+    /// What it takes beside another that waits. Several subscriptions may get one event, one after the other: it is shared.
+    fn bytes_beside(&self, other: Option<&Outgoing>) -> usize {
+        match other {
+            Some(Outgoing::Live(other)) if Arc::ptr_eq(&self.event, &other.event) => ENTRY_BYTES,
+            _ => ENTRY_BYTES + self.event.json.len(),
+        }
+    }
+}
+
 /// A live event, shared by all whom it goes to.
 #[derive(Debug)]
 pub(crate) struct LiveEvent {
@@ -56,7 +66,6 @@ pub(crate) struct Queue(Mutex<Waiting>);
 struct Waiting {
     outgoing: VecDeque<Outgoing>,
     /// Of live events.
-    events: usize,
     bytes: usize,
     has_overflowed: bool,
     /// The client is gone.
@@ -92,15 +101,14 @@ impl Queue {
         if waiting.is_closed || waiting.has_overflowed {
             return;
         }
-        let bytes = waiting.bytes + delivery.event.json.len();
-        if waiting.events >= MOST_EVENTS || bytes > MOST_BYTES {
+        let bytes = waiting.bytes + delivery.bytes_beside(waiting.outgoing.back());
+        if bytes > MOST_BYTES {
             waiting.has_overflowed = true;
             let sender = waiting.sender.take();
             wake(waiting);
             sender.into_iter().for_each(Waker::wake);
             return;
         }
-        waiting.events += 1;
         waiting.bytes = bytes;
         waiting.outgoing.push_back(Outgoing::Live(delivery));
         wake(waiting);
@@ -171,8 +179,7 @@ impl Waiting {
         }
         let next = self.outgoing.pop_front()?;
         if let Outgoing::Live(delivery) = &next {
-            self.events -= 1;
-            self.bytes -= delivery.event.json.len();
+            self.bytes -= delivery.bytes_beside(self.outgoing.front());
         }
         if self.outgoing.is_empty() && self.outgoing.capacity() > KEPT {
             self.outgoing = VecDeque::new();
@@ -228,12 +235,37 @@ mod tests {
                 queue.deliver(delivery(bytes));
                 sent += 1;
             }
-            assert_eq!(sent, MOST_EVENTS.min(MOST_BYTES / bytes) + 1);
+            assert_eq!(sent, MOST_BYTES / (bytes + ENTRY_BYTES) + 1);
             assert!(overflowed.as_mut().poll(&mut context).is_ready());
             queue.deliver(delivery(bytes));
-            assert_eq!(queue.waiting().events, sent - 1);
+            assert_eq!(queue.waiting().outgoing.len(), sent - 1);
             assert!(matches!(receiver.next_if_ready(), Some(Outgoing::Overflowed)));
         }
+    }
+
+    #[test]
+    fn an_event_that_several_subscriptions_get_is_held_once() {
+        // W-5: as many as one transaction makes live, for a client whose subscriptions all ask for them.
+        let (queue, mut receiver) = queue();
+        let numbers = 1..=64;
+        for _ in 0..2_048 {
+            let Delivery { event, .. } = delivery(1_000);
+            for number in numbers.clone() {
+                queue.deliver(Delivery { number, event: Arc::clone(&event) });
+            }
+            queue.decided(event.id, Outcome::Stored);
+        }
+        for _ in 0..2_048 {
+            for expected in numbers.clone() {
+                let next = receiver.next_if_ready();
+                assert!(
+                    matches!(next, Some(Outgoing::Live(Delivery { number, .. })) if number == expected),
+                    "{next:?}"
+                );
+            }
+            assert!(matches!(receiver.next_if_ready(), Some(Outgoing::Decided(..))));
+        }
+        assert_eq!(queue.waiting().bytes, 0);
     }
 
     #[test]
@@ -253,7 +285,7 @@ mod tests {
         }
         assert!(receiver.poll_next(&mut Context::from_waker(&waker)).is_pending());
         let waiting = queue.waiting();
-        assert_eq!((waiting.events, waiting.bytes), (0, 0));
+        assert_eq!(waiting.bytes, 0);
         assert!(waiting.outgoing.capacity() <= KEPT);
     }
 
