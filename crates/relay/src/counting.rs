@@ -9,7 +9,7 @@ use kukuri_domain::{Admitted, Event, EventId, Filter, Viewer};
 use kukuri_store::{Outcome, Rest, Seq, StoredEvent};
 
 use crate::{
-    hub::{Asked, Hub},
+    hub::{Asked, Hub, Ticket},
     message::{ClientMessage, SubscriptionId, say},
     queue::{Receiver, queue},
     session::{
@@ -36,21 +36,22 @@ pub fn read_request(text: &str) -> Option<Vec<Filter>> {
 
 /// Clients with one live subscription each.
 pub struct Listeners {
-    hub: Hub,
+    hub: Arc<Hub>,
     receivers: Vec<Receiver>,
+    _tickets: Vec<Ticket>,
 }
 
 impl Listeners {
     /// A client for each of these filters.
     pub fn new(filters: impl IntoIterator<Item = Filter>) -> Self {
-        let hub = Hub::new(None);
+        let hub = Arc::new(Hub::new(None));
         let subscribe = |filter| {
             let (queue, receiver) = queue();
-            hub.subscribe(vec![Asked { filter, words: None }], Viewer::Client(Arc::default()), queue);
-            receiver
+            let ticket = hub.subscribe(vec![Asked { filter, words: None }], Viewer::Client(Arc::default()), queue);
+            (receiver, ticket)
         };
-        let receivers = filters.into_iter().map(subscribe).collect();
-        Self { hub, receivers }
+        let (receivers, tickets) = filters.into_iter().map(subscribe).unzip();
+        Self { hub, receivers, _tickets: tickets }
     }
 
     /// Queues an event for each client that asked for it. Returns how many there are.

@@ -55,14 +55,40 @@ pub(crate) struct Hub {
     finder: Option<Finder>,
 }
 
+/// A live subscription. Dropped, it has ended.
+pub(crate) struct Ticket {
+    hub: Arc<Hub>,
+    number: u64,
+}
+
+impl Ticket {
+    /// A later subscription has a higher one.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// From now on somebody else is looking. What waits in the queue already stays what it is.
+    pub(crate) fn show_to(&self, viewer: Viewer) {
+        if let Some(subscription) = self.hub.index().subscriptions.get_mut(&self.number) {
+            subscription.viewer = viewer;
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.hub.unsubscribe(self.number);
+    }
+}
+
 impl Hub {
     /// The finder says which events have which words.
     pub(crate) fn new(finder: Option<Finder>) -> Self {
         Self { index: Mutex::default(), finder }
     }
 
-    /// From now on events that match go to the queue. Returns the number to end it by.
-    pub(crate) fn subscribe(&self, asked: Vec<Asked>, viewer: Viewer, queue: Arc<Queue>) -> u64 {
+    /// From now on, and for as long as the ticket is held, events that match go to the queue.
+    pub(crate) fn subscribe(self: &Arc<Self>, asked: Vec<Asked>, viewer: Viewer, queue: Arc<Queue>) -> Ticket {
         let mut index = self.index();
         index.last += 1;
         let number = index.last;
@@ -71,10 +97,10 @@ impl Hub {
             index.by_key.entry(key).or_default().push((number, nth));
         }
         index.subscriptions.insert(number, Subscription { asked, viewer, queue });
-        number
+        Ticket { hub: Arc::clone(self), number }
     }
 
-    pub(crate) fn unsubscribe(&self, number: u64) {
+    fn unsubscribe(&self, number: u64) {
         let mut index = self.index();
         let Some(subscription) = index.subscriptions.remove(&number) else { return };
         for (key, nth) in keys_of_all(&subscription.asked) {
@@ -86,13 +112,6 @@ impl Hub {
                     index.by_key.remove(&key);
                 }
             }
-        }
-    }
-
-    /// From now on somebody else is looking. What waits in the queue already stays what it is.
-    pub(crate) fn show_to(&self, number: u64, viewer: Viewer) {
-        if let Some(subscription) = self.index().subscriptions.get_mut(&number) {
-            subscription.viewer = viewer;
         }
     }
 
@@ -259,16 +278,16 @@ mod tests {
             event(7).tag(["e", &other_id]).tag(["t", OTHER_TOPIC]).tag(["t", "cats"]).by(CAROL).at(5).build(),
             bare(30023).tag(["d", "x"]).tag(["e", &id]).at(4).build(),
         ];
-        let hub = Hub::new(None);
+        let hub = Arc::new(Hub::new(None));
         let (queue, mut receiver) = queue();
         let filters = filters([first.id, second.id]);
-        let mut asked: Vec<(u64, Vec<Filter>)> = Vec::new();
+        let mut asked: Vec<(Ticket, Vec<Filter>)> = Vec::new();
         for (n, filter) in filters.iter().enumerate() {
             // Alone, and with another one.
             for filters in [vec![filter.clone()], vec![filters[n * 31 % filters.len()].clone(), filter.clone()]] {
                 let words = filters.iter().map(|filter| Asked { filter: filter.clone(), words: None }).collect();
-                let number = hub.subscribe(words, Viewer::Client(Arc::default()), Arc::clone(&queue));
-                asked.push((number, filters));
+                let ticket = hub.subscribe(words, Viewer::Client(Arc::default()), Arc::clone(&queue));
+                asked.push((ticket, filters));
             }
         }
         let mut deliver = |event: &Event, topics: &[TopicId]| {
@@ -286,14 +305,12 @@ mod tests {
             for topics in [named.clone(), [named, vec![other_topic()]].concat()] {
                 let matches = |filters: &[Filter]| filters.iter().any(|filter| filter.matches(event, &topics));
                 let expected: Vec<u64> =
-                    asked.iter().filter(|(_, filters)| matches(filters)).map(|(number, _)| *number).collect();
+                    asked.iter().filter(|(_, filters)| matches(filters)).map(|(ticket, _)| ticket.number()).collect();
                 assert!(!expected.is_empty());
                 assert_eq!(deliver(event, &topics), expected, "{event:?}");
             }
         }
-        for (number, _) in &asked {
-            hub.unsubscribe(*number);
-        }
+        drop(asked);
         assert_eq!(deliver(&first, &[]), [0; 0]);
         let often = event(1).tag(["t", TOPIC]).tag(["t", TOPIC]).build();
         assert_eq!(

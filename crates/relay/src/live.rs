@@ -220,7 +220,7 @@ mod tests {
         (live.page, live.most_waiting) = (2, 3);
         let (queue, mut receiver) = queue();
         let filter = Filter::from_json(format!(r##"{{"#t":["{TOPIC}","{OTHER_TOPIC}"]}}"##)).unwrap();
-        hub.subscribe(vec![Asked { filter, words: None }], Viewer::Client(Arc::default()), queue);
+        let _ticket = hub.subscribe(vec![Asked { filter, words: None }], Viewer::Client(Arc::default()), queue);
 
         let mut events: Vec<Event> = Vec::new();
         for number in 0..40 {

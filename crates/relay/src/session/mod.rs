@@ -88,14 +88,15 @@ pub(crate) async fn serve(relay: Arc<Relay>, socket: WebSocketStream<TcpStream>,
     if let Err(End::Close(why, code, reason)) = session.run().await {
         relay.metrics.closed(why);
         // Nothing more is queued for it while it hears why.
-        session.unsubscribe_all();
+        session.subscriptions.end_all();
         session.close(why, code, &reason).await;
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.unsubscribe_all();
+        // Whoever is not counted any more has left nothing behind.
+        self.subscriptions.end_all();
         self.relay.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -231,7 +232,7 @@ impl Session {
             Ok(ClientMessage::Request(id, filters)) => self.subscribe(id, filters).await,
             Ok(ClientMessage::Count(id, filters)) => self.count(&id, filters).await,
             Ok(ClientMessage::Close(id)) => {
-                self.unsubscribe(&id);
+                self.subscriptions.end(&id);
                 Ok(())
             }
             Ok(ClientMessage::Reconcile(id, filter, message)) => self.reconcile(id, *filter, &message).await,
@@ -242,7 +243,7 @@ impl Session {
             }
             Err(Fault::Notice(notice)) => self.send(say::notice(&notice)).await,
             Err(Fault::Closed(id, reason)) => {
-                self.unsubscribe(&id);
+                self.subscriptions.end(&id);
                 self.refuse(&id, &reason).await
             }
             Err(Fault::NotCounted(id, reason)) => self.refuse(&id, &reason).await,
@@ -297,7 +298,7 @@ impl Session {
         match self.check_authentication(json) {
             Ok(key) => {
                 self.keys = self.keys.iter().copied().filter(|known| *known != key).chain([key]).collect();
-                self.see_with_new_keys();
+                self.subscriptions.show_to(&self.viewer());
                 self.send(say::ok(&id, true, "")).await
             }
             Err(message) => self.send(say::ok(&id, false, &message)).await,
@@ -319,13 +320,6 @@ impl Session {
             return Err(format!("restricted: a connection has at most {MOST_KEYS} keys"));
         }
         Ok(key)
-    }
-
-    /// Live subscriptions show from now on what the new keys may see.
-    fn see_with_new_keys(&self) {
-        for number in self.subscriptions.numbers() {
-            self.relay.hub.show_to(number, self.viewer());
-        }
     }
 
     fn viewer(&self) -> Viewer {

@@ -27,7 +27,7 @@ impl Session {
     /// Live events are queued from before the query is read; those that the query has seen are passed over when their
     /// turn comes.
     pub(super) async fn subscribe(&mut self, id: SubscriptionId, filters: Vec<Filter>) -> Result<(), End> {
-        self.unsubscribe(&id);
+        self.subscriptions.end(&id);
         let is_heavy = |filter: &Filter| *filter.window().end() < Timestamp(u64::MAX) || filter.search().is_some();
         let act = if filters.iter().any(is_heavy) { Act::Backfill } else { Act::Request };
         let filters = match self.may_ask(act).and_then(|()| self.relay.check_filters(filters)) {
@@ -49,40 +49,23 @@ impl Session {
             return self.refuse(&id, &reason).await;
         }
         let queue = Arc::clone(&self.queue);
-        let number = self.relay.hub.subscribe(asked.clone(), self.viewer(), queue);
+        let ticket = self.relay.hub.subscribe(asked.clone(), self.viewer(), queue);
         let started = Instant::now();
-        let answer = match self.while_there(self.stored(asked)).await {
-            Ok(Ok(answer)) => answer,
-            Err(end) => {
-                self.relay.hub.unsubscribe(number);
-                return Err(end);
-            }
-            Ok(Err(error)) => {
+        let answer = match self.while_there(self.stored(asked)).await? {
+            Ok(answer) => answer,
+            Err(error) => {
                 tracing::error!(%error, "a query failed");
-                self.relay.hub.unsubscribe(number);
                 return self.refuse(&id, "error: the query failed").await;
             }
         };
         self.took(started, "REQ");
-        let live = Live { id: id.clone(), number, read_at: answer.seq, found: answer.found, values };
+        let live = Live { id: id.clone(), ticket, read_at: answer.seq, found: answer.found, values };
         self.subscriptions.add(live);
         self.relay.metrics.answered_events.increment(answer.events.len() as u64);
         for event in &answer.events {
             self.feed(&say::event(&id, &event.json)).await?;
         }
         self.send(say::end_of_stored(&id, answer.rest)).await
-    }
-
-    pub(super) fn unsubscribe(&mut self, id: &SubscriptionId) {
-        if let Some(live) = self.subscriptions.remove(id) {
-            self.relay.hub.unsubscribe(live.number);
-        }
-    }
-
-    pub(super) fn unsubscribe_all(&mut self) {
-        for live in self.subscriptions.remove_all() {
-            self.relay.hub.unsubscribe(live.number);
-        }
     }
 
     pub(super) async fn count(&mut self, id: &SubscriptionId, filters: Vec<Filter>) -> Result<(), End> {

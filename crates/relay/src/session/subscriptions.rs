@@ -2,16 +2,16 @@
 
 use std::collections::HashSet;
 
-use kukuri_domain::EventId;
+use kukuri_domain::{EventId, Viewer};
 use kukuri_store::Seq;
 
-use crate::{message::SubscriptionId, queue::Delivery};
+use crate::{hub::Ticket, message::SubscriptionId, queue::Delivery};
 
 /// A subscription that is live, and the sequence its stored events were read at.
 pub(super) struct Live {
     pub(super) id: SubscriptionId,
-    /// By this the hub knows it. A later subscription has a higher one, whatever its id.
-    pub(super) number: u64,
+    /// Its number orders it, whatever its id.
+    pub(super) ticket: Ticket,
     pub(super) read_at: Seq,
     /// What a search has shown may have come later than that.
     pub(super) found: HashSet<EventId>,
@@ -28,8 +28,9 @@ impl Subscriptions {
         self.0.len()
     }
 
-    pub(super) fn numbers(&self) -> impl Iterator<Item = u64> {
-        self.0.iter().map(|live| live.number)
+    /// They show from now on what this one may see.
+    pub(super) fn show_to(&self, viewer: &Viewer) {
+        self.0.iter().for_each(|live| live.ticket.show_to(viewer.clone()));
     }
 
     /// How many values all filters count as.
@@ -42,18 +43,17 @@ impl Subscriptions {
         self.0.push(live);
     }
 
-    pub(super) fn remove(&mut self, id: &SubscriptionId) -> Option<Live> {
-        let place = self.0.iter().position(|live| live.id == *id)?;
-        Some(self.0.remove(place))
+    pub(super) fn end(&mut self, id: &SubscriptionId) {
+        self.0.retain(|live| live.id != *id);
     }
 
-    pub(super) fn remove_all(&mut self) -> Vec<Live> {
-        std::mem::take(&mut self.0)
+    pub(super) fn end_all(&mut self) {
+        self.0.clear();
     }
 
     /// Whose event this is, if the subscription is still there and the event was not among its stored ones.
     pub(super) fn whose(&self, Delivery { number, event }: &Delivery) -> Option<&SubscriptionId> {
-        let place = self.0.binary_search_by_key(number, |live| live.number).ok()?;
+        let place = self.0.binary_search_by_key(number, |live| live.ticket.number()).ok()?;
         let live = &self.0[place];
         let is_due = event.seq.is_none_or(|seq| seq > live.read_at) && !live.found.contains(&event.id);
         is_due.then_some(&live.id)
