@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use kukuri_domain::{Event, EventId, Origin, TopicId, sharing::may_pass_on};
 use kukuri_relay::Relay;
+use kukuri_store::Outcome;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     sync::Semaphore,
@@ -38,10 +39,10 @@ const TRIES: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(5)];
 /// Events that are fetched at a time.
 const MOST_AT_ONCE: usize = 16;
-/// Bytes of large events that are kept for those who ask: ephemeral ones are nowhere else.
+/// Bytes of large ephemeral events that are kept for those who ask.
 const KEPT_BYTES: usize = 16 << 20;
 
-/// Large events that passed lately.
+/// Large ephemeral events that passed lately. All others are in the store, which knows what became of them.
 #[derive(Debug, Default)]
 pub(crate) struct Large {
     kept: Mutex<VecDeque<(EventId, Bytes)>>,
@@ -96,8 +97,12 @@ pub(crate) fn fetch_soon(shared: &Arc<Shared>, peer: PeerId, topic: TopicId, id:
         match fetch(&shared, peer, id).await {
             Ok(json) => {
                 shared.figures.fetched.increment(1);
-                shared.large.keep(id, json.clone());
-                take_in(&shared, vec![(json, Origin::Gossip { peer: *peer.as_bytes(), topic })]).await;
+                let origin = Origin::Gossip { peer: *peer.as_bytes(), topic };
+                let taken = take_in(&shared, vec![(json.clone(), origin)]).await;
+                // It is what it says: it was verified.
+                if matches!(taken[..], [Ok(Outcome::Ephemeral)]) {
+                    shared.large.keep(id, json);
+                }
             }
             Err(why) => shared.figures.dropped(why),
         }
@@ -157,10 +162,11 @@ impl std::fmt::Debug for Giving {
 impl Giving {
     /// An event that may be given away: one that is visible here, in a topic that is shared (E-10).
     async fn find(&self, id: EventId) -> Option<Bytes> {
-        if let Some(json) = self.large.get(&id) {
-            return Some(json);
-        }
-        let found = self.relay.store().get(&[id], now()).await.ok()?.pop()??;
+        let now = now();
+        let Some(found) = self.relay.store().get(&[id], now).await.ok()?.pop()? else {
+            let is_over = |json: &Bytes| Event::from_json(json).is_ok_and(|event| event.is_expired(now));
+            return self.large.get(&id).filter(|json| !is_over(json));
+        };
         let is_shared = found.topics.iter().any(|topic| self.swarm.contains(topic));
         let may_pass = found.event.event().is_ok_and(|event| may_pass_on(&event));
         (is_shared && may_pass).then_some(found.event.json)

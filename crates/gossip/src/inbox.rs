@@ -8,6 +8,8 @@ use std::{
 
 use bytes::Bytes;
 use kukuri_domain::{Origin, TopicId};
+use kukuri_relay::Refused;
+use kukuri_store::Outcome;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::{
@@ -125,17 +127,19 @@ pub(crate) async fn take(shared: Arc<Shared>, mut arrived: mpsc::Receiver<Arrive
     }
 }
 
-/// Gives events to the relay and counts what becomes of them.
-pub(crate) async fn take_in(shared: &Shared, batch: Vec<(Bytes, Origin)>) {
+/// Gives events to the relay, and counts and tells what becomes of them.
+pub(crate) async fn take_in(shared: &Shared, batch: Vec<(Bytes, Origin)>) -> Vec<Result<Outcome, Refused>> {
     if batch.is_empty() {
-        return;
+        return Vec::new();
     }
-    for answer in shared.relay.take_in(batch).await {
-        match fate(&answer) {
+    let answers = shared.relay.take_in(batch).await;
+    for answer in &answers {
+        match fate(answer) {
             None => shared.figures.accepted.increment(1),
             Some(why) => shared.figures.dropped(why),
         }
     }
+    answers
 }
 
 #[cfg(test)]

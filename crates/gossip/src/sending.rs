@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use kukuri_domain::{Admitted, TopicId, sharing::may_pass_on};
+use kukuri_domain::{Admitted, KindClass, TopicId, sharing::may_pass_on};
 use tokio::{sync::mpsc, time::sleep_until};
 
 use crate::{
@@ -92,7 +92,9 @@ impl Sending {
         let what = match message {
             Message::Event(_) => Sent::Event,
             Message::Announcement(_) => {
-                self.shared.large.keep(event.id, admitted.json().clone());
+                if event.kind.class() == KindClass::Ephemeral {
+                    self.shared.large.keep(event.id, admitted.json().clone());
+                }
                 Sent::Announcement
             }
         };

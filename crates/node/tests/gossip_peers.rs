@@ -16,7 +16,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use support::{
     Node, PATIENCE, TOPIC,
-    client::{Client, note, topic},
+    client::{Client, deletion, note, topic},
     mesh::{A_WHILE, configured, listener, mesh},
     until,
 };
@@ -131,6 +131,31 @@ async fn an_event_too_large_to_broadcast_is_announced_and_fetched() {
     let peer = RawPeer::new(&nodes[1].peer(), NODES_TAKE).await;
     peer.join(TOPIC).await.say([&[1; 1][..], &[7; 32]].concat()).await;
     until("it could not be fetched", || async { nodes[1].dropped().contains_key("not_fetched") }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forgery_of_an_announced_event_is_neither_kept_nor_given_away() {
+    // G-3, E-1, D-10
+    let node = node_with("");
+    node.topic("enable", OTHER_TOPIC);
+    let mut listener = listener(&node, OTHER_TOPIC).await;
+    let peer = RawPeer::new(&node.peer(), NODES_TAKE).await;
+    // Gossip passes the same message once in each topic.
+    let (first, second) = (peer.join(TOPIC).await, peer.join(OTHER_TOPIC).await);
+    let keys = Keys::generate();
+    let event = made(&keys, 1, "true", &[&["t", OTHER_TOPIC]]);
+    let announcement = [&[1][..], event.id.as_bytes()].concat();
+    peer.gives.set(forged(&event, "content", "forged".into()));
+    first.say(announcement.clone()).await;
+    until("it is found out", || async { node.dropped().get("signature") == Some(&1) }).await;
+    assert_eq!(peer.fetch(event.id.as_bytes()).await, b"");
+    peer.gives.set(event.as_json());
+    second.say(announcement).await;
+    assert_eq!(next_id(&mut listener).await, event.id.to_hex(), "it is asked for again");
+    let given = peer.fetch(event.id.as_bytes()).await;
+    assert_eq!(Event::from_json(&given).unwrap(), event);
+    assert!(Client::connect(&node).await.publish(&deletion(&keys, &event)).await.0);
+    assert_eq!(peer.fetch(event.id.as_bytes()).await, b"", "it is given to nobody when it is deleted");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

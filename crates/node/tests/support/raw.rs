@@ -1,14 +1,18 @@
-//! A peer that speaks bare iroh-gossip: it says what no node would.
+//! A peer that speaks bare iroh-gossip, and whatever else is spoken between nodes, by hand: it says what no node would.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures_util::StreamExt;
 use iroh::{
     Endpoint, EndpointAddr, EndpointId, RelayMode, SecretKey,
     address_lookup::memory::MemoryLookup,
-    endpoint::{PortmapperConfig, presets},
-    protocol::Router,
+    endpoint::{Connection, PortmapperConfig, RecvStream, SendStream, presets},
+    protocol::{AcceptError, ProtocolHandler, Router},
 };
 use iroh_gossip::{
     Gossip, TopicId,
@@ -20,10 +24,25 @@ use super::PATIENCE;
 /// What all nodes take.
 pub(crate) const NODES_TAKE: usize = 64 * 1024;
 
+/// The protocol by which nodes fetch events.
+const EVENT: &[u8] = b"kukuri/event/1";
+
 pub(crate) struct RawPeer {
     router: Router,
     gossip: Gossip,
     node: EndpointId,
+    /// What it gives to whoever fetches any event of it.
+    pub(crate) gives: Gives,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gives(Arc<Mutex<Vec<u8>>>);
+
+/// A stream for a protocol of nodes.
+pub(crate) struct RawStream {
+    _connection: Connection,
+    sending: SendStream,
+    receiving: RecvStream,
 }
 
 pub(crate) struct RawTopic {
@@ -50,8 +69,10 @@ impl RawPeer {
             .await
             .unwrap();
         let gossip = Gossip::builder().max_message_size(max_message_size).spawn(endpoint.clone());
-        let router = Router::builder(endpoint).accept(iroh_gossip::ALPN, gossip.clone()).spawn();
-        Self { router, gossip, node: node.id }
+        let gives = Gives::default();
+        let router = Router::builder(endpoint).accept(iroh_gossip::ALPN, gossip.clone());
+        let router = router.accept(EVENT, gives.clone()).spawn();
+        Self { router, gossip, node: node.id, gives }
     }
 
     /// Subscribes, and waits until the node is a neighbour.
@@ -66,6 +87,18 @@ impl RawPeer {
     pub(crate) async fn is_let_in(&self, topic: &str, a_while: Duration) -> bool {
         let joining = self.gossip.subscribe_and_join(gossip_id(topic), vec![self.node]);
         tokio::time::timeout(a_while, joining).await.is_ok()
+    }
+
+    /// Asks the node for an event. Empty: there is none.
+    pub(crate) async fn fetch(&self, id: &[u8; 32]) -> Vec<u8> {
+        let mut stream = self.ask(EVENT).await;
+        stream.sending.write_all(id).await.unwrap();
+        stream.sending.finish().unwrap();
+        stream.receiving.read_to_end(1 << 20).await.unwrap_or_default()
+    }
+
+    async fn ask(&self, alpn: &[u8]) -> RawStream {
+        RawStream::on(self.router.endpoint().connect(self.node, alpn).await.unwrap()).await
     }
 
     pub(crate) async fn leave(self) {
@@ -86,6 +119,30 @@ impl RawTopic {
                 return message.content;
             }
         }
+    }
+}
+
+impl RawStream {
+    async fn on(connection: Connection) -> Self {
+        let (sending, receiving) = connection.open_bi().await.unwrap();
+        Self { _connection: connection, sending, receiving }
+    }
+}
+
+impl Gives {
+    pub(crate) fn set(&self, json: impl Into<Vec<u8>>) {
+        *self.0.lock().unwrap() = json.into();
+    }
+}
+
+impl ProtocolHandler for Gives {
+    async fn accept(&self, connection: Connection) -> Result<(), AcceptError> {
+        while let Ok((mut sending, _receiving)) = connection.accept_bi().await {
+            let json = self.0.lock().unwrap().clone();
+            let _ = sending.write_all(&json).await;
+            let _ = sending.finish();
+        }
+        Ok(())
     }
 }
 
