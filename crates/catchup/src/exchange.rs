@@ -55,16 +55,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<'_, S> {
         }
     }
 
-    /// Whether it is the event that was asked for, and may be told of this topic: requests may be of any (G-7, G-4).
+    /// Whether it is the event that was asked for, whatever it says of itself, and may be told of this topic: requests may
+    /// be of any (G-7, G-4). It goes on as it is spelled here, so that white space does not make it too long.
     fn look_at(&self, topic: &TopicId, id: &EventId, json: Bytes) -> Result<Bytes, End> {
         let event = Event::from_json(&json).map_err(|_| End::Misbehaved("an item is no event"))?;
-        if event.id != *id {
+        if event.id != *id || event.true_id() != *id {
             return Err(End::Misbehaved("an item is another event"));
         }
         if !event.kind.is_request() && !self.node.is_bound(&event, topic) {
             return Err(End::Misbehaved("an event is not of this topic"));
         }
-        Ok(json)
+        Ok(event.to_json())
     }
 
     async fn take_in(&mut self, events: Vec<Bytes>) -> Result<(), End> {
@@ -72,18 +73,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<'_, S> {
             return Ok(());
         }
         let outcomes = self.node.take(&self.peer, events).await.map_err(|NoHistory| End::NoHistory)?;
-        let mut has_room = true;
+        let (mut has_room, mut is_signed) = (true, true);
         for outcome in outcomes {
             match outcome {
                 Outcome::Stored | Outcome::Ephemeral => self.report.events_in += 1,
                 Outcome::Duplicate => self.report.known += 1,
                 Outcome::Refused(refusal) => {
                     has_room &= !is_for_want_of_room(&refusal);
+                    is_signed &= refusal != Refusal::WrongSignature;
                     *self.report.refused.entry(refusal.prefix()).or_default() += 1;
                 }
             }
         }
-        if has_room { Ok(()) } else { Err(End::NoHistory) }
+        match (is_signed, has_room) {
+            // No node keeps such an event, so none has it to give.
+            (false, _) => Err(End::Misbehaved("an event is not signed by its author")),
+            (true, false) => Err(End::NoHistory),
+            (true, true) => Ok(()),
+        }
     }
 
     /// Takes the hints that have come, after the events of their part. Those of requests that are not here yet wait for

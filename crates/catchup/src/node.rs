@@ -32,7 +32,8 @@ pub trait Node: Send + Sync {
         true
     }
 
-    /// Takes events of a peer in, with its origin, verified like any others. One outcome per event, in order.
+    /// Takes events of a peer in, with its origin, verified like any others. Each is true to its id; whether it is signed is
+    /// not known yet. One outcome per event, in order.
     async fn take(&self, peer: &Peer, events: Vec<Bytes>) -> Result<Vec<Outcome>, NoHistory>;
 
     /// Takes floor hints in a topic. One outcome per hint, in order.

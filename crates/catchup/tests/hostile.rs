@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use kukuri_catchup::{End, Report, Settings, initiate, respond};
 use kukuri_domain::Event;
@@ -182,11 +182,12 @@ async fn events_that_were_not_asked_for_or_are_not_of_the_topic_end_the_session(
     let (wanted, other) = (note("wanted").build(), note("other").build());
     let elsewhere = bare(1).tag(["t", OTHER_TOPIC]).build();
     let json = |event: &Event| event.to_json().to_vec();
-    let forged = String::from_utf8(json(&wanted)).unwrap().replace("wanted", "forged").into_bytes();
+    let forged = |part: &str, other: &str| String::from_utf8(json(&wanted)).unwrap().replace(part, other).into_bytes();
     for (why, lacking, items) in [
         ("not asked for", &wanted, vec![(other.id.as_bytes(), json(&other))]),
         ("not asked for", &wanted, vec![(wanted.id.as_bytes(), json(&wanted)), (wanted.id.as_bytes(), json(&wanted))]),
         ("another event", &wanted, vec![(wanted.id.as_bytes(), json(&other))]),
+        ("another event", &wanted, vec![(wanted.id.as_bytes(), forged("wanted", "forged"))]),
         ("no event", &wanted, vec![(wanted.id.as_bytes(), b"{}".to_vec())]),
         ("not of this topic", &elsewhere, vec![(elsewhere.id.as_bytes(), json(&elsewhere))]),
     ] {
@@ -194,10 +195,20 @@ async fn events_that_were_not_asked_for_or_are_not_of_the_topic_end_the_session(
         misbehaved(&lure(&node, lacking, items).await, why);
         assert!(node.taken.lock().unwrap().is_empty(), "{why}: nothing was taken");
     }
-    // A forged one has the right name; that it is not what it says shows when it is verified.
+    // That nobody signed it shows when it is verified.
     let node = node(&[]).await;
-    let report = lure(&node, &wanted, vec![(wanted.id.as_bytes(), forged)]).await;
+    let report = lure(&node, &wanted, vec![(wanted.id.as_bytes(), forged(&"0".repeat(128), &"1".repeat(128)))]).await;
+    misbehaved(&report, "not signed");
     assert_eq!(report.refused.get("invalid"), Some(&1));
+}
+
+#[tokio::test]
+async fn an_event_is_taken_in_as_it_is_spelled_here() {
+    let (wanted, node) = (note("wanted").build(), node(&[]).await);
+    let padded = [&wanted.to_json()[..], &[b' '; 1_000]].concat();
+    let report = lure(&node, &wanted, vec![(wanted.id.as_bytes(), padded)]).await;
+    assert_eq!(report.events_in, 1, "{report:?}");
+    assert_eq!(node.longest.load(Relaxed), wanted.to_json().len());
 }
 
 #[tokio::test]

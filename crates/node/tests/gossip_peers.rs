@@ -10,10 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nostr_sdk::{Event, EventBuilder, JsonUtil, Keys, Kind, Tag};
+use nostr_sdk::{Event, EventBuilder, JsonUtil, Keys, Kind, Tag, Timestamp};
 use raw::{NODES_TAKE, RawPeer};
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 use support::{
     Node, PATIENCE, TOPIC,
     client::{Client, deletion, note, topic},
@@ -156,6 +156,50 @@ async fn a_forgery_of_an_announced_event_is_neither_kept_nor_given_away() {
     assert_eq!(Event::from_json(&given).unwrap(), event);
     assert!(Client::connect(&node).await.publish(&deletion(&keys, &event)).await.0);
     assert_eq!(peer.fetch(event.id.as_bytes()).await, b"", "it is given to nobody when it is deleted");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forgery_does_not_keep_away_what_it_pretends_to_be() {
+    // G-7, D-10
+    let node = node_with("limits.created_at_ahead = \"5s\"");
+    let peer = RawPeer::new(&node.peer(), NODES_TAKE).await;
+    let keys = Keys::generate();
+    let (kept, gone) = (note(&keys, "kept"), note(&keys, "gone"));
+    let mut client = Client::connect(&node).await;
+    assert!(client.publish(&gone).await.0);
+    let request = deletion(&keys, &gone);
+    let forgeries = [
+        ("sig", Value::from("1".repeat(128))),
+        ("content", "forged".into()),
+        ("tags", json!([["t", TOPIC], ["e", gone.id.to_hex()], ["expiration", "1"]])),
+    ];
+    for event in [&kept, &request] {
+        for (key, value) in &forgeries {
+            let mut session = peer.catch_up(TOPIC).await;
+            assert!(session.offer(event.id.as_bytes()).await, "{key}");
+            assert!(!session.give(event.id.as_bytes(), &forged(event, key, value.clone())).await, "{key}");
+        }
+        let mut session = peer.catch_up(TOPIC).await;
+        assert!(session.offer(event.id.as_bytes()).await, "it is asked for again");
+        assert!(session.give(event.id.as_bytes(), &event.as_json()).await);
+    }
+    let stored = client.request(json!({ "#t": [TOPIC] })).await;
+    assert!(stored.contains(&kept.id.to_hex()) && stored.contains(&request.id.to_hex()), "{stored:?}");
+    assert!(!stored.contains(&gone.id.to_hex()));
+    let misbehaved = || node.figure("kukuri_catchup_sessions_total", "misbehaved");
+    until("each forgery is counted", || async { misbehaved() == 6 }).await;
+
+    // What is too early is taken when its time has come.
+    let early = EventBuilder::text_note("early").tag(topic()).custom_created_at(Timestamp::now() + 15);
+    let early = early.sign_with_keys(&keys).unwrap();
+    until("it is taken", || async {
+        let mut session = peer.catch_up(TOPIC).await;
+        if session.offer(early.id.as_bytes()).await {
+            assert!(session.give(early.id.as_bytes(), &early.as_json()).await, "nobody has misbehaved");
+        }
+        Client::connect(&node).await.request(json!({ "#t": [TOPIC] })).await.contains(&early.id.to_hex())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

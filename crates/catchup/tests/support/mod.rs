@@ -18,7 +18,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use kukuri_catchup::{NoHistory, Node, Peer, Report, Settings, initiate, respond};
-use kukuri_domain::{Event, EventId, Millis, Origin, Refusal, Timestamp, TopicId, sharing::FloorHint};
+use kukuri_domain::{Event, EventId, Millis, Origin, Refusal, Signature, Timestamp, TopicId, sharing::FloorHint};
 use kukuri_store::{
     HintOutcome, Outcome, Store, StoreError, StoreRules,
     conformance::build::{NOW, admitted, admitted_from},
@@ -47,6 +47,8 @@ pub(crate) struct TestNode {
     pub(crate) since: Timestamp,
     /// Everything that was given to be taken in, in order.
     pub(crate) taken: Mutex<Vec<EventId>>,
+    /// The longest text of them.
+    pub(crate) longest: AtomicUsize,
     /// So many events are taken in, then no more history is.
     pub(crate) room: AtomicUsize,
     pub(crate) is_behind: AtomicBool,
@@ -63,6 +65,7 @@ impl TestNode {
             topics: topics.into_iter().collect(),
             since: Timestamp(0),
             taken: Mutex::default(),
+            longest: AtomicUsize::new(0),
             room: AtomicUsize::new(usize::MAX),
             is_behind: AtomicBool::new(false),
         }
@@ -100,8 +103,10 @@ impl Node for TestNode {
         for json in events {
             let event = Event::from_json(&json).unwrap();
             self.taken.lock().unwrap().push(event.id);
-            if event.true_id() != event.id {
-                outcomes.push(Outcome::Refused(Refusal::WrongId));
+            self.longest.fetch_max(json.len(), Relaxed);
+            // Those that tests build are not signed.
+            if event.sig != Signature::from_bytes([0; 64]) {
+                outcomes.push(Outcome::Refused(Refusal::WrongSignature));
                 continue;
             }
             let left = self.room.load(Relaxed);

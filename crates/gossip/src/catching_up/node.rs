@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use kukuri_catchup::{NoHistory, Node, Peer};
-use kukuri_domain::{Event, EventId, Millis, Origin, Refusal, Timestamp, TopicId, sharing::FloorHint};
+use kukuri_domain::{Event, EventId, Millis, Origin, Refusal, Timestamp, TopicId, limits::Limit, sharing::FloorHint};
 use kukuri_relay::{Refused, Relay};
 use kukuri_store::{HintOutcome, Outcome, Raised, Store, StoreError};
 
@@ -107,10 +107,14 @@ impl Node for RelayNode {
     }
 }
 
-/// Whether it will be refused another time, too.
+/// Whether what has this id will be refused another time, too, whoever sends it: for what the id says of it, and not for how
+/// things are here and now, nor for a signature, which may be true the next time.
 fn is_for_good(refused: &Refused) -> bool {
-    use Refusal::{DiskFull, Failed, Full, LiveOnly, Shed, TopicNotEnabled};
+    use Refusal::{
+        DiskFull, Failed, Full, LiveOnly, Malformed, OverLimit, Shed, TopicNotEnabled, WrongId, WrongSignature,
+    };
     match refused {
+        Refused::Rule(OverLimit { limit: Limit::Ahead, .. } | Malformed(_) | WrongId | WrongSignature) => false,
         Refused::Rule(refusal) => !matches!(refusal, DiskFull | Failed | Full | LiveOnly | Shed | TopicNotEnabled),
         refused => matches!(refused, Refused::Denied),
     }

@@ -26,6 +26,8 @@ pub(crate) const NODES_TAKE: usize = 64 * 1024;
 
 /// The protocol by which nodes fetch events.
 const EVENT: &[u8] = b"kukuri/event/1";
+/// The protocol by which they catch up.
+const CATCH_UP: &[u8] = b"kukuri/catchup/1";
 
 pub(crate) struct RawPeer {
     router: Router,
@@ -97,6 +99,14 @@ impl RawPeer {
         stream.receiving.read_to_end(1 << 20).await.unwrap_or_default()
     }
 
+    /// Begins to catch up with the node, from the beginning of time.
+    pub(crate) async fn catch_up(&self, topic: &str) -> RawStream {
+        let mut stream = self.ask(CATCH_UP).await;
+        stream.say(1, &[b"kukuri-catchup", &[1], &0u64.to_be_bytes(), topic.as_bytes()]).await;
+        assert_eq!(stream.hear().await.expect("a welcome").0, 2);
+        stream
+    }
+
     async fn ask(&self, alpn: &[u8]) -> RawStream {
         RawStream::on(self.router.endpoint().connect(self.node, alpn).await.unwrap()).await
     }
@@ -126,6 +136,40 @@ impl RawStream {
     async fn on(connection: Connection) -> Self {
         let (sending, receiving) = connection.open_bi().await.unwrap();
         Self { _connection: connection, sending, receiving }
+    }
+
+    /// Says a frame of catch-up.
+    async fn say(&mut self, kind: u8, fields: &[&[u8]]) {
+        let body = fields.concat();
+        let frame = [&(body.len() as u32 + 1).to_be_bytes(), &[kind][..], &body].concat();
+        // Whoever has had enough may hang up.
+        let _ = self.sending.write_all(&frame).await;
+    }
+
+    /// The kind of the next frame and the rest of it; `None` at the end.
+    async fn hear(&mut self) -> Option<(u8, Vec<u8>)> {
+        let mut length = [0; 4];
+        self.receiving.read_exact(&mut length).await.ok()?;
+        let mut frame = vec![0; u32::from_be_bytes(length) as usize];
+        self.receiving.read_exact(&mut frame).await.ok()?;
+        Some((frame[0], frame[1..].to_vec()))
+    }
+
+    /// Offers an event. Tells whether the node wants it.
+    pub(crate) async fn offer(&mut self, id: &[u8; 32]) -> bool {
+        self.say(6, &[id]).await;
+        let (kind, wanted) = self.hear().await.expect("an answer");
+        assert_eq!(kind, 7);
+        wanted[1..] == id[..]
+    }
+
+    /// Gives what is wanted, with this text. Tells whether the node goes on.
+    pub(crate) async fn give(mut self, id: &[u8; 32], json: &str) -> bool {
+        self.say(8, &[&[0], id, &(json.len() as u32).to_be_bytes(), json.as_bytes()]).await;
+        self.say(9, &[]).await;
+        // An offer of nothing is answered.
+        self.say(6, &[]).await;
+        self.hear().await.is_some_and(|(kind, _)| kind == 7)
     }
 }
 
