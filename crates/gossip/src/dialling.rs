@@ -25,21 +25,41 @@ const AT_ONCE: usize = 8;
 pub(crate) struct Dialling {
     going_on: JoinSet<(PeerId, Option<Connection>)>,
     dialled: BTreeSet<PeerId>,
-    backoffs: BTreeMap<PeerId, Backoff>,
+    tries: BTreeMap<PeerId, Tries>,
+}
+
+/// How often a peer was tried that has not stayed yet.
+struct Tries {
+    dial: Backoff,
+    hurry: Backoff,
+}
+
+impl Default for Tries {
+    fn default() -> Self {
+        Self { dial: Backoff::at_once(), hurry: Backoff::at_once() }
+    }
 }
 
 impl Dialling {
+    /// Whoever has stayed, or is needed no more, begins anew next time. Those who have come lately may still turn us away,
+    /// as they did before.
+    pub(crate) fn forget_all_but(&mut self, wanted: &BTreeSet<PeerId>, lately: &BTreeSet<PeerId>) {
+        self.tries.retain(|peer, _| wanted.contains(peer) || lately.contains(peer));
+    }
+
+    /// Whether there is a hurry now that a peer has come: not each time that it comes and goes.
+    pub(crate) fn is_hurried_by(&mut self, peer: PeerId, now: Instant) -> bool {
+        self.tries.entry(peer).or_default().hurry.is_due(now)
+    }
+
     /// Dials those of the wanted whose turn it is.
     pub(crate) fn dial(&mut self, net: &Net, wanted: &BTreeSet<PeerId>) {
         let now = Instant::now();
-        // Who is connected, or needed no more, begins anew next time.
-        self.backoffs.retain(|peer, _| wanted.contains(peer));
         for peer in wanted {
             if self.dialled.len() >= AT_ONCE {
                 return;
             }
-            let backoff = self.backoffs.entry(*peer).or_insert_with(Backoff::at_once);
-            if self.dialled.contains(peer) || !backoff.is_due(now) {
+            if self.dialled.contains(peer) || !self.tries.entry(*peer).or_default().dial.is_due(now) {
                 continue;
             }
             self.dialled.insert(*peer);

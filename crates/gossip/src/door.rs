@@ -1,8 +1,9 @@
 //! Who may connect: asked before we dial, and before anything is heard from whoever dialled us.
 
 use std::{
-    collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex, PoisonError},
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
 };
 
 use iroh::{
@@ -39,6 +40,9 @@ pub(crate) struct Door {
 struct Inside {
     connection: WeakConnectionHandle,
     is_gossip: bool,
+    since: Instant,
+    /// Whether somebody heard that it came.
+    is_told: bool,
 }
 
 /// The same door as an endpoint knows it.
@@ -50,16 +54,24 @@ impl Door {
         Self { book, most_peers, figures, inside: Mutex::default(), arrivals: Notify::new() }
     }
 
-    /// Who is connected for gossip.
-    pub(crate) fn connected(&self) -> BTreeSet<PeerId> {
-        let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_there = |connections: &[Inside]| connections.iter().any(|one| one.is_gossip && one.is_open());
-        inside.iter().filter(|(_, connections)| is_there(connections)).map(|(peer, _)| *peer).collect()
+    /// Who is connected for gossip, and since when. The other side may not have let us in yet.
+    pub(crate) fn connected(&self) -> BTreeMap<PeerId, Instant> {
+        let of_gossip = |one: &&Inside| one.is_gossip && one.is_open();
+        let since = |connections: &[Inside]| connections.iter().filter(of_gossip).map(|one| one.since).min();
+        self.inside().iter().filter_map(|(peer, connections)| Some((*peer, since(connections)?))).collect()
     }
 
-    /// Ends when somebody has come in for gossip.
-    pub(crate) async fn arrival(&self) {
+    /// Ends when somebody has come in for gossip, and tells who.
+    pub(crate) async fn arrivals(&self) -> BTreeSet<PeerId> {
         self.arrivals.notified().await;
+        let mut new = BTreeSet::new();
+        for (peer, connections) in self.inside().iter_mut() {
+            for one in connections.iter_mut().filter(|one| one.is_gossip && !one.is_told) {
+                one.is_told = true;
+                new.insert(*peer);
+            }
+        }
+        new
     }
 
     /// Lets a connection in, or says why not.
@@ -68,7 +80,7 @@ impl Door {
         if !self.book.is_welcome(&peer) {
             return Err(NOT_WELCOME);
         }
-        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inside = self.inside();
         for connections in inside.values_mut() {
             connections.retain(Inside::is_open);
         }
@@ -82,10 +94,11 @@ impl Door {
             return Err(TOO_MANY);
         }
         let is_gossip = connection.alpn() == iroh_gossip::ALPN;
-        connections.push(Inside { connection: connection.weak_handle(), is_gossip });
+        let (connection, since) = (connection.weak_handle(), Instant::now());
+        connections.push(Inside { connection: connection.clone(), is_gossip, since, is_told: false });
         if is_gossip {
             self.arrivals.notify_one();
-            tokio::spawn(Arc::clone(self).see_off(peer, connection.weak_handle()));
+            tokio::spawn(Arc::clone(self).see_off(peer, connection));
         }
         Ok(())
     }
@@ -96,12 +109,16 @@ impl Door {
     async fn see_off(self: Arc<Self>, peer: PeerId, connection: WeakConnectionHandle) {
         let closed = connection.closed().await;
         if closed.is_some_and(|closed| matches!(closed.reason, ConnectionError::TimedOut | ConnectionError::Reset)) {
-            let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+            let inside = self.inside();
             let of_gossip = inside.get(&peer).into_iter().flatten().filter(|one| one.is_gossip);
             for other in of_gossip.filter_map(|one| one.connection.upgrade()) {
                 other.close(VarInt::from_u32(2), COME_ANEW);
             }
         }
+    }
+
+    fn inside(&self) -> MutexGuard<'_, HashMap<PeerId, Vec<Inside>>> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -67,7 +67,7 @@ async fn adjust(shared: &Arc<Shared>, net: &Net, mut carried: Vec<NodeSubscripti
 
 async fn join(shared: &Arc<Shared>, net: &Net, topic: TopicId) -> Result<(), Wedged> {
     // Who is not connected yet is dialled by us: see `dialling`.
-    let bootstrap = net.door.connected().into_iter().take(MOST_CANDIDATES).collect();
+    let bootstrap = net.door.connected().into_keys().take(MOST_CANDIDATES).collect();
     let id = GossipTopicId::from_bytes(topic.gossip_id());
     let joined = patiently("no answer to subscribe", net.gossip.subscribe(id, bootstrap)).await?;
     let (sender, receiver) = joined.map_err(|_| Wedged("it ended"))?.split();

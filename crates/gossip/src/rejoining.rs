@@ -20,6 +20,8 @@ use crate::{
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
+/// A peer that was connected for this long has let us in. Whoever does not, closes what seemed to be open a moment later.
+const STAYS: Duration = Duration::from_secs(3);
 /// Topics that are joined anew at a time: a peer with thousands of them comes back piece by piece.
 const AT_ONCE: usize = 512;
 /// Up to this many known peers, all of them should be neighbours: in a small swarm nobody else brings them back.
@@ -81,27 +83,37 @@ pub(crate) fn random(below: u64) -> u64 {
 
 /// Joins anew for as long as gossip moves.
 pub(crate) async fn rejoin(shared: &Shared, net: &Net) -> Wedged {
-    let mut dialling = Dialling::default();
+    let (mut dialling, mut arrived) = (Dialling::default(), BTreeSet::new());
     loop {
-        if let Err(wedged) = look(shared, net, &mut dialling).await {
+        if let Err(wedged) = look(shared, net, &mut dialling, &arrived).await {
             return wedged;
         }
-        tokio::select! {
-            () = net.door.arrival() => shared.swarm.all().iter().for_each(|joined| joined.around.backoff().hurry()),
-            () = sleep(LOOK_EVERY) => {}
-        }
+        arrived = tokio::select! {
+            arrived = net.door.arrivals() => arrived,
+            () = sleep(LOOK_EVERY) => BTreeSet::new(),
+        };
     }
 }
 
-async fn look(shared: &Shared, net: &Net, dialling: &mut Dialling) -> Result<(), Wedged> {
+async fn look(shared: &Shared, net: &Net, dialling: &mut Dialling, arrived: &BTreeSet<PeerId>) -> Result<(), Wedged> {
     dialling.hand_over(net).await?;
     let known = shared.book.candidates(&BTreeSet::new(), MOST_CANDIDATES);
     let (connected, now) = (net.door.connected(), Instant::now());
+    let hurries = |peer: &PeerId| arrived.contains(peer) && dialling.is_hurried_by(*peer, now);
+    let hurrying: BTreeSet<PeerId> = known.iter().copied().filter(hurries).collect();
+    let came_lately = |peer: &PeerId| connected.get(peer).is_some_and(|since| since.elapsed() < STAYS);
+    let mut lately: BTreeSet<PeerId> = known.iter().copied().filter(came_lately).collect();
     let (mut tried, mut wanted) = (0, BTreeSet::new());
     for joined in shared.swarm.all() {
-        let missing = missing(&known, &joined.around.neighbours());
-        let (there, away): (Vec<PeerId>, Vec<PeerId>) = missing.into_iter().partition(|peer| connected.contains(peer));
+        let neighbours = joined.around.neighbours();
+        lately.retain(|peer| !neighbours.contains(peer));
+        let missing = missing(&known, &neighbours);
+        let (there, away): (Vec<PeerId>, Vec<PeerId>) =
+            missing.into_iter().partition(|peer| connected.contains_key(peer));
         wanted.extend(away);
+        if there.iter().any(|peer| hurrying.contains(peer)) {
+            joined.around.backoff().hurry();
+        }
         if there.is_empty() || tried >= AT_ONCE || !joined.around.backoff().is_due(now) {
             continue;
         }
@@ -109,6 +121,7 @@ async fn look(shared: &Shared, net: &Net, dialling: &mut Dialling) -> Result<(),
         shared.figures.rejoins.increment(1);
         join(&joined, there).await?;
     }
+    dialling.forget_all_but(&wanted, &lately);
     dialling.dial(net, &wanted);
     Ok(())
 }

@@ -254,6 +254,18 @@ async fn strangers_are_refused_where_only_known_peers_are_talked_to() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_refused_tries_less_and_less_often() {
+    let node = node_with("auth.mode = \"required\"");
+    let other = Node::start_with("required", &configured("", &[format!("{:?}", node.peer())]));
+    other.topic("enable", TOPIC);
+    until("it is refused", || async { node.figure(REFUSED, "") > 0 }).await;
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let refused = node.figure(REFUSED, "");
+    println!("{refused} times in 15 s");
+    assert!(refused < 9, "{refused} times");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gossip_that_does_not_move_is_replaced_while_the_node_runs() {
     // A peer that takes less than we send ends our sending to it, and then to everybody.
     let node = node_with("");
