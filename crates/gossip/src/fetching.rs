@@ -16,7 +16,6 @@ use kukuri_relay::Relay;
 use kukuri_store::Outcome;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    sync::Semaphore,
     time::{sleep, timeout},
 };
 
@@ -27,6 +26,7 @@ use crate::{
     figures::{Dropped, Figures},
     inbox::{Inbox, take_in},
     peer::PeerId,
+    places::Places,
     protocol::{PeerStream, Protocol},
     swarm::Swarm,
 };
@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const TRIES: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(5)];
 /// Events that are fetched at a time.
-const MOST_AT_ONCE: usize = 16;
+const MOST_AT_ONCE: usize = 64;
 /// Bytes of large ephemeral events that are kept for those who ask.
 const KEPT_BYTES: usize = 16 << 20;
 
@@ -68,13 +68,13 @@ impl Large {
 
 /// What is being fetched.
 pub(crate) struct Fetching {
-    room: Arc<Semaphore>,
+    places: Arc<Places>,
     going_on: Mutex<HashSet<EventId>>,
 }
 
 impl Default for Fetching {
     fn default() -> Self {
-        Self { room: Arc::new(Semaphore::new(MOST_AT_ONCE)), going_on: Mutex::default() }
+        Self { places: Places::new(MOST_AT_ONCE), going_on: Mutex::default() }
     }
 }
 
@@ -84,9 +84,9 @@ impl Fetching {
     }
 }
 
-/// Fetches an event that a peer has told of, unless it is known or too many are being fetched.
+/// Fetches an event that a peer has told of, unless it is known or too many are being fetched, of it or of all.
 pub(crate) fn fetch_soon(shared: &Arc<Shared>, peer: PeerId, topic: TopicId, id: EventId) {
-    let Ok(room) = Arc::clone(&shared.fetching.room).try_acquire_owned() else {
+    let Some(place) = shared.fetching.places.take(peer) else {
         return shared.figures.dropped(Dropped::NotFetched);
     };
     if !shared.fetching.going_on().insert(id) {
@@ -107,7 +107,7 @@ pub(crate) fn fetch_soon(shared: &Arc<Shared>, peer: PeerId, topic: TopicId, id:
             Err(why) => shared.figures.dropped(why),
         }
         shared.fetching.going_on().remove(&id);
-        drop(room);
+        drop(place);
     });
 }
 

@@ -9,7 +9,8 @@
 //! - `following`: topics joined and left. `swarm`: those that are joined. `rejoining`: when neighbours are too
 //!   few. `dialling`: reaching them.
 //! - `inbox`: what comes in. `sending`: what goes out. `wire`: how it is written. `pace`: how fast it may be.
-//! - `protocol`: other protocols over the same endpoint. `fetching`: for events too large to broadcast.
+//! - `protocol`: other protocols over the same endpoint. `fetching`: for events too large to broadcast. `places`: how many
+//!   requests there may be at a time.
 //! - `catching_up`: what gossip has lost, reconciled with peers (G-7).
 //! - `watchdog`: whether gossip still moves. `figures`: for collectors. `clock`: the time.
 //!
@@ -30,6 +31,7 @@ mod inbox;
 mod net;
 mod pace;
 pub mod peer;
+mod places;
 mod protocol;
 mod rejoining;
 mod sending;

@@ -15,12 +15,11 @@ use iroh::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    sync::Semaphore,
     task::JoinSet,
     time::timeout,
 };
 
-use crate::peer::PeerId;
+use crate::{peer::PeerId, places::Places};
 
 /// A connection on which nothing is asked for this long is closed.
 const IDLE: Duration = Duration::from_secs(60);
@@ -76,12 +75,12 @@ impl AsyncWrite for PeerStream {
 #[derive(Debug)]
 pub(crate) struct Serving {
     protocol: Arc<dyn Protocol>,
-    room: Arc<Semaphore>,
+    places: Arc<Places>,
 }
 
 impl Serving {
     pub(crate) fn new(protocol: Arc<dyn Protocol>) -> Self {
-        Self { protocol, room: Arc::new(Semaphore::new(MOST_AT_ONCE)) }
+        Self { protocol, places: Places::new(MOST_AT_ONCE) }
     }
 }
 
@@ -93,13 +92,13 @@ impl ProtocolHandler for Serving {
         while let Ok(Ok(streams)) = timeout(IDLE, connection.accept_bi()).await {
             while answering.try_join_next().is_some() {}
             // Who asks for too much at once is not answered (G-6).
-            let Ok(room) = Arc::clone(&self.room).try_acquire_owned() else { continue };
+            let Some(place) = self.places.take(peer) else { continue };
             let (protocol, stream) = (Arc::clone(&self.protocol), PeerStream::new(connection.clone(), streams));
             answering.spawn(async move {
                 if let Err(error) = protocol.serve(peer, stream).await {
                     tracing::debug!(%error, "a peer's request broke off");
                 }
-                drop(room);
+                drop(place);
             });
         }
         while answering.join_next().await.is_some() {}

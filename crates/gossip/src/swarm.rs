@@ -84,10 +84,12 @@ impl Around {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whom to catch up with now.
-    pub(crate) fn begin_catch_up(&self) -> Option<PeerId> {
-        let neighbours = self.neighbours();
-        self.plan().begin(&neighbours)
+    /// Whom to catch up with now. If there is a place for none of the neighbours, they are waited for.
+    pub(crate) fn begin_catch_up(&self, has_place: impl Fn(PeerId) -> bool) -> Option<PeerId> {
+        let mut neighbours = self.neighbours();
+        let is_alone = neighbours.is_empty();
+        neighbours.retain(|peer| has_place(*peer));
+        if neighbours.is_empty() && !is_alone { None } else { self.plan().begin(&neighbours) }
     }
 
     fn held(&self) -> MutexGuard<'_, BTreeSet<PeerId>> {
@@ -148,5 +150,27 @@ impl Swarm {
 
     fn joined(&self) -> RwLockReadGuard<'_, BTreeMap<TopicId, Arc<Joined>>> {
         self.joined.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use iroh::SecretKey;
+
+    use super::*;
+
+    #[test]
+    fn who_has_no_place_is_passed_over_and_waited_for() {
+        // G-6, G-7
+        let [slow, other] = [1, 2].map(|number| SecretKey::from_bytes(&[number; 32]).public());
+        let soon = Instant::now() + Duration::from_secs(60);
+        let around = Around::default();
+        around.came(slow);
+        assert_eq!(around.begin_catch_up(|peer| peer != slow), None);
+        assert!(around.plan().is_due(soon), "it is not forgotten");
+        around.came(other);
+        assert_eq!(around.begin_catch_up(|peer| peer != slow), Some(other), "the other is asked meanwhile");
     }
 }

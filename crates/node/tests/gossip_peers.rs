@@ -203,6 +203,19 @@ async fn a_forgery_does_not_keep_away_what_it_pretends_to_be() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_holds_many_requests_open_leaves_room_for_others() {
+    // G-6
+    let node = node_with("");
+    let event = note(&Keys::generate(), "asked for");
+    assert!(Client::connect(&node).await.publish(&event).await.0);
+    let (slow, other) = (RawPeer::new(&node.peer(), NODES_TAKE).await, RawPeer::new(&node.peer(), NODES_TAKE).await);
+    let held = slow.begin_fetching(96).await;
+    let given = other.fetch(event.id.as_bytes()).await;
+    assert_eq!(Event::from_json(&given).unwrap(), event);
+    drop(held);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_from_one_peer_is_cut_off_and_others_are_served() {
     // G-6
     let node = node_with("[gossip]\npeer_messages_per_second = 50\n");

@@ -15,7 +15,7 @@ use std::{
 use async_trait::async_trait;
 use kukuri_catchup::{Settings, initiate, respond};
 use kukuri_relay::Relay;
-use tokio::{sync::Semaphore, time::sleep};
+use tokio::time::sleep;
 
 pub(crate) use node::RelayNode;
 pub(crate) use plan::Plan;
@@ -24,6 +24,7 @@ use crate::{
     bridge::Shared,
     figures::Figures,
     peer::PeerId,
+    places::Places,
     protocol::{PeerStream, Protocol},
     settings::CatchUp,
     swarm::{Joined, Swarm},
@@ -41,7 +42,7 @@ pub(crate) struct CatchingUp {
     node: RelayNode,
     settings: Settings,
     figures: Arc<Figures>,
-    answering: Semaphore,
+    answering: Arc<Places>,
 }
 
 impl CatchingUp {
@@ -51,7 +52,7 @@ impl CatchingUp {
             bytes_per_second: u32::try_from(set.bytes_per_second).unwrap_or(u32::MAX),
             ..Settings::default()
         };
-        Self { node: RelayNode::new(relay, swarm), settings, figures, answering: Semaphore::new(MOST_ANSWERED) }
+        Self { node: RelayNode::new(relay, swarm), settings, figures, answering: Places::new(MOST_ANSWERED) }
     }
 }
 
@@ -69,7 +70,7 @@ impl Protocol for CatchingUp {
 
     async fn serve(&self, peer: PeerId, stream: PeerStream) -> io::Result<()> {
         // Who is not answered tries again, or asks somebody else.
-        let Ok(_room) = self.answering.try_acquire() else { return Ok(()) };
+        let Some(_place) = self.answering.take(peer) else { return Ok(()) };
         let report = respond(stream, *peer.as_bytes(), &self.node, &self.settings).await;
         self.figures.caught_up(&report);
         tracing::debug!(?report, "a peer has caught up");
@@ -79,27 +80,28 @@ impl Protocol for CatchingUp {
 
 /// Catches up with peers, for as long as the bridge runs.
 pub(crate) async fn catch_up(shared: Arc<Shared>) {
-    let room = Arc::new(Semaphore::new(AT_ONCE));
+    let places = Places::new(AT_ONCE);
     let mut first = 0;
     loop {
         sleep(LOOK_EVERY).await;
         let all = shared.swarm.all();
-        // Those that found no room come first next time.
+        // Those that found no place come first next time.
         let count = all.len().max(1);
         for step in 0..all.len() {
             let joined = &all[(first + step) % count];
             if !joined.around.plan().is_due(Instant::now()) {
                 continue;
             }
-            let Ok(room) = Arc::clone(&room).try_acquire_owned() else {
+            if places.are_full() {
                 first = (first + step) % count;
                 break;
-            };
-            let Some(peer) = joined.around.begin_catch_up() else { continue };
+            }
+            let Some(peer) = joined.around.begin_catch_up(|peer| places.has_one_for(peer)) else { continue };
+            let place = places.take(peer);
             let (shared, joined) = (Arc::clone(&shared), Arc::clone(joined));
             shared.clone().spawn(async move {
                 one(&shared, &joined, peer).await;
-                drop(room);
+                drop(place);
             });
         }
     }

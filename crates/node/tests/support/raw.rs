@@ -42,7 +42,7 @@ pub(crate) struct Gives(Arc<Mutex<Vec<u8>>>);
 
 /// A stream for a protocol of nodes.
 pub(crate) struct RawStream {
-    _connection: Connection,
+    connection: Connection,
     sending: SendStream,
     receiving: RecvStream,
 }
@@ -99,6 +99,20 @@ impl RawPeer {
         stream.receiving.read_to_end(1 << 20).await.unwrap_or_default()
     }
 
+    /// Begins many requests for events, on a few connections, and leaves them there.
+    pub(crate) async fn begin_fetching(&self, count: usize) -> Vec<RawStream> {
+        let mut begun: Vec<RawStream> = Vec::new();
+        for number in 0..count {
+            let mut stream = match begun.last().filter(|_| number % 16 > 0) {
+                Some(last) => RawStream::on(last.connection.clone()).await,
+                None => self.ask(EVENT).await,
+            };
+            stream.sending.write_all(&[0]).await.unwrap();
+            begun.push(stream);
+        }
+        begun
+    }
+
     /// Begins to catch up with the node, from the beginning of time.
     pub(crate) async fn catch_up(&self, topic: &str) -> RawStream {
         let mut stream = self.ask(CATCH_UP).await;
@@ -135,7 +149,7 @@ impl RawTopic {
 impl RawStream {
     async fn on(connection: Connection) -> Self {
         let (sending, receiving) = connection.open_bi().await.unwrap();
-        Self { _connection: connection, sending, receiving }
+        Self { connection, sending, receiving }
     }
 
     /// Says a frame of catch-up.
