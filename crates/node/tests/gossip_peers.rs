@@ -216,6 +216,18 @@ async fn a_peer_that_holds_many_requests_open_leaves_room_for_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_topic_is_left_though_a_peer_draws_a_comparison_out() {
+    // G-1
+    let node = node_with("");
+    let peer = RawPeer::new(&node.peer(), NODES_TAKE).await;
+    peer.draws_out.begin();
+    let mut topic = peer.join(TOPIC).await;
+    until("it is compared", || async { peer.draws_out.begun() > 0 }).await;
+    node.topic("disable", TOPIC);
+    topic.is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_from_one_peer_is_cut_off_and_others_are_served() {
     // G-6
     let node = node_with("[gossip]\npeer_messages_per_second = 50\n");

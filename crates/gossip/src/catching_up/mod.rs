@@ -14,6 +14,7 @@ use std::{
 
 use async_trait::async_trait;
 use kukuri_catchup::{Settings, initiate, respond};
+use kukuri_domain::TopicId;
 use kukuri_relay::Relay;
 use tokio::time::sleep;
 
@@ -27,7 +28,7 @@ use crate::{
     places::Places,
     protocol::{PeerStream, Protocol},
     settings::CatchUp,
-    swarm::{Joined, Swarm},
+    swarm::{Around, Swarm},
 };
 
 const ALPN: &[u8] = b"kukuri/catchup/1";
@@ -98,9 +99,11 @@ pub(crate) async fn catch_up(shared: Arc<Shared>) {
             }
             let Some(peer) = joined.around.begin_catch_up(|peer| places.has_one_for(peer)) else { continue };
             let place = places.take(peer);
-            let (shared, joined) = (Arc::clone(&shared), Arc::clone(joined));
+            // Not all that belongs to the topic: it would be left only when the session ends.
+            let (topic, around) = (joined.topic.clone(), Arc::clone(&joined.around));
+            let shared = Arc::clone(&shared);
             shared.clone().spawn(async move {
-                one(&shared, &joined, peer).await;
+                one(&shared, &topic, &around, peer).await;
                 drop(place);
             });
         }
@@ -108,23 +111,23 @@ pub(crate) async fn catch_up(shared: Arc<Shared>) {
 }
 
 /// One session, and when the next is due.
-async fn one(shared: &Shared, joined: &Joined, peer: PeerId) {
+async fn one(shared: &Shared, topic: &TopicId, around: &Around, peer: PeerId) {
     let every = shared.settings.catch_up.every;
     let catching_up = &shared.catching_up;
     let stream = match shared.open(peer, ALPN).await {
         Ok(stream) => stream,
         Err(error) => {
             tracing::debug!(%error, "a peer can't be asked what it has");
-            return joined.around.plan().failed(every);
+            return around.plan().failed(every);
         }
     };
     let began = Instant::now();
-    let report = initiate(stream, *peer.as_bytes(), &joined.topic, &catching_up.node, &catching_up.settings).await;
+    let report = initiate(stream, *peer.as_bytes(), topic, &catching_up.node, &catching_up.settings).await;
     catching_up.figures.caught_up(&report);
     if report.events_in + report.hints_in > 0 {
         tracing::info!(events = report.events_in, floors = report.hints_in, end = %report.end, "caught up with a peer");
     } else {
         tracing::debug!(?report, "caught up with a peer");
     }
-    joined.around.plan().ended(&report, began.elapsed(), every);
+    around.plan().ended(&report, began.elapsed(), every);
 }

@@ -2,7 +2,10 @@
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -35,10 +38,18 @@ pub(crate) struct RawPeer {
     node: EndpointId,
     /// What it gives to whoever fetches any event of it.
     pub(crate) gives: Gives,
+    pub(crate) draws_out: DrawsOut,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gives(Arc<Mutex<Vec<u8>>>);
+
+/// Whether it welcomes whoever wants to catch up with it, to be done never.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DrawsOut {
+    does: Arc<AtomicBool>,
+    begun: Arc<AtomicUsize>,
+}
 
 /// A stream for a protocol of nodes.
 pub(crate) struct RawStream {
@@ -71,10 +82,10 @@ impl RawPeer {
             .await
             .unwrap();
         let gossip = Gossip::builder().max_message_size(max_message_size).spawn(endpoint.clone());
-        let gives = Gives::default();
+        let (gives, draws_out) = (Gives::default(), DrawsOut::default());
         let router = Router::builder(endpoint).accept(iroh_gossip::ALPN, gossip.clone());
-        let router = router.accept(EVENT, gives.clone()).spawn();
-        Self { router, gossip, node: node.id, gives }
+        let router = router.accept(EVENT, gives.clone()).accept(CATCH_UP, draws_out.clone()).spawn();
+        Self { router, gossip, node: node.id, gives, draws_out }
     }
 
     /// Subscribes, and waits until the node is a neighbour.
@@ -133,6 +144,12 @@ impl RawPeer {
 impl RawTopic {
     pub(crate) async fn say(&self, message: impl Into<Bytes>) {
         self.sender.broadcast(message.into()).await.unwrap();
+    }
+
+    /// Waits until the node has left.
+    pub(crate) async fn is_left(&mut self) {
+        let is_left = async { while !matches!(self.receiver.next().await, Some(Ok(Event::NeighborDown(_)))) {} };
+        tokio::time::timeout(PATIENCE, is_left).await.expect("the node leaves");
     }
 
     /// The next message.
@@ -199,6 +216,38 @@ impl ProtocolHandler for Gives {
             let json = self.0.lock().unwrap().clone();
             let _ = sending.write_all(&json).await;
             let _ = sending.finish();
+        }
+        Ok(())
+    }
+}
+
+impl DrawsOut {
+    /// From now on it does.
+    pub(crate) fn begin(&self) {
+        self.does.store(true, Relaxed);
+    }
+
+    /// How many it keeps busy.
+    pub(crate) fn begun(&self) -> usize {
+        self.begun.load(Relaxed)
+    }
+}
+
+impl ProtocolHandler for DrawsOut {
+    async fn accept(&self, connection: Connection) -> Result<(), AcceptError> {
+        if !self.does.load(Relaxed) {
+            return Ok(());
+        }
+        let (sending, receiving) = connection.accept_bi().await?;
+        let mut stream = RawStream { connection, sending, receiving };
+        stream.hear().await;
+        stream.say(2, &[&[1], &0u64.to_be_bytes()]).await;
+        self.begun.fetch_add(1, Relaxed);
+        while stream.hear().await.is_some() {
+            // Silence is not waited for as long as that.
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            // Something is different, it says.
+            stream.say(5, &[&[0x61, 0, 0, 1], &[7; 16]]).await;
         }
         Ok(())
     }
