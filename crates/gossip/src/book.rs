@@ -9,7 +9,7 @@ use std::{
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::{
-        Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -32,9 +32,7 @@ const MOST_ADDRESSES: usize = 8;
 /// Who is known.
 #[derive(Debug)]
 pub(crate) struct Book {
-    own: PeerId,
-    rules: RwLock<Rules>,
-    met: Mutex<HashMap<PeerId, Met>>,
+    known: Mutex<Known>,
     /// Where the endpoint looks addresses up.
     lookup: MemoryLookup,
     path: PathBuf,
@@ -43,9 +41,18 @@ pub(crate) struct Book {
     has_news: AtomicBool,
 }
 
+/// Who that is: one lock for both, since each is read in the light of the other.
+#[derive(Debug)]
+struct Known {
+    rules: Rules,
+    met: HashMap<PeerId, Met>,
+}
+
 /// What the operator says.
 #[derive(Debug, PartialEq, Eq)]
 struct Rules {
+    /// We do not talk to ourselves.
+    own: PeerId,
     policy: PeerPolicy,
     named: BTreeMap<PeerId, EndpointAddr>,
 }
@@ -66,9 +73,7 @@ impl Book {
             HashMap::new()
         });
         let book = Self {
-            own,
-            rules: RwLock::new(Rules { policy, named: BTreeMap::new() }),
-            met: Mutex::new(met),
+            known: Mutex::new(Known { rules: Rules { own, policy, named: BTreeMap::new() }, met }),
             lookup: MemoryLookup::new(),
             path,
             has_changed: AtomicBool::new(false),
@@ -80,26 +85,24 @@ impl Book {
 
     /// The operator says something else. Returns whether it is something else.
     pub(crate) fn change(&self, policy: PeerPolicy, named: &[PeerAddress]) -> bool {
-        let named: BTreeMap<_, _> = named
-            .iter()
-            .filter(|peer| peer.id() != self.own)
-            .map(|peer| (peer.id(), peer.endpoint().clone()))
-            .collect();
-        let rules = Rules { policy, named };
-        let has_changed = *self.rules() != rules;
-        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = rules;
-        for (id, met) in self.all_met().iter() {
-            self.look_up(*id, &met.addresses);
+        let mut known = self.known();
+        let own = known.rules.own;
+        let others = named.iter().filter(|peer| peer.id() != own);
+        let rules = Rules { own, policy, named: others.map(|peer| (peer.id(), peer.endpoint().clone())).collect() };
+        let has_changed = known.rules != rules;
+        known.rules = rules;
+        for (id, met) in &known.met {
+            self.look_up(&known.rules, *id, &met.addresses);
         }
-        self.rules().named.values().for_each(|address| self.lookup.add_endpoint_info(address.clone()));
+        known.rules.named.values().for_each(|address| self.lookup.add_endpoint_info(address.clone()));
         has_changed
     }
 
     /// From now on a peer is looked for where it was met and where the operator says, and nowhere else.
-    fn look_up(&self, id: PeerId, addresses: &BTreeSet<SocketAddr>) {
+    fn look_up(&self, rules: &Rules, id: PeerId, addresses: &BTreeSet<SocketAddr>) {
         self.lookup.remove_endpoint_info(id);
-        if self.is_welcome(&id) {
-            let named = self.rules().named.get(&id).cloned().unwrap_or_else(|| EndpointAddr::new(id));
+        if rules.welcomes(&id) {
+            let named = rules.named.get(&id).cloned().unwrap_or_else(|| EndpointAddr::new(id));
             self.lookup.set_endpoint_info(addresses.iter().fold(named, |address, one| address.with_ip_addr(*one)));
         }
     }
@@ -111,35 +114,35 @@ impl Book {
 
     /// Whether addresses are believed that other peers tell.
     pub(crate) fn believes_others(&self) -> bool {
-        self.rules().policy == PeerPolicy::Open
+        self.known().rules.policy == PeerPolicy::Open
     }
 
     /// Whether we talk to it at all.
     pub(crate) fn is_welcome(&self, id: &PeerId) -> bool {
-        *id != self.own && self.rules().welcomes(id)
+        self.known().rules.welcomes(id)
     }
 
     /// Whether nobody is known.
     pub(crate) fn is_empty(&self) -> bool {
-        let rules = self.rules();
-        rules.named.is_empty() && (rules.policy == PeerPolicy::Known || self.all_met().is_empty())
+        let Known { rules, met } = &*self.known();
+        rules.named.is_empty() && (rules.policy == PeerPolicy::Known || met.is_empty())
     }
 
     /// Whether the operator names it.
     pub(crate) fn is_named(&self, id: &PeerId) -> bool {
-        self.rules().named.contains_key(id)
+        self.known().rules.named.contains_key(id)
     }
 
     /// Notes that a peer is there.
     pub(crate) fn met(&self, id: PeerId, addresses: impl IntoIterator<Item = SocketAddr>) {
-        if !self.is_welcome(&id) {
+        let Known { rules, met: all } = &mut *self.known();
+        if !rules.welcomes(&id) {
             return;
         }
         let addresses: BTreeSet<SocketAddr> = addresses.into_iter().take(MOST_ADDRESSES).collect();
         if !addresses.is_empty() {
-            self.look_up(id, &addresses);
+            self.look_up(rules, id, &addresses);
         }
-        let mut all = self.all_met();
         let met = all.entry(id).or_default();
         met.seen = now().seconds().0;
         if !addresses.is_empty() && met.addresses != addresses {
@@ -150,7 +153,7 @@ impl Book {
             && let Some(oldest) = all.iter().min_by_key(|(_, met)| met.seen).map(|(id, _)| *id)
         {
             all.remove(&oldest);
-            if !self.is_named(&oldest) {
+            if !rules.named.contains_key(&oldest) {
                 self.lookup.remove_endpoint_info(oldest);
             }
         }
@@ -159,21 +162,22 @@ impl Book {
 
     /// Whom a topic may be joined with: no more than `most`, those the operator names first, then the latest met.
     pub(crate) fn candidates(&self, except: &BTreeSet<PeerId>, most: usize) -> Vec<PeerId> {
-        let (all, rules) = (self.all_met(), self.rules());
+        let Known { rules, met: all } = &*self.known();
         let mut met: Vec<(&PeerId, u64)> = all.iter().map(|(id, met)| (id, met.seen)).collect();
         met.sort_unstable_by_key(|(id, seen)| (std::cmp::Reverse(*seen), **id));
         let met = met.into_iter().map(|(id, _)| id).filter(|id| !rules.named.contains_key(*id));
-        let wanted = |id: &&PeerId| **id != self.own && rules.welcomes(id) && !except.contains(*id);
+        let wanted = |id: &&PeerId| rules.welcomes(id) && !except.contains(*id);
         rules.named.keys().chain(met).filter(wanted).take(most).copied().collect()
     }
 
     /// Everybody, with what is known of them.
     pub(crate) fn everybody(&self) -> BTreeMap<PeerId, Met> {
-        let mut all: BTreeMap<PeerId, Met> = self.all_met().iter().map(|(id, met)| (*id, met.clone())).collect();
-        for (id, address) in &self.rules().named {
+        let Known { rules, met } = &*self.known();
+        let mut all: BTreeMap<PeerId, Met> = met.iter().map(|(id, met)| (*id, met.clone())).collect();
+        for (id, address) in &rules.named {
             all.entry(*id).or_default().addresses.extend(address.ip_addrs());
         }
-        all.retain(|id, _| self.is_welcome(id));
+        all.retain(|id, _| rules.welcomes(id));
         all
     }
 
@@ -188,24 +192,21 @@ impl Book {
         if !self.has_changed.swap(false, Ordering::Relaxed) {
             return;
         }
-        let all: BTreeMap<String, Met> = self.all_met().iter().map(|(id, met)| (id.to_string(), met.clone())).collect();
+        let all: BTreeMap<String, Met> =
+            self.known().met.iter().map(|(id, met)| (id.to_string(), met.clone())).collect();
         if let Err(error) = write(&self.path, &all) {
             tracing::warn!(%error, path = %self.path.display(), "peers that were met can't be kept");
         }
     }
 
-    fn rules(&self) -> RwLockReadGuard<'_, Rules> {
-        self.rules.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn all_met(&self) -> MutexGuard<'_, HashMap<PeerId, Met>> {
-        self.met.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Rules {
     fn welcomes(&self, id: &PeerId) -> bool {
-        self.policy == PeerPolicy::Open || self.named.contains_key(id)
+        *id != self.own && (self.policy == PeerPolicy::Open || self.named.contains_key(id))
     }
 }
 
@@ -284,6 +285,29 @@ mod tests {
         assert!(book.is_welcome(&id(1)) && !book.is_welcome(&id(2)) && !book.is_welcome(&id(3)));
         assert_eq!(book.candidates(&BTreeSet::new(), 10), [id(1)]);
         assert!(book.lookup().get_endpoint_info(id(2)).is_none());
+    }
+
+    #[test]
+    fn whoever_looks_into_it_at_the_same_time_waits_for_nobody_for_ever() {
+        let dir = tempfile::tempdir().unwrap();
+        let book = std::sync::Arc::new(Book::open(id(0), PeerPolicy::Open, &[], dir.path()));
+        let (done, all_done) = std::sync::mpsc::channel();
+        let looks: [fn(&Book); 4] = [
+            |book| _ = book.is_empty(),
+            |book| _ = book.candidates(&BTreeSet::new(), 10),
+            |book| _ = book.change(PeerPolicy::Open, &[]),
+            |book| book.met(id(2), [address(2)]),
+        ];
+        for look in looks {
+            let (book, done) = (std::sync::Arc::clone(&book), done.clone());
+            std::thread::spawn(move || {
+                (0..200_000).for_each(|_| look(&book));
+                done.send(()).unwrap();
+            });
+        }
+        for _ in looks {
+            all_done.recv_timeout(std::time::Duration::from_secs(300)).unwrap();
+        }
     }
 
     #[test]
