@@ -48,18 +48,17 @@ impl Dialling {
     }
 
     /// Whether there is a hurry now that a peer has come: not each time that it comes and goes.
-    pub(crate) fn is_hurried_by(&mut self, peer: PeerId, now: Instant) -> bool {
-        self.tries.entry(peer).or_default().hurry.is_due(now)
+    pub(crate) fn is_hurried_by(&mut self, peer: PeerId) -> bool {
+        self.tries.entry(peer).or_default().hurry.is_due(Instant::now())
     }
 
     /// Dials those of the wanted whose turn it is.
     pub(crate) fn dial(&mut self, net: &Net, wanted: &BTreeSet<PeerId>) {
-        let now = Instant::now();
         for peer in wanted {
             if self.dialled.len() >= AT_ONCE {
                 return;
             }
-            if self.dialled.contains(peer) || !self.tries.entry(*peer).or_default().dial.is_due(now) {
+            if self.dialled.contains(peer) || !self.tries.entry(*peer).or_default().dial.is_due(Instant::now()) {
                 continue;
             }
             self.dialled.insert(*peer);
@@ -81,5 +80,27 @@ impl Dialling {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use iroh::SecretKey;
+
+    use super::*;
+
+    #[test]
+    fn who_comes_is_worth_a_hurry_at_once_but_not_each_time_until_it_has_stayed() {
+        let peer = SecretKey::from_bytes(&[1; 32]).public();
+        let (nobody, it) = (BTreeSet::new(), BTreeSet::from([peer]));
+        let mut dialling = Dialling::default();
+        assert!(dialling.is_hurried_by(peer));
+        // It is there, and then it is not.
+        for (wanted, lately) in [(&nobody, &it), (&it, &nobody), (&nobody, &it)] {
+            dialling.forget_all_but(wanted, lately);
+            assert!(!dialling.is_hurried_by(peer));
+        }
+        dialling.forget_all_but(&nobody, &nobody);
+        assert!(dialling.is_hurried_by(peer), "it had stayed");
     }
 }

@@ -98,8 +98,8 @@ pub(crate) async fn rejoin(shared: &Shared, net: &Net) -> Wedged {
 async fn look(shared: &Shared, net: &Net, dialling: &mut Dialling, arrived: &BTreeSet<PeerId>) -> Result<(), Wedged> {
     dialling.hand_over(net).await?;
     let known = shared.book.candidates(&BTreeSet::new(), MOST_CANDIDATES);
-    let (connected, now) = (net.door.connected(), Instant::now());
-    let hurries = |peer: &PeerId| arrived.contains(peer) && dialling.is_hurried_by(*peer, now);
+    let connected = net.door.connected();
+    let hurries = |peer: &PeerId| arrived.contains(peer) && dialling.is_hurried_by(*peer);
     let hurrying: BTreeSet<PeerId> = known.iter().copied().filter(hurries).collect();
     let came_lately = |peer: &PeerId| connected.get(peer).is_some_and(|since| since.elapsed() < STAYS);
     let mut lately: BTreeSet<PeerId> = known.iter().copied().filter(came_lately).collect();
@@ -114,7 +114,7 @@ async fn look(shared: &Shared, net: &Net, dialling: &mut Dialling, arrived: &BTr
         if there.iter().any(|peer| hurrying.contains(peer)) {
             joined.around.backoff().hurry();
         }
-        if there.is_empty() || tried >= AT_ONCE || !joined.around.backoff().is_due(now) {
+        if there.is_empty() || tried >= AT_ONCE || !joined.around.backoff().is_due(Instant::now()) {
             continue;
         }
         tried += 1;
