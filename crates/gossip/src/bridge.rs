@@ -100,6 +100,7 @@ impl Bridge {
             key,
             settings: settings.clone(),
             book: Arc::clone(&book),
+            swarm: Arc::clone(&swarm),
             figures: Arc::clone(&figures),
             protocols: [Arc::new(giving) as Arc<dyn Protocol>, Arc::clone(&catching_up) as _],
         };

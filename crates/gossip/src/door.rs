@@ -2,8 +2,9 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use iroh::{
@@ -13,9 +14,9 @@ use iroh::{
         WeakConnectionHandle,
     },
 };
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::sleep};
 
-use crate::{book::Book, figures::Figures, peer::PeerId};
+use crate::{book::Book, figures::Figures, peer::PeerId, swarm::Swarm};
 
 /// Connections of one peer: gossip, and a few that ask for something.
 const MOST_CONNECTIONS: usize = 32;
@@ -25,10 +26,14 @@ const TOO_MANY: &[u8] = b"too many connections";
 /// What somebody reads whose former self is missed only now.
 const COME_ANEW: &[u8] = b"come anew";
 
+/// Gossip is given this long to see that a connection has ended.
+const LOOKS: u32 = 100;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
+
 /// The door of an endpoint.
-#[derive(Debug)]
 pub(crate) struct Door {
     book: Arc<Book>,
+    swarm: Arc<Swarm>,
     most_peers: usize,
     figures: Arc<Figures>,
     inside: Mutex<HashMap<PeerId, Vec<Inside>>>,
@@ -46,12 +51,17 @@ struct Inside {
 }
 
 /// The same door as an endpoint knows it.
-#[derive(Debug)]
 pub(crate) struct Hooks(pub(crate) Arc<Door>);
 
+impl fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hooks")
+    }
+}
+
 impl Door {
-    pub(crate) fn new(book: Arc<Book>, most_peers: usize, figures: Arc<Figures>) -> Self {
-        Self { book, most_peers, figures, inside: Mutex::default(), arrivals: Notify::new() }
+    pub(crate) fn new(book: Arc<Book>, swarm: Arc<Swarm>, most_peers: usize, figures: Arc<Figures>) -> Self {
+        Self { book, swarm, most_peers, figures, inside: Mutex::default(), arrivals: Notify::new() }
     }
 
     /// Who is connected for gossip, and since when. The other side may not have let us in yet.
@@ -104,11 +114,22 @@ impl Door {
     }
 
     /// Gossip takes a peer with a second connection for the one it knows by the first, and does not answer what it thinks
-    /// it has answered. If the first ends in silence, the second is of somebody who started anew and has waited in vain:
-    /// with all of them closed, gossip forgets the peer, and both of us may ask again.
+    /// it has answered. So whoever left and came back waits until gossip has seen that it left.
+    async fn wait_for_gossip(&self, connection: &Connection) {
+        let peer = connection.remote_id();
+        for _ in 0..LOOKS {
+            if connection.alpn() != iroh_gossip::ALPN || self.is_connected(&peer) || !self.swarm.has_neighbour(&peer) {
+                return;
+            }
+            sleep(BETWEEN_LOOKS).await;
+        }
+    }
+
+    /// If the first connection ends while there is a second, that is of somebody who started anew and has waited in vain.
+    /// With all of them closed gossip forgets the peer, and both of us may ask again.
     async fn see_off(self: Arc<Self>, peer: PeerId, connection: WeakConnectionHandle) {
         let closed = connection.closed().await;
-        if closed.is_some_and(|closed| matches!(closed.reason, ConnectionError::TimedOut | ConnectionError::Reset)) {
+        if closed.is_some_and(|closed| is_of_the_peer(&closed.reason)) {
             let inside = self.inside();
             let of_gossip = inside.get(&peer).into_iter().flatten().filter(|one| one.is_gossip);
             for other in of_gossip.filter_map(|one| one.connection.upgrade()) {
@@ -117,8 +138,21 @@ impl Door {
         }
     }
 
+    fn is_connected(&self, peer: &PeerId) -> bool {
+        self.inside().get(peer).is_some_and(|connections| connections.iter().any(|one| one.is_gossip && one.is_open()))
+    }
+
     fn inside(&self) -> MutexGuard<'_, HashMap<PeerId, Vec<Inside>>> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a connection ended because the peer did, in silence or with leave taken: not by our doing or by its refusal.
+fn is_of_the_peer(reason: &ConnectionError) -> bool {
+    match reason {
+        ConnectionError::TimedOut | ConnectionError::Reset => true,
+        ConnectionError::ApplicationClosed(close) => close.error_code == VarInt::from_u32(0),
+        _ => false,
     }
 }
 
@@ -134,6 +168,7 @@ impl EndpointHooks for Hooks {
     }
 
     async fn after_handshake<'a>(&'a self, connection: &'a Connection) -> AfterHandshakeOutcome {
+        self.0.wait_for_gossip(connection).await;
         match self.0.enter(connection) {
             Ok(()) => AfterHandshakeOutcome::Accept,
             Err(why) => {

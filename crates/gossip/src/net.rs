@@ -16,6 +16,7 @@ use crate::{
     figures::Figures,
     protocol::{Protocol, Serving},
     settings::GossipSettings,
+    swarm::Swarm,
     wire::MAX_MESSAGE,
 };
 
@@ -39,6 +40,7 @@ pub(crate) struct Setup {
     pub(crate) key: SecretKey,
     pub(crate) settings: GossipSettings,
     pub(crate) book: Arc<Book>,
+    pub(crate) swarm: Arc<Swarm>,
     pub(crate) figures: Arc<Figures>,
     /// Beside gossip.
     pub(crate) protocols: [Arc<dyn Protocol>; 2],
@@ -58,7 +60,8 @@ impl Setup {
         let failed = |reason: String| GossipError::Bind { address, reason };
         let relays: Result<Vec<RelayUrl>, _> = self.settings.relays.iter().map(|url| url.parse()).collect();
         let relays = relays.map_err(|error| failed(format!("a relay server: {error}")))?;
-        let door = Arc::new(Door::new(Arc::clone(&self.book), self.settings.limits.peers, Arc::clone(&self.figures)));
+        let (book, swarm, figures) = (Arc::clone(&self.book), Arc::clone(&self.swarm), Arc::clone(&self.figures));
+        let door = Arc::new(Door::new(book, swarm, self.settings.limits.peers, figures));
         let mut builder = Endpoint::builder(presets::Minimal)
             .clear_address_lookup()
             .address_lookup(self.book.lookup())

@@ -116,6 +116,11 @@ impl Swarm {
         self.joined().values().cloned().collect()
     }
 
+    /// Whether this is a neighbour in any topic.
+    pub(crate) fn has_neighbour(&self, peer: &PeerId) -> bool {
+        self.joined().values().any(|joined| joined.around.held().contains(peer))
+    }
+
     pub(crate) fn insert(&self, joined: Joined) {
         let mut all = self.joined.write().unwrap_or_else(PoisonError::into_inner);
         all.insert(joined.topic.clone(), Arc::new(joined));
