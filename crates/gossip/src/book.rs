@@ -288,29 +288,6 @@ mod tests {
     }
 
     #[test]
-    fn whoever_looks_into_it_at_the_same_time_waits_for_nobody_for_ever() {
-        let dir = tempfile::tempdir().unwrap();
-        let book = std::sync::Arc::new(Book::open(id(0), PeerPolicy::Open, &[], dir.path()));
-        let (done, all_done) = std::sync::mpsc::channel();
-        let looks: [fn(&Book); 4] = [
-            |book| _ = book.is_empty(),
-            |book| _ = book.candidates(&BTreeSet::new(), 10),
-            |book| _ = book.change(PeerPolicy::Open, &[]),
-            |book| book.met(id(2), [address(2)]),
-        ];
-        for look in looks {
-            let (book, done) = (std::sync::Arc::clone(&book), done.clone());
-            std::thread::spawn(move || {
-                (0..200_000).for_each(|_| look(&book));
-                done.send(()).unwrap();
-            });
-        }
-        for _ in looks {
-            all_done.recv_timeout(std::time::Duration::from_secs(300)).unwrap();
-        }
-    }
-
-    #[test]
     fn the_file_does_not_grow_and_nonsense_in_it_does_no_harm() {
         let dir = tempfile::tempdir().unwrap();
         let book = Book::open(id(0), PeerPolicy::Open, &[], dir.path());
