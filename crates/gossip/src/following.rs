@@ -54,9 +54,14 @@ async fn adjust(shared: &Arc<Shared>, net: &Net, mut carried: Vec<NodeSubscripti
     let left = shared.swarm.retain(&wanted);
     let mut joined = 0;
     for topic in wanted {
-        if !shared.swarm.contains(&topic) {
-            join(shared, net, topic).await?;
-            joined += 1;
+        match shared.swarm.get(&topic) {
+            Some(joined) if !joined.around.has_lagged() => {}
+            // Who came or went meanwhile is not known. Whoever subscribes again is told who is there.
+            Some(_) => join(shared, net, topic).await?,
+            None => {
+                join(shared, net, topic).await?;
+                joined += 1;
+            }
         }
     }
     if joined + left > 0 {
@@ -93,7 +98,7 @@ async fn read(shared: Arc<Shared>, topic: TopicId, around: Arc<Around>, mut rece
             Event::NeighborDown(peer) => around.went(peer),
             Event::Lagged => {
                 shared.figures.lagged.increment(1);
-                around.plan().soon();
+                around.lag();
             }
         }
     }

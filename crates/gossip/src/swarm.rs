@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -34,6 +34,7 @@ pub(crate) struct Joined {
 pub(crate) struct Around {
     neighbours: Mutex<BTreeSet<PeerId>>,
     received: AtomicU64,
+    has_lagged: AtomicBool,
     pub(crate) backoff: Mutex<Backoff>,
     plan: Mutex<Plan>,
 }
@@ -62,6 +63,16 @@ impl Around {
 
     pub(crate) fn count(&self) {
         self.received.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Something was lost: messages, or who came and went.
+    pub(crate) fn lag(&self) {
+        self.has_lagged.store(true, Ordering::Relaxed);
+        self.plan().soon();
+    }
+
+    pub(crate) fn has_lagged(&self) -> bool {
+        self.has_lagged.load(Ordering::Relaxed)
     }
 
     pub(crate) fn came(&self, peer: PeerId) {
