@@ -167,8 +167,9 @@ impl Writer {
             }
         }
         let Committed { clock, .. } = taking.batch.commit()?;
-        if clock.latest > self.around().clock.latest {
-            self.saw(clock);
+        let seen = self.around().clock;
+        if clock.latest >= seen.latest {
+            self.saw(Clock { held: clock.held || seen.held, ..clock });
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ mod support;
 
 use std::{fs, path::Path, time::Duration};
 
-use kukuri_domain::{Event, Filter, Letter, Viewer};
+use kukuri_domain::{Event, Filter, Letter, Millis, Viewer, clock::JUMP};
 use kukuri_store::{
     Op, OutboxRow, Outcome, Query, Seq, Store,
     conformance::build::{BOB, NOW, TOPIC, admitted, deletion, note, profile, vanish},
@@ -100,6 +100,21 @@ fn what_is_over_does_not_come_back_when_more_is_acknowledged() {
     let again = LmdbStore::open(crashed.path(), patient()).unwrap();
     assert_eq!(rows(&again), rows(&store));
     assert_eq!(effective(&again).len(), 9);
+}
+
+#[test]
+fn a_jump_of_the_clock_is_not_forgotten_in_a_crash() {
+    // P-5
+    let dir = tempfile::tempdir().unwrap();
+    let store = LmdbStore::open(dir.path(), patient()).unwrap();
+    ingest(&store, &[note("before").build()]);
+    block_on(store.flush()).unwrap();
+    let set_back = Millis(NOW.0 - 2 * JUMP.as_millis() as u64);
+    block_on(store.ingest(vec![admitted(&note("after").build())], set_back)).unwrap();
+    let crashed = left_behind(dir.path());
+    let again = LmdbStore::open(crashed.path(), patient()).unwrap();
+    assert_eq!(rows(&again).len(), 2);
+    assert!(block_on(again.expire(NOW)).unwrap().held, "nobody has looked at the clock");
 }
 
 #[test]
