@@ -5,11 +5,11 @@
 FROM rust:1.95-bookworm AS build
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked --package kukuri-node
+RUN cargo build --profile dist --locked --package kukuri-node
 
 FROM debian:bookworm-slim
 RUN useradd --system --uid 10001 kukuri && install -d -o kukuri -m 700 /data
-COPY --from=build /src/target/release/kukuri-node /usr/local/bin/kukuri-node
+COPY --from=build /src/target/dist/kukuri-node /usr/local/bin/kukuri-node
 USER kukuri
 VOLUME /data
 EXPOSE 7777

@@ -2,13 +2,13 @@
 //!
 //! # Layout
 //!
-//! - [`options`]: what can be asked for.
-//! - [`corpus`]: made-up events, the same for the same seed. [`oracle`]: what a relay must find among them.
-//!   [`questions`]: what it is asked.
-//! - [`relay`]: a relay as a process, and its clients. [`parts`]: what is measured of each.
-//! - [`store`] and [`search`]: those by themselves.
-//! - [`report`]: what was found, as a page with charts and as JSON.
-//! - [`yardstick`]: what this machine can do at best, measured in the same run. [`timing`]: how long things took.
+//! - [`options`]: the command line.
+//! - [`corpus`]: made-up events, the same for the same seed. [`oracle`]: the right answers.
+//!   [`questions`]: the requests.
+//! - [`relay`]: a relay as a process, and its clients. [`parts`]: the measurements.
+//! - [`store`] and [`search`]: stores and indexes without a relay.
+//! - [`report`]: the figures, as a page and as JSON.
+//! - [`yardstick`]: the best that this machine does, measured in the same run. [`timing`]: percentiles.
 
 mod corpus;
 mod options;
@@ -38,7 +38,7 @@ use relay::Relay;
 use report::{CorpusAbout, Report, Yardsticks, machine::Machine};
 use timing::millis;
 
-/// Runs what the arguments ask for, the first of which is the program's name. Fails if our own relay answered wrongly.
+/// Runs the benchmark with these arguments, the first of which is the program's name. Fails if our own relay answered wrongly.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let options = match Options::try_parse_from(&arguments) {
@@ -59,10 +59,16 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> 
     let clients = Builder::new_current_thread().enable_all().build()?;
     if PARTS_OF_RELAYS.iter().any(|part| bench.options.has(*part)) {
         bench.report.relays = relays.iter().map(|relay| (relay.name.clone(), String::new())).collect();
-        for relay in &relays {
-            clients.block_on(parts::measure(&mut bench, relay));
-            // What was found so far is there even if the next one takes the machine down.
-            bench.report.write(&out)?;
+        let rounds = if bench.options.compares_builds() { bench.options.rounds } else { 1 };
+        for round in 0..rounds {
+            for relay in &relays {
+                clients.block_on(parts::measure(&mut bench, relay));
+                if rounds > 1 {
+                    say(format_args!("round {} of {rounds}: {} is done\n", round + 1, relay.name));
+                }
+                // The report is complete so far even if the next relay takes the machine down.
+                bench.report.write(&out)?;
+            }
         }
     }
     for part in [Part::Store, Part::Search] {
@@ -92,8 +98,10 @@ const PARTS_OF_RELAYS: [Part; 8] =
 fn relays(options: &Options) -> anyhow::Result<Vec<Relay>> {
     let is_wanted =
         |relay: &&Relay| options.only.is_empty() || options.only.iter().any(|name| relay.name.starts_with(name));
-    let mut relays = vec![Relay::ours(options.node.clone())?];
-    relays.extend(options.relays.iter().filter(is_wanted).cloned());
+    let mut relays = Relay::ours(options)?;
+    if !options.compares_builds() {
+        relays.extend(options.relays.iter().filter(is_wanted).cloned());
+    }
     for (place, relay) in relays.iter().enumerate() {
         anyhow::ensure!(
             relays[..place].iter().all(|other| other.name != relay.name),

@@ -1,13 +1,16 @@
-//! What `cargo xtask bench` takes.
+//! The command line of `cargo xtask bench`.
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{relay::Relay, store::writers};
+use crate::{
+    relay::{Build, Relay},
+    store::writers,
+};
 
 /// Measures this relay, and others beside it: every figure of one run is of one machine, one corpus and one hour. Writes
-/// target/bench/report.md with charts, and report.json. Server CPU is the user and system time of all processes of a
+/// target/bench/report.md and report.json. Server CPU is the user and system time of all processes of a
 /// relay; clients share the machine.
 ///
 /// Targets that are not met do not fail a run. Wrong answers of our own relay do.
@@ -16,21 +19,25 @@ use crate::{relay::Relay, store::writers};
 pub(crate) struct Options {
     #[command(subcommand)]
     pub(crate) hidden: Option<Hidden>,
-    /// What to measure; everything by default.
+    /// Parts to measure; all by default.
     #[arg(long, value_delimiter = ',', value_enum)]
     pub(crate) part: Vec<Part>,
     /// Another relay to measure: 'name=command {port} {dir}'. The directory is there and empty. Repeatable.
     #[arg(long = "relay", value_name = "NAME=COMMAND")]
     pub(crate) relays: Vec<Relay>,
-    /// Of the others, only those whose names begin so.
+    /// Of the other relays, only those whose names begin with one of these.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
     /// Without the relays that `cargo xtask bench` installs: ours, and those given by --relay.
     #[arg(long)]
     pub(crate) no_peers: bool,
-    /// Our binary; the one beside this program by default.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) node: Option<PathBuf>,
+    /// Our binary; the one beside this program by default. Given twice, as old=FILE and new=FILE, two builds are compared:
+    /// both are measured in turns, and the report has the medians and the ratio of the second to the first.
+    #[arg(long = "node", value_name = "[NAME=]FILE")]
+    pub(crate) nodes: Vec<Build>,
+    /// How often each build is measured when two are compared.
+    #[arg(long, default_value_t = 5)]
+    pub(crate) rounds: u32,
     /// The seed of the corpus.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
@@ -45,7 +52,7 @@ pub(crate) struct Options {
     pub(crate) peer_size: u64,
     /// Seconds after which a relay is given up that does not get on with a measurement.
     #[arg(long, default_value_t = 300)]
-    pub(crate) patience: u64,
+    pub(crate) timeout: u64,
     /// Where relays keep their data meanwhile; a temporary directory within.
     #[arg(long, default_value = "target/bench")]
     pub(crate) dir: PathBuf,
@@ -116,12 +123,12 @@ pub(crate) struct Stores {
     /// Posts a second that are published to see how soon they are found by a search.
     #[arg(long, default_value_t = 1_000)]
     pub(crate) search_rate: u32,
-    /// For so many seconds.
+    /// Seconds for which they are published.
     #[arg(long, default_value_t = 20)]
     pub(crate) search_seconds: u32,
 }
 
-/// What this program starts itself as.
+/// Commands that this program runs itself with.
 #[derive(Subcommand)]
 pub(crate) enum Hidden {
     /// One of several processes that write to a database.
@@ -136,7 +143,7 @@ pub(crate) enum Part {
     Ingest,
     /// Stored events out, in six shapes and as a mix.
     Req,
-    /// What is stored, on the disk.
+    /// Bytes on the disk.
     Disk,
     /// Killed and started again.
     Restart,
@@ -144,13 +151,13 @@ pub(crate) enum Part {
     Mixed,
     /// Live events out to many.
     Live,
-    /// What a connection costs that says nothing.
+    /// Memory and CPU time of connections that send nothing.
     Idle,
     /// Ingest and requests as the store grows.
     Growth,
     /// A store by itself, as it grows.
     Store,
-    /// An index by itself, as it grows, and how soon a node finds what it has accepted.
+    /// An index by itself, as it grows, and the time until a node finds an accepted event.
     Search,
 }
 
@@ -182,11 +189,21 @@ pub(crate) enum Kept {
 }
 
 impl Options {
+    /// Whether a part is to be measured: those that were asked for, else those that are compared, else all.
     pub(crate) fn has(&self, part: Part) -> bool {
-        self.part.is_empty() || self.part.contains(&part)
+        match self.part.as_slice() {
+            [] if self.compares_builds() => matches!(part, Part::Ingest | Part::Req | Part::Live),
+            [] => true,
+            some => some.contains(&part),
+        }
     }
 
-    /// The number of the first event of a part of the corpus that is kept for one purpose: after what relays are filled with.
+    /// Whether several builds of our own node are compared. Other relays are left out then.
+    pub(crate) fn compares_builds(&self) -> bool {
+        self.nodes.len() > 1
+    }
+
+    /// The number of the first event of a part of the corpus that is kept for one purpose, after the events that relays are filled with.
     pub(crate) fn corpus_part(&self, part: u64) -> u64 {
         let mixed = u64::from(self.load.mixed_events) * self.load.mixed_seconds;
         // Of several events one is in the topic that is followed.
@@ -226,17 +243,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_events_may_be_short() {
+    fn event_counts_take_k_and_m_suffixes() {
         assert_eq!(["500", "10k", "1M"].map(|text| size(text).unwrap()), [500, 10_000, 1_000_000]);
         assert!(["", "k", "1.5M", "0", "-1", "99999999999999999999M"].iter().all(|text| size(text).is_err()));
     }
 
     #[test]
-    fn every_part_runs_unless_some_are_chosen() {
+    fn all_parts_run_unless_some_are_chosen() {
         let all = Options::parse_from(["bench"]);
         assert!(Part::value_variants().iter().all(|part| all.has(*part)));
         let some = Options::parse_from(["bench", "--part", "req,live", "--relay", "a b=c {port}"]);
         assert!(some.has(Part::Live) && !some.has(Part::Store));
         assert_eq!(some.relays[0].name, "a b");
+        let builds = Options::parse_from(["bench", "--node", "old=a", "--node", "new=b"]);
+        assert!(builds.compares_builds() && builds.has(Part::Live) && !builds.has(Part::Growth));
     }
 }

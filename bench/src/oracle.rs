@@ -47,7 +47,7 @@ impl Oracle {
         Self { topics, times }
     }
 
-    /// What is found in a topic, in the order of an answer.
+    /// The effective events of a topic, in the order of an answer.
     pub(crate) fn topic(&self, topic: u64) -> &[Fact] {
         self.topics.get(&topic).map_or(&[], Vec::as_slice)
     }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_newest_version_is_found_wherever_it_is() {
+    fn only_the_newest_version_is_found_in_any_topic() {
         let article = |id, at, number| Fact { article: Some(number), ..fact(id, at, 30_023) };
         let elsewhere = Fact { topic: 2, ..fact(4, 30, 0) };
         let all = [
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_right_or_wrong_or_only_ordered_otherwise_within_a_second() {
+    fn answers_are_right_wrong_or_differ_in_order_within_a_second() {
         let oracle = Oracle::new(&[fact(1, 10, 1), fact(2, 10, 1), fact(3, 20, 1), fact(4, 30, 1)]);
         let expected = ids(&[4, 3, 1]);
         for (found, verdict) in [

@@ -1,14 +1,14 @@
-//! What relays are asked: six shapes of about fifty events each, with the right answers.
+//! The requests: six shapes of about fifty events each, with the right answers.
 
 use std::collections::HashSet;
 
 use kukuri_domain::EventId;
+use kukuri_testing::frames::text_frame;
 use serde_json::{Value, json};
 
 use crate::{
     corpus::{Corpus, Fact, REGULARS, THREADS, regular, thread, topic_id},
     oracle::Oracle,
-    relay::frames::frame,
 };
 
 const LIMIT: usize = 50;
@@ -20,7 +20,7 @@ const ASKED: u64 = 6;
 /// Which events a filter is for.
 type Matches = Box<dyn Fn(&Fact) -> bool>;
 
-/// What shapes are called.
+/// The names of the shapes.
 pub(crate) const SHAPES: [&str; 6] =
     ["topic", "topic + kinds", "topic + author", "topic + 50 ids", "topic + e tag", "topic, since and until"];
 
@@ -40,14 +40,14 @@ pub(crate) const SUBSCRIPTIONS: [&str; 2] = ["qa", "qb"];
 
 impl Question {
     fn new(shape: usize, filter: &Value, expected: Vec<EventId>) -> Self {
-        let ask = |name: &str| frame(json!(["REQ", name, filter]).to_string().as_bytes());
-        let close = |name: &str| frame(json!(["CLOSE", name]).to_string().as_bytes());
+        let ask = |name: &str| text_frame(json!(["REQ", name, filter]).to_string().as_bytes());
+        let close = |name: &str| text_frame(json!(["CLOSE", name]).to_string().as_bytes());
         let [a, b] = SUBSCRIPTIONS;
         let frames = [[close(b), ask(a)].concat(), [close(a), ask(b)].concat()];
         Self { shape, frames, closing: close(a).len(), expected }
     }
 
-    /// What asks it for the nth time on a connection.
+    /// The frames that ask it as the nth request of a connection.
     pub(crate) fn frames(&self, turn: usize) -> &[u8] {
         let frames = &self.frames[turn % 2];
         if turn == 0 { &frames[self.closing..] } else { frames }
@@ -104,7 +104,7 @@ fn question(corpus: &Corpus, oracle: &Oracle, made: u64, shape: usize, n: u64) -
     Question::new(shape, &filter, oracle.answer(topic, LIMIT, matches))
 }
 
-/// A question by ids, of so many at most as one message may name.
+/// A question by ids, at most as many as one message may name.
 pub(crate) fn by_ids(topic: u64, ids: &[EventId]) -> Question {
     let named: Vec<String> = ids.iter().map(EventId::to_string).collect();
     let filter = json!({ "ids": named, "#t": [topic_id(topic)], "limit": ids.len() });

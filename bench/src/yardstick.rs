@@ -1,4 +1,4 @@
-//! What the machine can do at best, measured in the same run as everything else.
+//! The best that this machine does, measured in the same run as everything else.
 
 use std::{
     fs::File,
@@ -11,8 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kukuri_domain::{Event, EventId, Kind, PublicKey, Signature, Tags, Timestamp, Verified};
-use secp256k1::{Keypair, SecretKey, schnorr};
+use kukuri_domain::{Event, Verified};
+use kukuri_testing::draft;
 
 use crate::timing::Timings;
 
@@ -21,24 +21,9 @@ const LOWEST: i32 = 19;
 
 /// Events verified per second on one core: hash and Schnorr signature.
 pub(crate) fn verifications_per_second() -> anyhow::Result<f64> {
-    let keypair = Keypair::from_secret_key(&SecretKey::from_secret_bytes([7; 32])?);
-    let (pubkey, _) = keypair.x_only_public_key();
-    let mut events = Vec::new();
-    for n in 0..256 {
-        let mut event = Event {
-            id: EventId::from_bytes([0; 32]),
-            pubkey: PublicKey::from_bytes(pubkey.to_byte_array()),
-            created_at: Timestamp(1_760_000_000 + n),
-            kind: Kind(1),
-            tags: [["t", "kukuri:global"]].into_iter().collect::<Tags>(),
-            content: "a post of the usual length, ".repeat(16),
-            sig: Signature::from_bytes([0; 64]),
-        };
-        event.id = event.true_id();
-        let signature = schnorr::sign_no_aux_rand(event.id.as_bytes(), &keypair);
-        event.sig = Signature::from_bytes(*signature.as_byte_array());
-        events.push(event);
-    }
+    let content = "a post of the usual length, ".repeat(16);
+    let post = |n: u64| draft(7, 1).at(1_760_000_000 + n).tag(["t", "kukuri:global"]).content(&content).sign();
+    let events: Vec<Event> = (0..256).map(post).collect();
     let mut best = 0.0_f64;
     for _ in 0..8 {
         let start = Instant::now();
@@ -53,7 +38,7 @@ pub(crate) fn verifications_per_second() -> anyhow::Result<f64> {
 /// How long the disk takes at best to make a small write durable: the median of the best round.
 ///
 /// A process that waits may be woken only at the next tick of the clock. On a virtual machine 4 ms were seen for 0.15, from
-/// one second to the next, by what else ran; against such a yardstick every relay looks fast.
+/// one second to the next, depending on other load; against such a yardstick every relay looks fast.
 pub(crate) fn sync_time(dir: &Path) -> anyhow::Result<Duration> {
     let _awake = Awake::new();
     let mut file = File::create(dir.join("yardstick"))?;

@@ -13,7 +13,7 @@ where
     run(cargo_command().args(arguments))
 }
 
-/// Cargo, as if it was started by hand: by what this program was built with, some crates would be built anew each time.
+/// Cargo, as if it was started by hand: variables of the cargo that started this program would rebuild some crates.
 pub(crate) fn cargo_command() -> Command {
     let mut cargo = Command::new(env!("CARGO"));
     let is_ours = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");

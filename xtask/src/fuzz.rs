@@ -1,4 +1,4 @@
-//! Fuzzing the parsers: what comes from outside must never make them panic or disagree with themselves.
+//! Fuzzing the parsers: no input may make them panic or disagree with themselves.
 
 use std::{fs, path::Path, process::Command};
 
@@ -8,7 +8,7 @@ use crate::command::{self, cargo, exists};
 
 const TARGETS: [&str; 2] = ["event", "filter"];
 
-/// What `cargo xtask fuzz` takes.
+/// The command line of `cargo xtask fuzz`.
 #[derive(Args)]
 pub(crate) struct Options {
     /// How long each target runs.

@@ -1,5 +1,5 @@
 //! Other relays, to be measured beside ours: installed under target/ from package registries, by their ordinary
-//! installers. bench/peers/README.md tells what each is and how it is set.
+//! installers. bench/peers/README.md describes each and its settings.
 
 use std::{
     env, fs,
@@ -16,7 +16,7 @@ use crate::{
 
 /// Where their settings and our own programs among them are.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../bench/peers");
-/// Parts of the benchmark in which nobody else takes part.
+/// Parts of the benchmark without other relays.
 const OURS_ALONE: [&str; 2] = ["store", "search"];
 
 struct Peer {
@@ -64,6 +64,8 @@ pub(crate) fn beside(arguments: &[String]) -> anyhow::Result<Vec<String>> {
 fn choose(arguments: &[String]) -> anyhow::Result<(Vec<String>, Vec<&'static Peer>)> {
     let mut rest = Vec::new();
     let (mut none, mut only) = (false, None::<Vec<String>>);
+    // Two builds of our node are compared without other relays.
+    let mut has_node = false;
     let mut parts = Vec::new();
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
@@ -82,6 +84,10 @@ fn choose(arguments: &[String]) -> anyhow::Result<(Vec<String>, Vec<&'static Pee
             ("--part", Some(value)) => parts.extend(list(value)),
             ("--part", None) => parts.extend(words.clone().next().map(|value| list(value)).unwrap_or_default()),
             ("--relay" | "--help" | "-h", _) => none = true,
+            ("--node", _) => {
+                none |= has_node;
+                has_node = true;
+            }
             _ => {}
         }
         rest.push(word.clone());
@@ -120,7 +126,7 @@ fn quoted(path: &Path) -> anyhow::Result<String> {
     Ok(format!("'{}'", path.replace('\'', r"'\''")))
 }
 
-/// What stands behind a text in a file of ours that pins a version.
+/// The version behind a text in one of our files.
 fn pinned(file: &str, before: &str) -> anyhow::Result<String> {
     let file = Path::new(SOURCES).join(file);
     let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
@@ -143,7 +149,7 @@ impl Place {
         self.0.join("bin").join(name)
     }
 
-    /// Where cargo builds: what was built before an interruption is not built again.
+    /// Where cargo builds: an interrupted build is continued.
     fn build(&self) -> PathBuf {
         self.0.join("build")
     }
@@ -154,7 +160,7 @@ impl Place {
         if !Command::new("pkg-config").args(["--exists", "openssl"]).status()?.success() {
             tools::install("libssl-dev")?;
         }
-        // Cargo's own list of what is here. Asking cargo would need the registry each time.
+        // Cargo's own list of installed crates. Asking cargo would need the registry each time.
         let installed = fs::read_to_string(self.0.join(".crates.toml")).unwrap_or_default();
         let program = self.program("nostr-rs-relay");
         if !installed.contains(&format!("\"nostr-rs-relay {version} ")) || !program.exists() {
@@ -213,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_take_part_unless_the_arguments_say_otherwise() {
+    fn peers_take_part_unless_arguments_exclude_them() {
         let all: Vec<_> = PEERS.iter().map(|peer| peer.name).collect();
         let one = vec!["khatru"];
         let none = Vec::new();
@@ -227,6 +233,8 @@ mod tests {
             ("--seed 2 --only=khatru", "--seed 2", &one),
             ("--relay x=y", "--relay x=y", &none),
             ("--help", "--help", &none),
+            ("--node a", "--node a", &all),
+            ("--node old=a --node new=b", "--node old=a --node new=b", &none),
             ("store --sizes 10k", "store --sizes 10k", &none),
         ] {
             assert_eq!(chosen(arguments), (passed_on.to_owned(), expected.clone()), "{arguments}");
@@ -234,13 +242,13 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_not_known_is_an_error_that_names_those_that_are() {
+    fn unknown_peer_is_an_error_that_lists_the_known_ones() {
         let error = choose(&["--only".to_owned(), "khatru,strfry".to_owned()]).err().unwrap().to_string();
         assert!(error.contains("strfry") && error.contains("nostr-rs-relay"), "{error}");
     }
 
     #[test]
-    fn every_peer_has_one_version_that_is_wanted() {
+    fn every_peer_has_a_pinned_version() {
         for peer in &PEERS {
             let version = (peer.version)().unwrap();
             assert!(version.starts_with(|first: char| first.is_ascii_digit()), "{}: {version}", peer.name);
@@ -249,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_stays_one_word() {
+    fn quoted_path_is_one_shell_word() {
         assert_eq!(quoted("/a b/it's".as_ref()).unwrap(), r"'/a b/it'\''s'");
     }
 }

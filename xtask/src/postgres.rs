@@ -17,7 +17,7 @@ pub(crate) const URL: &str = "KUKURI_TEST_POSTGRES";
 /// A server that runs for as long as this is kept.
 pub(crate) struct Server {
     url: String,
-    /// None if it is somebody else's.
+    /// None if the variable names another server.
     cluster: Option<cluster::Cluster>,
 }
 
@@ -28,7 +28,7 @@ impl Server {
     }
 
     /// The same, for measurements: with nothing in it.
-    pub(crate) fn start_anew() -> anyhow::Result<Self> {
+    pub(crate) fn start_empty() -> anyhow::Result<Self> {
         let server = Self::start_in("postgres-bench")?;
         if let Some(cluster) = &server.cluster {
             cluster.stop("fast").map_err(|error| anyhow!("{error}"))?;

@@ -1,4 +1,4 @@
-//! What an event says, before it has a time of day, an id and a signature: all that follows from the seed.
+//! An event before it has a time of day, an id and a signature: everything that follows from the seed.
 
 use sha2::{Digest, Sha256};
 
@@ -6,17 +6,17 @@ use super::random::Random;
 
 /// Communities. A few are large and most are small.
 pub(crate) const TOPICS: u64 = 50;
-/// Everybody who writes.
+/// Authors of the whole corpus.
 pub(crate) const AUTHORS: u64 = 10_000;
-/// Those who write most of what is in a topic.
+/// Authors of most events of a topic.
 pub(crate) const REGULARS: u64 = 3;
-/// Every so many events new threads begin, some in each topic, and replies go to those.
+/// New threads begin every so often, in events: `THREADS` in each topic, and replies go to the newest.
 const EPOCH: u64 = 5_000;
 pub(crate) const THREADS: u64 = 2;
 /// An event may have been made this many seconds before it is sent.
 const LATE: u64 = 30;
 
-/// What the nth event says.
+/// The nth event.
 pub(crate) struct Draft {
     pub(crate) n: u64,
     pub(crate) kind: u16,
@@ -113,7 +113,7 @@ fn author(random: &mut Random, topic: u64) -> u64 {
     }
 }
 
-/// The number of an author who writes in this topic.
+/// The number of a regular author of this topic.
 pub(crate) fn regular(topic: u64, which: u64) -> u64 {
     topic * REGULARS + which
 }

@@ -4,7 +4,7 @@
 //! The nth event follows from the seed and n alone, so any part can be made at any time, on all cores. Only the day
 //! differs: times end when the run starts, so that no relay finds them too old or too new.
 //!
-//! - [`draft`]: what an event says. [`random`]: by which numbers.
+//! - [`draft`]: kind, author, topic, text of an event. [`random`]: the generator behind them.
 
 mod draft;
 mod random;
@@ -13,10 +13,10 @@ use std::{ops::Range, sync::Arc};
 
 use anyhow::anyhow;
 use kukuri_domain::{Admission, Admitted, Event, EventId, Kind, Millis, Origin, PublicKey, Signature, Tags, Timestamp};
-use secp256k1::{Keypair, SecretKey, schnorr};
+use kukuri_testing::{events::sign, frames::text_frame};
+use secp256k1::{Keypair, SecretKey};
 use sha2::{Digest, Sha256};
 
-use crate::relay::frames::frame;
 use draft::{AUTHORS, Draft};
 pub(crate) use draft::{REGULARS, THREADS, TOPICS, regular, thread};
 pub(crate) use random::{Random, mixed};
@@ -30,7 +30,7 @@ pub(crate) struct Corpus {
     pubkeys: Vec<PublicKey>,
 }
 
-/// What an event can be asked for by.
+/// The fields by which filters select an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fact {
     pub(crate) id: EventId,
@@ -73,7 +73,7 @@ impl Corpus {
         Self::new(seed, end.saturating_sub(Self::seconds(total)))
     }
 
-    /// How much time so many events take.
+    /// Seconds between the first and the last of `total` events.
     fn seconds(total: u64) -> u64 {
         total + 30
     }
@@ -83,7 +83,7 @@ impl Corpus {
         self.start
     }
 
-    /// The time at which there were so many events.
+    /// The time after `made` events.
     pub(crate) fn time(&self, made: u64) -> Millis {
         Millis::from_secs(self.start + Self::seconds(made))
     }
@@ -150,15 +150,14 @@ impl Corpus {
 
     fn sign(&self, draft: Draft) -> Made {
         let mut event = self.event(&draft);
-        let signature = schnorr::sign_no_aux_rand(event.id.as_bytes(), &self.keys[draft.author as usize]);
-        event.sig = Signature::from_bytes(*signature.as_byte_array());
+        sign(&mut event, &self.keys[draft.author as usize]);
         let json = event.to_json();
         let Draft { kind, author, topic, thread, article, .. } = draft;
         Made {
             fact: Fact { id: event.id, created_at: event.created_at.0, kind, topic, author, thread, article },
             hex: event.id.to_string(),
             json: json.len(),
-            frame: frame(&[&br#"["EVENT","#[..], &json, b"]"].concat()),
+            frame: text_frame(&[&br#"["EVENT","#[..], &json, b"]"].concat()),
         }
     }
 
@@ -234,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_the_same_however_it_is_made() {
+    fn an_event_does_not_depend_on_the_range_it_is_made_in() {
         let corpus = Corpus::new(7, 1_760_000_000).unwrap();
         let all = corpus.made(0..300).unwrap();
         let some = corpus.made(200..250).unwrap();
@@ -249,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relay_that_checks_everything_takes_them_in() {
+    fn corpus_events_pass_admission() {
         let corpus = Corpus::ending(1, 6_000, 1_760_000_000).unwrap();
         let now = Millis::from_secs(1_760_000_000);
         for made in corpus.made(4_900..6_000).unwrap() {
@@ -261,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_about_as_long_as_a_communitys_events() {
+    fn events_have_700_to_800_bytes_on_average() {
         let made = Corpus::new(1, 1_760_000_000).unwrap().made(0..5_000).unwrap();
         let mean = made.iter().map(|made| made.json).sum::<usize>() / made.len();
         assert!((700..800).contains(&mean), "{mean} bytes");

@@ -16,8 +16,8 @@ const EVENTS: u64 = 100;
 pub(super) async fn measure(bench: &mut Bench, relay: &Relay) -> anyhow::Result<()> {
     let dir = bench.place(relay, "durability");
     let log = dir.with_extension("trace");
-    let patience = bench.patience();
-    let running = relay.start_after(&trace::tracer(&log), &dir, patience).await.context("under strace")?;
+    let timeout = bench.timeout();
+    let running = relay.start_after(&trace::tracer(&log), &dir, timeout).await.context("under strace")?;
     let events = Arc::new(bench.corpus.made(0..2 * EVENTS)?);
     sending::send(running.address, &events, Flow::ALONE).await?;
     remove(running);

@@ -1,4 +1,4 @@
-//! Whether cost grows with what is stored: the last events before each size, and the mix of requests at it.
+//! Whether cost grows with the store: the last events before each size, and the mix of requests at it.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use crate::{
 };
 
 pub(super) async fn measure(bench: &mut Bench, relay: &Relay) -> anyhow::Result<()> {
-    let most = if relay.is_ours() { u64::MAX } else { bench.options.peer_size };
+    let most = if relay.is_ours { u64::MAX } else { bench.options.peer_size };
     let sizes: Vec<u64> = bench.options.sizes.iter().copied().filter(|size| *size <= most).collect();
     let running = bench.fresh(relay, "growth").await?;
     let mut loaded = sending::Loaded::default();
-    let patience = bench.patience();
+    let timeout = bench.timeout();
     let mut done = Vec::new();
     for size in sizes {
-        let step = tokio::time::timeout(patience, step(bench, relay, &running, &mut loaded, size)).await;
-        match step.unwrap_or_else(|_| Err(gave_up(patience))) {
+        let step = tokio::time::timeout(timeout, step(bench, relay, &running, &mut loaded, size)).await;
+        match step.unwrap_or_else(|_| Err(gave_up(timeout))) {
             Ok(()) => done.push(size),
             Err(error) => {
                 bench.failed(
@@ -46,7 +46,7 @@ pub(super) async fn measure(bench: &mut Bench, relay: &Relay) -> anyhow::Result<
     Ok(())
 }
 
-/// What a row is called: it begins with the size.
+/// The name of a row begins with the size.
 fn row(size: u64, name: &str) -> String {
     let what = if name == "CPU per REQ" { "requests" } else { "ingest" };
     format!("{} events, {what}", number(size as f64))
@@ -69,6 +69,6 @@ async fn step(
     let exam = Exam { questions: Arc::new(questions(&bench.corpus, &oracle, size)), oracle };
     let row = row(size, "CPU per REQ");
     let answers = format!("{} events, answers", number(size as f64));
-    requests::check(bench, place("growth", relay, &answers), running, &exam).await?;
+    requests::check(bench, relay, place("growth", relay, &answers), running, &exam).await?;
     requests::mix(bench, place("growth", relay, &row), running, &exam).await
 }

@@ -1,4 +1,4 @@
-//! What a connection costs that has subscribed and says nothing.
+//! Memory and CPU time of connections that have subscribed and send nothing.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) async fn measure(bench: &mut Bench, relay: &Relay) -> anyhow::Result<
     let running = bench.fresh(relay, "idle").await?;
     let wanted = bench.options.load.connections;
     raise_limit(wanted as u64 + OTHER_FILES)?;
-    // What the first ones bring about is not counted.
+    // The first connections make the relay allocate for itself: they are not counted.
     let mut clients = try_join_all((0..AT_ONCE).map(|_| subscribe(running.address))).await?;
     let before = running.memory()?;
     let warm = clients.len();

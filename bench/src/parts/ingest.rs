@@ -19,7 +19,7 @@ const ALONE: u64 = 1_000;
 const FIRST: u64 = 100;
 
 pub(super) async fn measure(bench: &mut Bench, relay: &Relay) -> anyhow::Result<()> {
-    let observed = bench.patiently(durability::measure, relay).await;
+    let observed = bench.within_timeout(durability::measure, relay).await;
     if let Err(error) = observed {
         bench.report.words(
             place("ingest", relay, "durability"),
@@ -28,8 +28,8 @@ pub(super) async fn measure(bench: &mut Bench, relay: &Relay) -> anyhow::Result<
         );
     }
     for flow in FLOWS {
-        let patience = bench.patience();
-        tokio::time::timeout(patience, one(bench, relay, flow)).await.unwrap_or_else(|_| Err(gave_up(patience)))?;
+        let timeout = bench.timeout();
+        tokio::time::timeout(timeout, one(bench, relay, flow)).await.unwrap_or_else(|_| Err(gave_up(timeout)))?;
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use kukuri_testing::{Connection, connection::Receiver, frames::text_frame};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
@@ -20,12 +21,7 @@ use super::{
 };
 use crate::{
     corpus::{Corpus, Made, topic_id},
-    relay::{
-        Relay,
-        client::{Client, Hearing},
-        frames::frame,
-        message::Message,
-    },
+    relay::{Relay, message::Message},
     report::Operation,
     timing::{Timings, micros, millis},
 };
@@ -77,16 +73,16 @@ pub(super) async fn measure(bench: &mut Bench, relay: &Relay) -> anyhow::Result<
     let mut alone = begun.done(&running, count, answers)?;
 
     let heard = Sent::new(&bench.corpus, bench.options.corpus_part(2), count)?;
-    let mut hearing = Vec::new();
+    let mut collecting = Vec::new();
     for _ in 0..subscribers {
         let client = subscribe(running.address).await?;
-        hearing.push(tokio::spawn(collect(client.hearing, Arc::clone(&heard))));
+        collecting.push(tokio::spawn(collect(client.receiver, Arc::clone(&heard))));
     }
     let begun = Begun::now(&running)?;
     let publishing = publish(running.address, &heard, rate).await?;
     let mut all = Timings::default();
     let (mut missed, mut repeated) = (0, 0);
-    for one in hearing {
+    for one in collecting {
         let (latency, repeats) = one.await??;
         missed += count - latency.len();
         repeated += repeats;
@@ -104,46 +100,53 @@ pub(super) async fn measure(bench: &mut Bench, relay: &Relay) -> anyhow::Result<
     bench.report.figure(with, "sent", "/s", f64::from(rate));
     bench.report.figure(with, "missed", "", missed as f64);
     bench.report.figure(with, "twice", "", repeated as f64);
-    if relay.is_ours() && missed + repeated > 0 {
+    if relay.is_ours && missed + repeated > 0 {
         bench.report.fault(format!("{missed} live events were not delivered, {repeated} came twice"));
     }
     remove(running);
     Ok(())
 }
 
-/// A client that will hear what comes from now on in the topic.
-pub(super) async fn subscribe(address: SocketAddr) -> anyhow::Result<Client> {
-    let mut client = Client::connect(address).await?;
+/// A client that has subscribed to the topic's live events.
+pub(super) async fn subscribe(address: SocketAddr) -> anyhow::Result<Connection> {
+    let mut client = Connection::open(address).await?;
     let request = json!(["REQ", "live", { "#t": [topic_id(TOPIC)], "limit": 0 }]);
-    client.subscribe(&frame(request.to_string().as_bytes())).await?;
-    Ok(client)
+    client.send(&text_frame(request.to_string().as_bytes())).await?;
+    loop {
+        let place = client.receiver.receive().await?;
+        match Message::read(client.receiver.text(&place)) {
+            Message::Eose => return Ok(client),
+            Message::Closed { .. } => bail!("refused: {}", client.receiver.excerpt(&place)),
+            Message::Event { .. } | Message::Ok { .. } | Message::Other => {}
+        }
+    }
 }
 
 /// Publishes at a steady rate. Returns how long the answers took.
 pub(super) async fn publish(address: SocketAddr, sent: &Arc<Sent>, rate: u32) -> anyhow::Result<Timings> {
-    let Client { mut saying, hearing } = Client::connect(address).await?;
-    let answers = answers(hearing, Arc::clone(sent));
+    let Connection { mut sender, receiver } = Connection::open(address).await?;
+    let answers = answers(receiver, Arc::clone(sent));
     let mut tick = tokio::time::interval(Duration::from_secs(1) / rate.max(1));
     for (event, at) in sent.events.iter().zip(&sent.at) {
         tick.tick().await;
         at.store(sent.elapsed().max(1), Ordering::Relaxed);
-        saying.say(&event.frame).await?;
+        sender.send(&event.frame).await?;
     }
     answers.await?
 }
 
-fn answers(mut hearing: Hearing, sent: Arc<Sent>) -> JoinHandle<anyhow::Result<Timings>> {
+fn answers(mut receiver: Receiver, sent: Arc<Sent>) -> JoinHandle<anyhow::Result<Timings>> {
     tokio::spawn(async move {
         let mut latency = Timings::default();
         while latency.len() < sent.events.len() {
-            let place = hearing.hear().await?;
-            let Message::Ok { id, is_accepted } = Message::read(hearing.text(&place)) else { continue };
+            let place = receiver.receive().await?;
+            let Message::Ok { id, is_accepted } = Message::read(receiver.text(&place)) else { continue };
             if !is_accepted {
-                bail!("an event is refused: {}", hearing.shown(&place));
+                bail!("an event is refused: {}", receiver.excerpt(&place));
             }
             let (_, took) = sent
                 .since(id, sent.elapsed())
-                .with_context(|| format!("an answer to nothing: {}", hearing.shown(&place)))?;
+                .with_context(|| format!("an answer to nothing: {}", receiver.excerpt(&place)))?;
             latency.push(took);
         }
         Ok(latency)
@@ -152,21 +155,22 @@ fn answers(mut hearing: Hearing, sent: Arc<Sent>) -> JoinHandle<anyhow::Result<T
 
 /// Hears every event, and how long each took from its publisher; stops when it has all, or when nothing comes any more.
 /// Returns also how many came again.
-pub(super) async fn collect(mut hearing: Hearing, sent: Arc<Sent>) -> anyhow::Result<(Timings, usize)> {
+pub(super) async fn collect(mut receiver: Receiver, sent: Arc<Sent>) -> anyhow::Result<(Timings, usize)> {
     let mut latency = Timings::default();
     let (mut seen, mut repeated) = (vec![false; sent.events.len()], 0);
     while latency.len() < seen.len() {
         // Before the first event it may take a while.
-        let patience = if latency.len() == 0 { QUIET * 6 } else { QUIET };
-        match tokio::time::timeout(patience, hearing.fill()).await {
+        let timeout = if latency.len() == 0 { QUIET * 6 } else { QUIET };
+        match tokio::time::timeout(timeout, receiver.fill()).await {
             Ok(filled) => filled.with_context(|| format!("after {} of {} events", latency.len(), seen.len()))?,
             Err(_) => break,
         }
         let now = sent.elapsed();
-        while let Some(place) = hearing.next_heard()? {
-            let Message::Event { id } = Message::read(hearing.text(&place)) else { continue };
+        while let Some(place) = receiver.next_buffered()? {
+            let Message::Event { id } = Message::read(receiver.text(&place)) else { continue };
             let heard = sent.since(id, now);
-            let (n, took) = heard.with_context(|| format!("an event that nobody sent: {}", hearing.shown(&place)))?;
+            let (n, took) =
+                heard.with_context(|| format!("an event that nobody sent: {}", receiver.excerpt(&place)))?;
             if std::mem::replace(&mut seen[n], true) {
                 repeated += 1;
             } else {

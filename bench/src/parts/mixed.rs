@@ -8,12 +8,13 @@ use std::{
 };
 
 use anyhow::Context;
+use kukuri_testing::{Connection, frames::text_frame};
 use serde_json::json;
 
 use super::{Begun, Bench, gave_up, live, live::Sent, place, requests, requests::Exam};
 use crate::{
     corpus::{TOPICS, topic_id},
-    relay::{Relay, client::Client, frames::frame, process::Running},
+    relay::{Relay, process::Running},
     report::Operation,
     timing::{Timings, micros},
 };
@@ -29,10 +30,10 @@ const DRAINED_FOR: Duration = Duration::from_secs(3);
 pub(super) async fn measure(bench: &mut Bench, relay: &Relay, running: &Running, exam: &Exam) -> anyhow::Result<()> {
     let before = one(bench, relay, running, exam, "").await?;
     let slow = SlowReader::begin(running.address).await?;
-    // A relay that waits for the slow one may serve nobody else for ever.
-    let patience = Duration::from_secs(3 * bench.options.load.mixed_seconds) + LONG_PAST;
-    let beside = tokio::time::timeout(patience, one(bench, relay, running, exam, ", slow reader")).await;
-    let beside = beside.unwrap_or_else(|_| Err(gave_up(patience))).context("beside a slow reader")?;
+    // A relay that waits for the slow reader may never serve the others.
+    let timeout = Duration::from_secs(3 * bench.options.load.mixed_seconds) + LONG_PAST;
+    let beside = tokio::time::timeout(timeout, one(bench, relay, running, exam, ", slow reader")).await;
+    let beside = beside.unwrap_or_else(|_| Err(gave_up(timeout))).context("beside a slow reader")?;
     let fate = slow.end().await;
     let place = place("mixed", relay, "slow reader");
     for (name, before, beside) in [
@@ -59,16 +60,16 @@ async fn one(
     let count = events as usize * seconds as usize;
     let part = if what.is_empty() { 3 } else { 4 };
     let sent = Sent::new(&bench.corpus, bench.options.corpus_part(part), count)?;
-    let mut hearing = Vec::new();
+    let mut collecting = Vec::new();
     for _ in 0..SUBSCRIBERS {
         let client = live::subscribe(running.address).await?;
-        hearing.push(tokio::spawn(live::collect(client.hearing, Arc::clone(&sent))));
+        collecting.push(tokio::spawn(live::collect(client.receiver, Arc::clone(&sent))));
     }
     let begun = Begun::now(running)?;
     let mut reading = Vec::new();
     for reader in 0..READERS {
         let questions = Arc::clone(&exam.questions);
-        let mut client = Client::connect(running.address).await?;
+        let mut client = Connection::open(running.address).await?;
         let pause = Duration::from_secs(1) * READERS as u32 / requests.max(1);
         reading.push(tokio::spawn(async move {
             let (mut latency, began) = (Timings::default(), Instant::now());
@@ -91,7 +92,7 @@ async fn one(
     for one in reading {
         read.merge(one.await??);
     }
-    for one in hearing {
+    for one in collecting {
         let (latency, _) = one.await??;
         missed += count - latency.len();
         delivered.merge(latency);
@@ -113,28 +114,28 @@ async fn one(
     bench.report.figure(place, "CPU, of one core", "%", busy);
     bench.report.figure(place, "missed deliveries", "", missed as f64);
     bench.report.memory(place, memory);
-    if relay.is_ours() && missed > 0 {
+    if relay.is_ours && missed > 0 {
         bench.report.fault(format!("{missed} live events were not delivered under mixed load{what}"));
     }
     Ok(p99)
 }
 
 /// A client that asks and does not read.
-struct SlowReader(Client);
+struct SlowReader(Connection);
 
 impl SlowReader {
     async fn begin(address: SocketAddr) -> anyhow::Result<Self> {
-        let mut client = Client::connect_narrow(address).await?;
+        let mut client = Connection::open_narrow(address).await?;
         let topics: Vec<String> = (0..TOPICS).map(topic_id).collect();
         let live = json!(["REQ", "live", { "#t": topics, "limit": 0 }]);
-        let mut frames = frame(live.to_string().as_bytes());
+        let mut frames = text_frame(live.to_string().as_bytes());
         for n in 0..UNREAD {
             // Each takes the place of the one before, as a client does that is told of more and more.
             let request = json!(["REQ", format!("much-{}", n % 4), { "#t": [topic_id(n as u64 % 8)], "limit": 500 }]);
-            frames.extend(frame(request.to_string().as_bytes()));
+            frames.extend(text_frame(request.to_string().as_bytes()));
         }
         // A relay that waits for it to read may not take all of this.
-        let _ = tokio::time::timeout(DRAINED_FOR, client.say(&frames)).await;
+        let _ = tokio::time::timeout(DRAINED_FOR, client.send(&frames)).await;
         Ok(Self(client))
     }
 
@@ -143,11 +144,11 @@ impl SlowReader {
         let mut bytes = 0;
         let drained = tokio::time::timeout(DRAINED_FOR, async {
             loop {
-                if let Err(error) = self.0.hearing.fill().await {
+                if let Err(error) = self.0.receiver.fill().await {
                     return error;
                 }
                 loop {
-                    match self.0.hearing.next_heard() {
+                    match self.0.receiver.next_buffered() {
                         Ok(Some(place)) => bytes += place.len(),
                         Ok(None) => break,
                         Err(error) => return error,

@@ -1,12 +1,12 @@
-//! What is measured of each relay: one file per part of the report.
+//! The measurements of a relay: one file per part of the report.
 //!
-//! What a server costs is its own CPU time per operation. Throughput and latency are measured too, but they depend on
-//! what the clients leave of the machine, so the clients do as little as they can: messages are made beforehand and
-//! what comes back is looked at, not parsed. What a relay does behind its answers is waited for before something else is
-//! measured, and told beside what the answers cost.
+//! The cost of an operation is the CPU time of the server's processes. Throughput and latency are measured too, but they
+//! depend on the share of the machine that the clients leave, so the clients do little: messages are made beforehand, and
+//! answers are scanned, not parsed. Background work of a relay is waited for before the next measurement, and reported
+//! beside the cost of the answers.
 //!
 //! - [`ingest`], [`durability`], [`live`], [`idle`], [`growth`]: each on a relay with nothing in it.
-//! - [`loaded`]: what is measured of one that was filled: [`requests`], disk, restart, [`mixed`].
+//! - [`loaded`]: on a filled relay: [`requests`], disk, restart, [`mixed`].
 //! - [`sending`]: publishing and loading, which all of them need.
 
 mod durability;
@@ -34,7 +34,7 @@ use crate::{
     timing::Timings,
 };
 
-/// What every measurement needs.
+/// The state of a run.
 pub(crate) struct Bench {
     pub(crate) options: Options,
     pub(crate) corpus: Corpus,
@@ -53,8 +53,8 @@ pub(crate) async fn measure(bench: &mut Bench, relay: &Relay) {
         }
         let measured = match part {
             Part::Ingest => ingest::measure(bench, relay).await,
-            Part::Live => bench.patiently(live::measure, relay).await,
-            Part::Idle => bench.patiently(idle::measure, relay).await,
+            Part::Live => bench.within_timeout(live::measure, relay).await,
+            Part::Idle => bench.within_timeout(idle::measure, relay).await,
             Part::Growth => growth::measure(bench, relay).await,
             _ => loaded::measure(bench, relay).await,
         };
@@ -67,8 +67,8 @@ pub(crate) async fn measure(bench: &mut Bench, relay: &Relay) {
 }
 
 impl Bench {
-    pub(crate) fn patience(&self) -> Duration {
-        Duration::from_secs(self.options.patience)
+    pub(crate) fn timeout(&self) -> Duration {
+        Duration::from_secs(self.options.timeout)
     }
 
     /// A place for a relay's data that was not used before.
@@ -79,38 +79,41 @@ impl Bench {
 
     /// A relay with nothing in it.
     async fn fresh(&mut self, relay: &Relay, name: &str) -> anyhow::Result<Running> {
-        let running = relay.start(&self.place(relay, name), self.patience()).await?;
+        let dir = self.place(relay, name);
+        // A measurement that failed may have left its data here.
+        clear(&dir);
+        let running = relay.start(&dir, self.timeout()).await?;
         if let Some((_, about)) = self.report.relays.iter_mut().find(|(name, _)| *name == relay.name)
             && about.is_empty()
         {
-            *about = running.about().unwrap_or_else(|| "it does not say what it is".to_owned());
+            *about = running.about().unwrap_or_else(|| "unknown software".to_owned());
         }
         Ok(running)
     }
 
     /// Runs a measurement, but not for ever.
-    async fn patiently(
+    async fn within_timeout(
         &mut self,
         measure: impl AsyncFnOnce(&mut Self, &Relay) -> anyhow::Result<()>,
         relay: &Relay,
     ) -> anyhow::Result<()> {
-        let patience = self.patience();
-        tokio::time::timeout(patience, measure(self, relay)).await.unwrap_or_else(|_| Err(gave_up(patience)))
+        let timeout = self.timeout();
+        tokio::time::timeout(timeout, measure(self, relay)).await.unwrap_or_else(|_| Err(gave_up(timeout)))
     }
 
     fn failed(&mut self, part: Part, relay: &Relay, error: &anyhow::Error) {
         self.report.failure(part.name(), &relay.name, error);
-        if relay.is_ours() {
+        if relay.is_ours {
             self.report.fault(format!("{}: {error:#}", part.name()));
         }
     }
 }
 
-fn gave_up(patience: Duration) -> anyhow::Error {
-    anyhow::anyhow!("gave up after {} s", patience.as_secs())
+fn gave_up(timeout: Duration) -> anyhow::Error {
+    anyhow::anyhow!("gave up after {} s", timeout.as_secs())
 }
 
-/// Throws away what a relay has stored.
+/// Ends a relay and removes its data.
 fn remove(running: Running) {
     let dir: PathBuf = running.dir.clone();
     drop(running);
@@ -125,7 +128,7 @@ fn place<'p>(part: &'static str, relay: &'p Relay, row: &'p str) -> Place<'p> {
     Place { part, of: &relay.name, row }
 }
 
-/// What a server has used before a measurement began.
+/// CPU time of a server and the time, when a measurement began.
 struct Begun {
     cpu: Duration,
     at: Instant,

@@ -8,12 +8,13 @@ use std::{
 
 use anyhow::bail;
 use kukuri_domain::EventId;
+use kukuri_testing::Connection;
 
 use super::{Begun, Bench, place};
 use crate::{
     oracle::{Oracle, Verdict},
     questions::{Question, SHAPES, SUBSCRIPTIONS},
-    relay::{Relay, client::Client, message::Message, process::Running},
+    relay::{Relay, message::Message, process::Running},
     report::{Operation, Place},
     timing::Timings,
 };
@@ -30,7 +31,7 @@ pub(super) struct Exam {
 }
 
 pub(super) async fn measure(bench: &mut Bench, relay: &Relay, running: &Running, exam: &Exam) -> anyhow::Result<()> {
-    check(bench, place("req", relay, "answers"), running, exam).await?;
+    check(bench, relay, place("req", relay, "answers"), running, exam).await?;
     for (shape, name) in SHAPES.iter().enumerate() {
         let mine: Vec<usize> = (0..exam.questions.len()).filter(|n| exam.questions[*n].shape == shape).collect();
         one(bench, place("req", relay, name), running, exam, mine).await?;
@@ -58,8 +59,14 @@ async fn one(
 }
 
 /// Asks every question once and compares the answer, event by event. This also warms up.
-pub(super) async fn check(bench: &mut Bench, place: Place<'_>, running: &Running, exam: &Exam) -> anyhow::Result<()> {
-    let mut client = Client::connect(running.address).await?;
+pub(super) async fn check(
+    bench: &mut Bench,
+    relay: &Relay,
+    place: Place<'_>,
+    running: &Running,
+    exam: &Exam,
+) -> anyhow::Result<()> {
+    let mut client = Connection::open(running.address).await?;
     let (mut asked, mut ties, mut wrong, start) = (0, 0, Vec::new(), Instant::now());
     let mut found = Vec::new();
     for (turn, question) in exam.questions.iter().enumerate() {
@@ -81,7 +88,7 @@ pub(super) async fn check(bench: &mut Bench, place: Place<'_>, running: &Running
     let example =
         wrong.first().map(|(shape, found, expected)| format!("{}: {found} events for {expected}", SHAPES[*shape]));
     bench.report.words(place, "the first wrong one", example.clone().unwrap_or_default());
-    if place.of == crate::relay::OURS && (ties > 0 || !wrong.is_empty()) {
+    if relay.is_ours && (ties > 0 || !wrong.is_empty()) {
         let example = example.unwrap_or_else(|| "the order within a second".to_owned());
         bench.report.fault(format!("{} wrong answers of {asked} in {}: {example}", wrong.len() + ties, place.part));
     }
@@ -98,7 +105,7 @@ async fn ask(
     let which = Arc::new(which);
     let mut clients = Vec::new();
     for first in 0..CONNECTIONS {
-        clients.push((first, Client::connect(running.address).await?));
+        clients.push((first, Connection::open(running.address).await?));
     }
     let begun = Begun::now(running)?;
     let mut working = Vec::new();
@@ -128,24 +135,24 @@ async fn ask(
 
 /// Asks one question, the nth of this connection, and hears the answer out. Returns how many events it has.
 pub(super) async fn answer(
-    client: &mut Client,
+    client: &mut Connection,
     question: &Question,
     turn: usize,
     mut hear: impl FnMut(&[u8]),
 ) -> anyhow::Result<usize> {
-    client.say(question.frames(turn)).await?;
+    client.send(question.frames(turn)).await?;
     let mut found = 0;
     loop {
-        let place = client.hearing.hear().await?;
-        match Message::read(client.hearing.text(&place)) {
+        let place = client.receiver.receive().await?;
+        match Message::read(client.receiver.text(&place)) {
             Message::Event { id } => {
                 hear(id);
                 found += 1;
             }
             Message::Eose => return Ok(found),
-            // Some say so of what was closed, too.
+            // Some relays send it for the subscription that was closed, too.
             Message::Closed { subscription } if subscription == SUBSCRIPTIONS[turn % 2].as_bytes() => {
-                bail!("a request is refused: {}", client.hearing.shown(&place));
+                bail!("a request is refused: {}", client.receiver.excerpt(&place));
             }
             Message::Closed { .. } | Message::Ok { .. } | Message::Other => {}
         }
@@ -154,6 +161,6 @@ pub(super) async fn answer(
 
 /// Asks a relay that has just been started.
 pub(super) async fn first_answer(address: SocketAddr, question: &Question) -> anyhow::Result<usize> {
-    let mut client = Client::connect(address).await?;
+    let mut client = Connection::open(address).await?;
     answer(&mut client, question, 0, |_| {}).await
 }

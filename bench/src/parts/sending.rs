@@ -9,16 +9,17 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use kukuri_testing::Connection;
 
 use super::Begun;
 use crate::{
     corpus::{Corpus, Fact, Made},
-    relay::{client::Client, message::Message, process::Running},
+    relay::{message::Message, process::Running},
     report::Operation,
     timing::Timings,
 };
 
-/// So many events are made and sent at a time, so that a large corpus need not be held.
+/// Events that are made and sent at a time, so that a large corpus need not be in memory.
 const CHUNK: u64 = 10_000;
 
 /// How many connections, and how many events in flight on each.
@@ -33,7 +34,7 @@ impl Flow {
     pub(crate) const ALONE: Self = Self { connections: 1, in_flight: 1 };
 }
 
-/// What a relay was filled with.
+/// The events that a relay was filled with.
 #[derive(Default)]
 pub(crate) struct Loaded {
     pub(crate) facts: Vec<Fact>,
@@ -63,7 +64,7 @@ pub(crate) async fn load(
 pub(crate) async fn send(address: SocketAddr, events: &Arc<Vec<Made>>, flow: Flow) -> anyhow::Result<Timings> {
     let mut clients = Vec::new();
     for first in 0..flow.connections {
-        clients.push((first, Client::connect(address).await?));
+        clients.push((first, Connection::open(address).await?));
     }
     let mut working = Vec::new();
     for (first, client) in clients {
@@ -81,7 +82,7 @@ pub(crate) async fn send(address: SocketAddr, events: &Arc<Vec<Made>>, flow: Flo
 }
 
 async fn publish<'a>(
-    mut client: Client,
+    mut client: Connection,
     mut events: impl Iterator<Item = &'a Made>,
     in_flight: usize,
 ) -> anyhow::Result<Timings> {
@@ -89,7 +90,7 @@ async fn publish<'a>(
     let mut waiting: VecDeque<(&Made, Instant)> = VecDeque::new();
     let mut frames = Vec::new();
     loop {
-        // What may be sent is sent at once, as a client does that has a backlog.
+        // All that may be in flight is sent at once, as a client with a backlog does.
         frames.clear();
         let now = Instant::now();
         while waiting.len() < in_flight {
@@ -100,11 +101,11 @@ async fn publish<'a>(
         if waiting.is_empty() {
             return Ok(latency);
         }
-        client.say(&frames).await?;
-        client.hearing.fill().await?;
+        client.send(&frames).await?;
+        client.receiver.fill().await?;
         let now = Instant::now();
-        while let Some(place) = client.hearing.next_heard()? {
-            if let Some(took) = answered(client.hearing.text(&place), &mut waiting, now)? {
+        while let Some(place) = client.receiver.next_buffered()? {
+            if let Some(took) = answered(client.receiver.text(&place), &mut waiting, now)? {
                 latency.push(took);
             }
         }

@@ -1,4 +1,4 @@
-//! What relays say, looked at and not parsed: the first word, and the id. White space may stand between the parts.
+//! A relay's messages, scanned and not parsed: the first word, and the id. White space may stand between the parts.
 
 /// A message of a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,7 +7,7 @@ pub(crate) enum Message<'t> {
     Event { id: &'t [u8] },
     /// The answer to an event.
     Ok { id: &'t [u8], is_accepted: bool },
-    /// The end of what is stored.
+    /// The end of stored events.
     Eose,
     /// A subscription is refused or ended.
     Closed { subscription: &'t [u8] },
@@ -36,7 +36,7 @@ fn skip(text: &[u8]) -> &[u8] {
     &text[start..]
 }
 
-/// The next string, and what comes after it.
+/// The next string, and the text after it.
 fn quoted(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let text = skip(text).strip_prefix(b"\"")?;
     let end = text.iter().position(|byte| *byte == b'"')?;
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_told_apart_however_they_are_spaced() {
+    fn messages_are_recognised_with_any_white_space() {
         for (text, message) in [
             (r#"["OK","ab",true,""]"#, Message::Ok { id: b"ab", is_accepted: true }),
             (r#"["OK", "ab", false, "true"]"#, Message::Ok { id: b"ab", is_accepted: false }),

@@ -1,14 +1,11 @@
 //! The relays that are measured, as their clients meet them: processes of their own, over loopback.
 //!
-//! - [`process`]: starting one, its CPU time, its memory. [`shell`]: how a command is told.
-//! - [`client`]: a WebSocket client of little cost. [`frames`]: as which messages travel. [`message`]: what relays say.
-//! - [`trace`]: whether what was acknowledged was durable, told from system calls.
+//! - [`process`]: starting one, its CPU time, its memory.
+//! - [`message`]: a relay's messages.
+//! - [`trace`]: whether acknowledged events were durable, judged by system calls.
 
-pub(crate) mod client;
-pub(crate) mod frames;
 pub(crate) mod message;
 pub(crate) mod process;
-mod shell;
 pub(crate) mod trace;
 
 use std::{
@@ -19,13 +16,33 @@ use std::{
 
 use anyhow::Context;
 
-/// What ours is called.
+use crate::options::Options;
+
+/// The name of our relay, unless several builds of it are compared.
 pub(crate) const OURS: &str = "kukuri";
+
+/// A binary of our node, given as `NAME=FILE` or `FILE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Build {
+    pub(crate) name: String,
+    path: PathBuf,
+}
+
+impl FromStr for Build {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (name, path) = text.split_once('=').unwrap_or((OURS, text));
+        Ok(Self { name: name.to_owned(), path: path.into() })
+    }
+}
 
 /// A relay: how it is started.
 #[derive(Clone, Debug)]
 pub(crate) struct Relay {
     pub(crate) name: String,
+    /// Our own: wrong answers of it fail the run.
+    pub(crate) is_ours: bool,
     /// The program and its arguments, with `{port}` and `{dir}` in them.
     command: Vec<String>,
 }
@@ -35,30 +52,26 @@ impl FromStr for Relay {
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
         let (name, command) = text.split_once('=').context("a relay is told as name=command {port} {dir}")?;
-        let command = shell::split(command)?;
+        let command = shlex::split(command).context("an unclosed quote in a command")?;
         anyhow::ensure!(!name.is_empty() && !command.is_empty(), "a relay has a name and a command");
         anyhow::ensure!(command.iter().any(|word| word.contains("{port}")), "nothing tells {name} its {{port}}");
-        Ok(Self { name: name.trim().to_owned(), command })
+        Ok(Self { name: name.trim().to_owned(), is_ours: false, command })
     }
 }
 
 impl Relay {
-    /// Ours: the given binary, or the one that was built beside this program. It must not limit how fast clients may
-    /// send, which would be measured instead.
-    pub(crate) fn ours(binary: Option<PathBuf>) -> anyhow::Result<Self> {
-        let path = match binary {
-            Some(path) => path,
-            None => std::env::current_exe()?.with_file_name("kukuri-node"),
-        };
-        let path = path.to_str().context("a path that is text")?.to_owned();
+    /// Ours: the given builds, or the binary beside this program. Its rate limits are off: else they would be measured.
+    pub(crate) fn ours(options: &Options) -> anyhow::Result<Vec<Self>> {
+        let beside = Build { name: OURS.to_owned(), path: std::env::current_exe()?.with_file_name("kukuri-node") };
+        let builds = if options.nodes.is_empty() { &[beside][..] } else { &options.nodes };
         let arguments =
             ["--listen", "127.0.0.1:{port}", "--topics-mode", "required", "--rate-limits", "off", "--data", "{dir}"];
-        let command = std::iter::once(path).chain(arguments.map(str::to_owned)).collect();
-        Ok(Self { name: OURS.to_owned(), command })
-    }
-
-    pub(crate) fn is_ours(&self) -> bool {
-        self.name == OURS
+        let relay = |build: &Build| {
+            let path = build.path.to_str().context("a path that is text")?.to_owned();
+            let command = std::iter::once(path).chain(arguments.map(str::to_owned)).collect();
+            Ok(Self { name: build.name.clone(), is_ours: true, command })
+        };
+        builds.iter().map(relay).collect()
     }
 
     fn command(&self, port: u16, dir: &Path, before: &[String]) -> anyhow::Result<Command> {
@@ -80,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_relay_is_told_by_a_name_and_a_command() {
+    fn relay_option_is_a_name_and_a_command() {
         let relay: Relay = "other 1.0=sh -c 'exec relay --at {port}' {dir}".parse().unwrap();
         let command = relay.command(7, Path::new("/data"), &[]).unwrap();
         let words: Vec<_> = command.get_args().map(|word| word.to_str().unwrap().to_owned()).collect();

@@ -12,21 +12,22 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use kukuri_testing::Connection;
 use nix::time::ClockId;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use super::{Relay, client::Client};
+use super::Relay;
 
-/// Of the kernel's clock, by which it counts what processes have used.
+/// One tick of the clock by which the kernel counts CPU time.
 const TICK: Duration = Duration::from_millis(10);
 /// Between two looks at whether it is up.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Between two looks at whether it rests, and how long that is waited for.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-const LONGEST_REST: Duration = Duration::from_secs(60);
+const REST_INTERVAL: Duration = Duration::from_millis(500);
+const MAX_REST: Duration = Duration::from_secs(60);
 
-/// A relay that runs. It is killed when dropped: what it stored is of no use.
+/// A relay that runs. It is killed when dropped.
 pub(crate) struct Running {
     child: Child,
     pub(crate) address: SocketAddr,
@@ -44,8 +45,8 @@ pub(crate) struct Memory {
 
 impl Relay {
     /// Starts it on the data in `dir`, which is made if it is not there, and waits until it takes connections.
-    pub(crate) async fn start(&self, dir: &Path, patience: Duration) -> anyhow::Result<Running> {
-        self.start_after(&[], dir, patience).await
+    pub(crate) async fn start(&self, dir: &Path, timeout: Duration) -> anyhow::Result<Running> {
+        self.start_after(&[], dir, timeout).await
     }
 
     /// The same, as the arguments of another program.
@@ -53,7 +54,7 @@ impl Relay {
         &self,
         before: &[String],
         dir: &Path,
-        patience: Duration,
+        timeout: Duration,
     ) -> anyhow::Result<Running> {
         fs::create_dir_all(dir)?;
         let log = dir.with_extension("log");
@@ -67,16 +68,16 @@ impl Relay {
         let mut running = Running { child, address, dir: dir.to_owned() };
         let start = Instant::now();
         loop {
-            if let Ok(Ok(_)) = tokio::time::timeout(patience, Client::connect(address)).await {
+            if let Ok(Ok(_)) = tokio::time::timeout(timeout, Connection::open(address)).await {
                 return Ok(running);
             }
             if let Some(status) = running.child.try_wait()? {
                 bail!("it did not start ({status}): {}", last_words(&log));
             }
-            if start.elapsed() > patience {
-                bail!("it was not up after {} s: {}", patience.as_secs(), last_words(&log));
+            if start.elapsed() > timeout {
+                bail!("it was not up after {} s: {}", timeout.as_secs(), last_words(&log));
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }
@@ -114,24 +115,19 @@ impl Running {
 
     /// The CPU time of all its threads and processes so far.
     pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
-        let mut all = Duration::ZERO;
-        for (process, stat) in tree(self.child.id()) {
-            // Its own clock, on which threads that have ended are, too. It may end before it is asked.
-            let clock = ClockId::pid_cpu_clock_id(nix::unistd::Pid::from_raw(process as i32));
-            all += clock.and_then(ClockId::now).map_or(Duration::ZERO, Duration::from) + stat.ended;
-        }
+        let all = cpu_of_tree(self.child.id());
         anyhow::ensure!(all > Duration::ZERO, "it has ended");
         Ok(all)
     }
 
-    /// Waits until it has done what it does behind its answers: an index, a compaction. Not for ever.
+    /// Waits until background work is done (an index, a compaction), at most `MAX_REST`.
     pub(crate) async fn rest(&self) -> anyhow::Result<()> {
         let start = Instant::now();
         let mut before = self.cpu()?;
-        while start.elapsed() < LONGEST_REST {
-            tokio::time::sleep(LOOK_EVERY).await;
+        while start.elapsed() < MAX_REST {
+            tokio::time::sleep(REST_INTERVAL).await;
             let now = self.cpu()?;
-            if now.saturating_sub(before) < LOOK_EVERY / 50 {
+            if now.saturating_sub(before) < REST_INTERVAL / 50 {
                 break;
             }
             before = now;
@@ -162,12 +158,12 @@ impl Running {
         line.and_then(|line| line.split_whitespace().next()).unwrap_or("unknown").to_owned()
     }
 
-    /// What its data takes on the disk.
+    /// Bytes of its data on the disk.
     pub(crate) fn disk_bytes(&self) -> anyhow::Result<u64> {
         allocated(&self.dir)
     }
 
-    /// What it says it is (NIP-11), if it does.
+    /// Software and version, if it reports them (NIP-11).
     pub(crate) fn about(&self) -> Option<String> {
         let text = self.get("/", "application/nostr+json").ok()?;
         let body = text.get(text.find('{')?..=text.rfind('}')?)?;
@@ -200,7 +196,7 @@ fn allocated(path: &Path) -> anyhow::Result<u64> {
     Ok(bytes)
 }
 
-/// What the kernel says of a process.
+/// A process, by /proc.
 struct Stat {
     parent: u32,
     /// Of its children that have ended.
@@ -213,6 +209,21 @@ fn stat(process: u32) -> Option<Stat> {
     let fields: Vec<&str> = text.rsplit_once(") ")?.1.split(' ').collect();
     let ticks = |place: usize| fields.get(place)?.parse::<u32>().ok();
     Some(Stat { parent: fields.get(1)?.parse().ok()?, ended: TICK * (ticks(13)? + ticks(14)?) })
+}
+
+/// The CPU time of a process and all that descend from it.
+pub(crate) fn cpu_of_tree(root: u32) -> Duration {
+    let cpu = |(process, stat): (u32, Stat)| {
+        // The clock of a process includes threads that have ended. The process may end before it is asked.
+        let clock = ClockId::pid_cpu_clock_id(nix::unistd::Pid::from_raw(process as i32));
+        clock.and_then(ClockId::now).map_or(Duration::ZERO, Duration::from) + stat.ended
+    };
+    tree(root).into_iter().map(cpu).sum()
+}
+
+/// The process that started another.
+pub(crate) fn parent_of(process: u32) -> Option<u32> {
+    Some(stat(process)?.parent)
 }
 
 /// A process and all that descend from it.

@@ -1,13 +1,13 @@
-//! Whether what a relay acknowledged was durable: told from the system calls it made between an event and its OK, one
-//! event in flight. What a relay says of itself is not asked.
+//! Whether acknowledged events were durable: judged by the system calls that a relay makes between an event and its OK,
+//! one event in flight. The relay itself is not asked.
 
 use std::{collections::HashMap, path::Path};
 
-/// What it takes to see that.
+/// The system calls that are traced.
 const TRACED: &str = "trace=open,openat,close,read,readv,recvfrom,recvmsg,write,writev,sendto,sendmsg,pwrite64,pwritev,\
                       pwritev2,fsync,fdatasync,msync,sync_file_range,syncfs";
 
-/// What a trace shows.
+/// The result of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Durability {
     /// Events that came in and were acknowledged.
@@ -18,13 +18,13 @@ pub(crate) struct Durability {
     pub(crate) syncs: usize,
 }
 
-/// The program, with its arguments, that runs a relay and writes what it does to `log`.
+/// The program, with its arguments, that runs a relay and writes its system calls to `log`.
 pub(crate) fn tracer(log: &Path) -> Vec<String> {
     let log = log.to_string_lossy().into_owned();
     ["strace", "-f", "-qq", "-s", "96", "-e", TRACED, "-o", &log].map(str::to_owned).to_vec()
 }
 
-/// Reads what `strace -f` wrote.
+/// Reads the output of `strace -f`.
 pub(crate) fn judge(log: &str) -> Durability {
     let mut seen = Durability::default();
     // Where a call began that has not ended, by thread.
@@ -112,13 +112,13 @@ mod tests {
             let open = r#"7 openat(AT_FDCWD, "data", O_RDWR|O_DSYNC|O_CLOEXEC) = 4"#;
             let log = [open, EVENT, between, OK, after, EVENT, between, OK].join("\n");
             let seen = judge(&log);
-            // What is left over from the first event is no help to the second.
+            // A sync for the first event does not count for the second.
             assert_eq!((seen.acknowledged, seen.synced), (2, 2 * synced), "{why}");
         }
     }
 
     #[test]
-    fn an_event_that_was_waited_for_and_an_answer_in_parts_are_seen() {
+    fn resumed_reads_and_answers_in_parts_are_recognised() {
         let log = r#"7 read(9 <unfinished ...>
 8 fsync(5 <unfinished ...>
 7 <... read resumed>"\201\376[\"EVENT\",{\"id\"", 4096) = 900

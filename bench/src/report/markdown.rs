@@ -1,16 +1,16 @@
-//! The page: what was measured where, all relays beside each other, then a section for each part.
+//! The page: machine and headlines of all relays beside each other, then a section for each part.
 
 use std::fmt::Write as _;
 
-use super::{Figure, Measured, Report, charts::Chart, targets::HEADLINES};
+use super::{Figure, Measured, Report, compared, targets::HEADLINES};
 use crate::{relay::OURS, timing::millis};
 
-/// Parts, what they are called and how they were measured.
+/// Parts, their titles and how they are measured.
 const SECTIONS: [(&str, &str, &str); 10] = [
     (
         "ingest",
         "Ingest",
-        "Signed events over so many connections, so many on the way on each, into an empty relay; latency is from sending \
+        "Signed events into an empty relay, \"connections x events in flight\"; latency is from sending \
          to OK. Durability is observed: one event on the way, system calls traced, and a sync must begin and end between \
          an event and its OK. \
          One at a time, client and relay both wait; if a machine wakes who waits only at the next tick of its clock, a p50 \
@@ -26,7 +26,7 @@ const SECTIONS: [(&str, &str, &str); 10] = [
     (
         "live",
         "Live events",
-        "One publisher at a steady rate, many subscribers of the topic; every one must hear every event once. What an event costs that nobody hears is taken off.",
+        "One publisher at a steady rate, many subscribers of the topic; each must receive every event once. The cost of an event without subscribers is subtracted.",
     ),
     (
         "mixed",
@@ -36,26 +36,27 @@ const SECTIONS: [(&str, &str, &str); 10] = [
     (
         "idle",
         "Idle connections",
-        "Connections that have subscribed and hear nothing: resident memory of each, and what they cost in all.",
+        "Connections that have subscribed and hear nothing: resident memory of each, and the CPU time of all.",
     ),
     (
         "restart",
         "Restart",
-        "Killed with SIGKILL after the load and started on the same data: the time until a request is answered, and what is missing of what was acknowledged.",
+        "Killed with SIGKILL after the load and started on the same data: the time until a request is answered, and acknowledged events that are missing.",
     ),
     ("disk", "Disk", "Blocks allocated in the relay's directory after the load."),
     (
         "growth",
         "Growth",
-        "The same relay, filled: what the last events before a size cost, and the mix of requests at it.",
+        "One relay, filled step by step: the cost of the last events before each size, and of the mix of requests at it.",
     ),
     ("store", "The store by itself", "One writer, durable; queries warm, one at a time."),
-    ("search", "Search", "An index by itself, filled and asked; and how soon a search finds what a node has accepted."),
+    ("search", "Search", "An index by itself, filled and asked; and the time until a search finds an accepted event."),
 ];
 
-pub(super) fn page(report: &Report, charts: &[Chart]) -> String {
+pub(super) fn page(report: &Report) -> String {
     let mut page = String::new();
-    first_page(&mut page, report, charts);
+    first_page(&mut page, report);
+    page += &compared::section(report);
     for (part, title, how) in SECTIONS {
         let figures: Vec<&Figure> = report.figures.iter().filter(|figure| figure.part == part).collect();
         let failures: Vec<_> = report.failures.iter().filter(|failure| failure.part == part).collect();
@@ -66,7 +67,6 @@ pub(super) fn page(report: &Report, charts: &[Chart]) -> String {
         for failure in failures {
             let _ = write!(page, "\n**{}** failed: {}\n", failure.of, escaped(&failure.reason));
         }
-        show(&mut page, charts, part);
         tables(&mut page, &figures);
     }
     let _ = write!(
@@ -78,7 +78,7 @@ pub(super) fn page(report: &Report, charts: &[Chart]) -> String {
     page
 }
 
-fn first_page(page: &mut String, report: &Report, charts: &[Chart]) {
+fn first_page(page: &mut String, report: &Report) {
     let (machine, yardsticks, corpus) = (&report.machine, &report.yardsticks, &report.corpus);
     let _ = write!(
         page,
@@ -119,13 +119,6 @@ fn first_page(page: &mut String, report: &Report, charts: &[Chart]) {
         let _ = writeln!(page, "| {} | {} |{cells} {met} |", headline.title, headline.aimed_at());
     }
     let _ = write!(page, "\nTargets are for {OURS}, on two cores with the clients beside it.\n");
-    show(page, charts, "");
-}
-
-fn show(page: &mut String, charts: &[Chart], part: &str) {
-    for chart in charts.iter().filter(|chart| chart.part == part) {
-        let _ = write!(page, "\n![{}]({})\n", chart.title, chart.file);
-    }
 }
 
 /// The columns and cells of one row.

@@ -1,12 +1,11 @@
-//! What was found: a line per figure while it runs, then a page for people with charts, and all of it as JSON.
+//! The report: a line per figure while the benchmark runs, then a page, and all of it as JSON.
 //!
-//! - [`machine`]: where it was measured. [`targets`]: what it should be. [`markdown`]: the page.
-//! - [`charts`]: which charts there are. [`svg`]: how they are drawn.
+//! - [`machine`]: the hardware. [`targets`]: targets of our relay. [`markdown`]: the page.
+//! - [`compared`]: two builds of our own node beside each other.
 
-mod charts;
+mod compared;
 pub(crate) mod machine;
 mod markdown;
-mod svg;
 mod targets;
 
 use std::{fs, path::Path, time::Duration};
@@ -26,17 +25,17 @@ pub(crate) struct Report {
     pub(crate) machine: Machine,
     pub(crate) yardsticks: Yardsticks,
     pub(crate) corpus: CorpusAbout,
-    /// The relays, in the order in which they are shown, and what each says it is.
+    /// The relays, in the order of the tables, and the software and version that each reports (NIP-11).
     pub(crate) relays: Vec<(String, String)>,
     /// How it was started.
     pub(crate) command: String,
     figures: Vec<Figure>,
     failures: Vec<Failure>,
-    /// What our own relay did wrong.
+    /// Wrong answers and losses of our own relay.
     faults: Vec<String>,
 }
 
-/// What the machine can do at best.
+/// The best that this machine does.
 #[derive(Clone, Copy)]
 pub(crate) struct Yardsticks {
     /// Events verified per second on one core.
@@ -45,7 +44,7 @@ pub(crate) struct Yardsticks {
     pub(crate) sync: Duration,
 }
 
-/// What was sent.
+/// The corpus of the run.
 pub(crate) struct CorpusAbout {
     pub(crate) seed: u64,
     pub(crate) count: u64,
@@ -57,11 +56,20 @@ struct Figure {
     part: &'static str,
     /// The relay, or store.
     of: String,
-    /// What was done.
+    /// The operation.
     row: String,
     name: String,
     unit: &'static str,
+    /// The median of all rounds, or the last words.
     value: Measured,
+    /// The numbers of all rounds.
+    rounds: Vec<f64>,
+}
+
+impl Figure {
+    fn is(&self, part: &str, of: &str, row: &str, name: &str) -> bool {
+        self.part == part && self.of == of && self.row == row && self.name == name
+    }
 }
 
 enum Measured {
@@ -101,7 +109,7 @@ impl Report {
         Self { machine, yardsticks, corpus, relays: Vec::new(), command, figures, failures, faults }
     }
 
-    /// Throughput, latency, what it cost the server, and what it holds after it.
+    /// Throughput, latency, CPU time and memory of the server.
     pub(crate) fn operation(&mut self, place: Place<'_>, unit: &str, mut operation: Operation) {
         let many = if unit == "delivery" { "deliveries".to_owned() } else { format!("{unit}s") };
         self.latency(place, &many, &mut operation);
@@ -136,8 +144,20 @@ impl Report {
             Measured::Words(words) => words.clone(),
         };
         say(format_args!("{:<8} {:<16} {:<40} {name:<24} {shown}", place.part, place.of, place.row));
-        let (of, row, name) = (place.of.to_owned(), place.row.to_owned(), name.to_owned());
-        self.figures.push(Figure { part: place.part, of, row, name, unit, value });
+        let known = self.figures.iter().position(|figure| figure.is(place.part, place.of, place.row, name));
+        let index = known.unwrap_or(self.figures.len());
+        if known.is_none() {
+            let (of, row, name) = (place.of.to_owned(), place.row.to_owned(), name.to_owned());
+            let value = Measured::Words(String::new());
+            self.figures.push(Figure { part: place.part, of, row, name, unit, value, rounds: Vec::new() });
+        }
+        let figure = &mut self.figures[index];
+        if let Measured::Number(number) = value {
+            figure.rounds.push(number);
+            figure.value = Measured::Number(compared::median(&figure.rounds));
+        } else {
+            figure.value = value;
+        }
     }
 
     /// Notes that a relay could not be measured, by the first line of the reason.
@@ -148,7 +168,7 @@ impl Report {
         self.failures.push(Failure { part, of: of.to_owned(), reason });
     }
 
-    /// Notes what our own relay did wrong, which fails the run.
+    /// Adds a wrong answer or a loss of our own relay: the run fails.
     pub(crate) fn fault(&mut self, what: String) {
         say(format_args!("WRONG: {what}"));
         self.faults.push(what);
@@ -159,9 +179,8 @@ impl Report {
     }
 
     fn find(&self, part: &str, of: &str, row: &str, name: &str) -> Option<&Measured> {
-        let is_it =
-            |figure: &&Figure| figure.part == part && figure.of == of && figure.row == row && figure.name == name;
-        self.figures.iter().find(is_it).map(|figure| &figure.value)
+        let figures = self.figures.iter().filter(|figure| figure.is(part, of, row, name));
+        figures.map(|figure| &figure.value).next()
     }
 
     /// A number that was measured.
@@ -172,14 +191,10 @@ impl Report {
         }
     }
 
-    /// Writes page, charts and JSON into a directory.
+    /// Writes page and JSON into a directory.
     pub(crate) fn write(&self, directory: &Path) -> anyhow::Result<()> {
         fs::create_dir_all(directory)?;
-        let charts = charts::all(self);
-        for chart in &charts {
-            fs::write(directory.join(&chart.file), &chart.svg)?;
-        }
-        fs::write(directory.join("report.md"), markdown::page(self, &charts))?;
+        fs::write(directory.join("report.md"), markdown::page(self))?;
         fs::write(directory.join("report.json"), serde_json::to_string_pretty(&self.json())?)?;
         Ok(())
     }
@@ -192,7 +207,7 @@ impl Report {
             };
             json!({
                 "part": figure.part, "of": figure.of, "row": figure.row,
-                "figure": figure.name, "unit": figure.unit, "value": value,
+                "figure": figure.name, "unit": figure.unit, "value": value, "rounds": figure.rounds,
             })
         });
         let failures = self.failures.iter();
@@ -208,6 +223,7 @@ impl Report {
                 "fdatasync_p50_ms": millis(self.yardsticks.sync),
             },
             "targets": targets::json(self),
+            "compared": compared::json(self),
             "figures": figures.collect::<Vec<_>>(),
             "failures": failures
                 .map(|failure| json!({ "part": failure.part, "of": failure.of, "reason": failure.reason }))

@@ -1,4 +1,4 @@
-//! The figures of the first page, and what those of our own relay should be on two cores with the client beside it.
+//! The headlines of the report, and the targets of our own relay on two cores with the clients beside it.
 
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ const fn headline(title: &'static str, place: [&'static str; 3], aim: Aim) -> He
     Headline { title, part, row, name, aim }
 }
 
-/// What is asked of every relay.
+/// The headlines.
 pub(super) const HEADLINES: [Headline; 20] = [
     headline("ingest 8 × 64 in flight, events/s", ["ingest", "8 x 64 in flight", "events"], Aim::AtLeast(10_000.0)),
     headline("… server CPU per event, µs", ["ingest", "8 x 64 in flight", "CPU per event"], Aim::AtMost(120.0)),
@@ -60,7 +60,7 @@ pub(super) const HEADLINES: [Headline; 20] = [
 ];
 
 impl Headline {
-    /// What was measured of a relay, or why not.
+    /// The figure of a relay, or the reason why there is none.
     pub(super) fn cell(&self, report: &Report, relay: &str) -> String {
         match report.find(self.part, relay, self.row, self.name) {
             Some(Measured::Number(value)) => super::number(*value),

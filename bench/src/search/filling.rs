@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::ensure;
 use kukuri_domain::Timestamp;
-use kukuri_search::{Change, Search, SearchIndex, SearchQuery};
+use kukuri_search::{DocumentChange, Search, SearchIndex, SearchQuery};
 use kukuri_store::Seq;
 
 use super::posts::{NOW, post, topic};
@@ -43,7 +43,7 @@ pub(super) async fn measure(bench: &mut Bench, name: &'static str, index: &dyn S
         let (began, cpu) = (Instant::now(), cpu_time());
         for first in (filled..size).step_by(batch as usize) {
             let last = size.min(first + batch);
-            let changes = (first..last).map(|n| Change::Put(Box::new(post(n)))).collect();
+            let changes = (first..last).map(|n| DocumentChange::Put(Box::new(post(n)))).collect();
             index.apply(changes, Seq(last).into()).await?;
         }
         let (took, cpu) = (began.elapsed(), cpu_time() - cpu);

@@ -6,17 +6,18 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
+use kukuri_testing::{Connection, frames::text_frame};
 use tokio::sync::mpsc;
 
 use crate::{
     corpus::{Made, topic_id},
     parts::Bench,
-    relay::{Relay, client::Client, frames::frame, message::Message, process::Running},
+    relay::{Relay, message::Message, process::Running},
     report::Place,
     timing::{Timings, micros, millis},
 };
 
-/// Of so many posts one is looked for.
+/// One in this many posts is looked for.
 const LOOKED_FOR: usize = 25;
 /// The index follows in batches; this is long after the last.
 const REST: Duration = Duration::from_secs(2);
@@ -24,18 +25,18 @@ const REST: Duration = Duration::from_secs(2);
 pub(super) async fn measure(bench: &mut Bench) -> anyhow::Result<()> {
     let (rate, seconds) = (bench.options.stores.search_rate, bench.options.stores.search_seconds);
     let made = Arc::new(bench.corpus.posts(u64::from(rate) * u64::from(seconds), |n| format!("fresh {n}"))?);
-    let relay = Relay::ours(bench.options.node.clone())?;
-    let running = relay.start(&bench.dir.join("fresh"), bench.patience()).await?;
-    let Client { mut saying, mut hearing } = Client::connect(running.address).await?;
+    let relay = Relay::ours(&bench.options)?.swap_remove(0);
+    let running = relay.start(&bench.dir.join("fresh"), bench.timeout()).await?;
+    let Connection { mut sender, mut receiver } = Connection::open(running.address).await?;
     let (accept, accepting) = mpsc::unbounded_channel();
     let answers = tokio::spawn({
         let made = Arc::clone(&made);
         async move {
             let mut n = 0;
             while n < made.len() {
-                let place = hearing.hear().await?;
-                let Message::Ok { is_accepted, .. } = Message::read(hearing.text(&place)) else { continue };
-                ensure!(is_accepted, "{}", hearing.shown(&place));
+                let place = receiver.receive().await?;
+                let Message::Ok { is_accepted, .. } = Message::read(receiver.text(&place)) else { continue };
+                ensure!(is_accepted, "{}", receiver.excerpt(&place));
                 // Answers to one connection come in the order of its events.
                 if n % LOOKED_FOR == 0 {
                     accept.send((n, Instant::now()))?;
@@ -45,7 +46,7 @@ pub(super) async fn measure(bench: &mut Bench) -> anyhow::Result<()> {
             anyhow::Ok(())
         }
     });
-    let looking = tokio::spawn(look_for(Client::connect(running.address).await?, accepting, Arc::clone(&made)));
+    let looking = tokio::spawn(look_for(Connection::open(running.address).await?, accepting, Arc::clone(&made)));
     let (cpu, began) = (running.cpu()?, Instant::now());
     let mut tick = tokio::time::interval(Duration::from_millis(10));
     let mut sent = 0;
@@ -53,7 +54,7 @@ pub(super) async fn measure(bench: &mut Bench) -> anyhow::Result<()> {
         tick.tick().await;
         let due = (began.elapsed().as_secs_f64() * f64::from(rate)) as usize;
         for event in &made[sent..due.clamp(sent, made.len())] {
-            saying.say(&event.frame).await?;
+            sender.send(&event.frame).await?;
         }
         sent = due.clamp(sent, made.len());
     }
@@ -77,7 +78,7 @@ pub(super) async fn measure(bench: &mut Bench) -> anyhow::Result<()> {
 
 /// Looks for each post that was accepted, until it is found. Returns how long that took.
 async fn look_for(
-    mut client: Client,
+    mut client: Connection,
     mut accepting: mpsc::UnboundedReceiver<(usize, Instant)>,
     made: Arc<Vec<Made>>,
 ) -> anyhow::Result<Timings> {
@@ -85,13 +86,13 @@ async fn look_for(
     while let Some((n, accepted)) = accepting.recv().await {
         let topic = topic_id(made[n].fact.topic);
         let ask = format!(r##"["REQ","s",{{"#t":["{topic}"],"search":"fresh {n}","limit":2}}]"##);
-        let ask = frame(ask.as_bytes());
+        let ask = text_frame(ask.as_bytes());
         loop {
-            client.say(&ask).await?;
+            client.send(&ask).await?;
             let mut is_found = false;
             loop {
-                let place = client.hearing.hear().await?;
-                let text = client.hearing.text(&place);
+                let place = client.receiver.receive().await?;
+                let text = client.receiver.text(&place);
                 match Message::read(text) {
                     Message::Event { id } => is_found |= id == made[n].hex.as_bytes(),
                     Message::Eose => break,

@@ -1,13 +1,14 @@
 //! Search: filling an index, asking it, and how soon a post is found that was just accepted.
 //!
-//! - [`posts`]: what is looked for. [`filling`]: an index by itself, at growing sizes. [`fresh`]: the real binary.
+//! - [`posts`]: texts and words. [`filling`]: an index by itself, at growing sizes. [`fresh`]: the real binary.
 
 mod filling;
 mod fresh;
 mod posts;
 
-use kukuri_search::{SearchIndex, TantivyIndex};
+use kukuri_search::SearchIndex;
 use kukuri_search_postgres::{PostgresIndex, PostgresIndexOptions};
+use kukuri_search_tantivy::TantivyIndex;
 
 use crate::parts::Bench;
 

@@ -1,4 +1,4 @@
-//! What is measured of a store at one size.
+//! Measurements of a store at one size.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ pub(crate) struct Subject {
     pub(super) loaded: u64,
 }
 
-/// What a question is made from.
+/// The ingredients of a query.
 struct Asking<'a> {
     corpus: &'a Corpus,
     subject: &'a mut Subject,
@@ -149,7 +149,7 @@ const SHAPES: [(&str, Shape); 5] = [
     ("topic + kinds, 50", |asking| asking.subject.in_topic().with_kinds([Kind(1), Kind(1111)]).with_limit(50)),
     ("topic + 20 authors, 50", |asking| {
         let topic = asking.subject.random.skewed(TOPICS);
-        // Its regulars, and others who seldom write.
+        // Its regular authors, and others.
         let others = (0..17).map(|_| mixed(asking.subject.random.next()) % 5_000);
         let authors: Vec<u64> = (0..3).map(|which| regular(topic, which)).chain(others).collect();
         let filter = Filter::new().with_tag(Letter::T, [topic_id(topic).as_str()]);

@@ -1,7 +1,7 @@
 //! Loading and asking a store, at growing sizes: does the cost of a query stay the same?
 //!
-//! - [`figures`]: what is measured at one size.
-//! - [`server`]: what only a store on a server is asked: what limits it, how many sessions it needs.
+//! - [`figures`]: measurements at one size.
+//! - [`server`]: a store on a server alone: its limits, the sessions it needs.
 //! - [`writers`]: several processes that write to one database.
 
 mod figures;

@@ -1,7 +1,7 @@
-//! What only a store on a server is asked: what limits it, how many sessions it needs, what several writers reach.
+//! Measurements of a store on a server alone: its limits, the sessions it needs, several writers.
 
 use std::{
-    fmt, fs,
+    fmt,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -10,24 +10,23 @@ use std::{
 };
 
 use anyhow::Context;
-use kukuri_store::Store;
+use kukuri_store::port::*;
 use kukuri_store_postgres::{PostgresOptions, PostgresStore};
 use sqlx::{Connection, PgConnection, Row as _};
 
 use super::{figures::Subject, writers::Race};
 use crate::{
     parts::Bench,
+    relay::process::{cpu_of_tree, parent_of},
     report::Place,
     timing::{Timings, millis},
 };
 
-/// Of the kernel's clock, which counts what processes have used.
-const TICKS_PER_SECOND: f64 = 100.0;
 const ASKERS: [usize; 5] = [1, 2, 4, 8, 16];
 const SESSIONS: [u32; 5] = [1, 2, 4, 8, 16];
 const WRITERS: u64 = 4;
 
-/// What a server and this process have done, in all or in a time.
+/// CPU time and log of a server and this process, since the start or in a time.
 pub(crate) struct Load {
     batches: usize,
     wall: Duration,
@@ -49,7 +48,8 @@ impl Load {
         let load = Self {
             batches: 0,
             wall: Duration::ZERO,
-            server_cpu: cpu_of_server(backend).unwrap_or_default(),
+            // Its backends are children of one process.
+            server_cpu: parent_of(backend as u32).map_or(Duration::ZERO, cpu_of_tree),
             client_cpu: Duration::ZERO,
             log_bytes: row.try_get("log")?,
         };
@@ -84,44 +84,13 @@ impl fmt::Display for Load {
     }
 }
 
-/// A process, by /proc.
-struct Used {
-    parent: u32,
-    cpu: Duration,
-    /// Of its children that have ended.
-    ended: Duration,
-}
-
-fn used(process: &str) -> Option<Used> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name before it may hold anything.
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let ticks = |place: usize| fields.get(place)?.parse::<f64>().ok();
-    let time = |one: usize, two: usize| Some(Duration::from_secs_f64((ticks(one)? + ticks(two)?) / TICKS_PER_SECOND));
-    Some(Used { parent: fields.get(1)?.parse().ok()?, cpu: time(11, 12)?, ended: time(13, 14)? })
-}
-
-/// The processor time of all processes of the server that this backend belongs to.
-fn cpu_of_server(backend: i32) -> Option<Duration> {
-    let postmaster = used(&backend.to_string())?.parent;
-    let itself = used(&postmaster.to_string())?;
-    let mut sum = itself.cpu + itself.ended;
-    for entry in fs::read_dir("/proc").ok()?.flatten() {
-        if let Some(process) = entry.file_name().to_str().and_then(used).filter(|process| process.parent == postmaster)
-        {
-            sum += process.cpu;
-        }
-    }
-    Some(sum)
-}
-
 pub(super) async fn measure(url: &str, mut subject: Subject, bench: &mut Bench) -> anyhow::Result<()> {
     sessions(url, &mut subject, bench).await?;
     recalls(url, &mut subject, bench).await?;
     writers(url, &subject, bench)
 }
 
-/// Many who ask at a time, by sessions that there may be.
+/// Concurrent queries, by the number of sessions.
 async fn sessions(url: &str, subject: &mut Subject, bench: &mut Bench) -> anyhow::Result<()> {
     let (times, now) = (bench.options.stores.queries, bench.corpus.time(subject.loaded));
     let queries: Arc<[_]> = (0..times).map(|_| subject.newest_50(now)).collect();
@@ -169,7 +138,7 @@ fn told(bench: &mut Bench, row: &str, (per_second, mut timings): (f64, Timings))
     bench.report.figure(place, "p50", "ms", millis(timings.percentile(50)));
 }
 
-/// So many tasks ask in turn until all is asked. Returns answers per second, and how long each took.
+/// Several tasks ask in turn until all is asked. Returns answers per second, and the time of each.
 async fn together<A, F>(
     store: &Arc<PostgresStore>,
     askers: usize,
@@ -206,7 +175,7 @@ where
 }
 
 async fn close(store: Arc<PostgresStore>) -> anyhow::Result<()> {
-    Ok(Arc::into_inner(store).context("somebody still asks")?.close().await?)
+    Ok(Arc::into_inner(store).context("a query still runs")?.close().await?)
 }
 
 fn writers(url: &str, subject: &Subject, bench: &mut Bench) -> anyhow::Result<()> {

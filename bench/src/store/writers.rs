@@ -1,4 +1,4 @@
-//! Several processes that write to one database: what they reach together, against one alone.
+//! Several processes that write to one database: their throughput together, against one alone.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -8,12 +8,12 @@ use std::{
 
 use anyhow::{Context, ensure};
 use clap::Args;
-use kukuri_store::Store;
+use kukuri_store::port::*;
 use kukuri_store_postgres::{PostgresOptions, PostgresStore};
 
 use crate::{corpus::Corpus, say};
 
-/// What one of them is told.
+/// The command line of one of them.
 #[derive(Args)]
 pub(crate) struct Options {
     #[arg(long)]
@@ -50,7 +50,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A race of so many processes, which write `events` together.
+/// A race of several processes, which write `events` together.
 pub(crate) struct Race<'r> {
     pub(crate) url: &'r str,
     pub(crate) events: u64,

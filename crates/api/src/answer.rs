@@ -1,27 +1,36 @@
-//! Answers as JSON, with events as they are stored: nothing is written anew.
+//! Parts of answers that several endpoints share: pages, and events as they are stored.
 
-use axum::{
-    http::header,
-    response::{IntoResponse, Response},
-};
 use kukuri_store::{StoreError, StoredEvent};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use utoipa::ToSchema;
 
-use crate::error::Problem;
+use crate::error::Error;
 
-/// An answer.
-pub(crate) fn json(answer: &impl Serialize) -> Result<Response, Problem> {
-    Ok(([(header::CONTENT_TYPE, "application/json")], text(answer)?).into_response())
+/// One page of a list (U-2).
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Page<T> {
+    pub(crate) items: Vec<T>,
+    /// For the next page; null: this is the last one.
+    #[schema(required = true)]
+    pub(crate) cursor: Option<String>,
 }
 
-/// A value as one line of JSON.
-pub(crate) fn text(value: &impl Serialize) -> Result<String, Problem> {
-    serde_json::to_string(value).map_err(|error| StoreError::Damaged(error.to_string()).into())
+/// A Nostr event. Answers hold its stored bytes: see [`stored_json`].
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "it describes stored JSON, which is never taken apart")]
+pub(crate) struct Event {
+    id: String,
+    pubkey: String,
+    created_at: u64,
+    kind: u16,
+    tags: Vec<Vec<String>>,
+    content: String,
+    sig: String,
 }
 
-/// An event as it is stored.
-pub(crate) fn raw(stored: &StoredEvent) -> Result<&RawValue, Problem> {
+/// The JSON of an event, byte for byte.
+pub(crate) fn stored_json(stored: &StoredEvent) -> Result<Box<RawValue>, Error> {
     let read = serde_json::from_slice(&stored.json);
     read.map_err(|error| StoreError::Damaged(format!("event {}: {error}", stored.id)).into())
 }

@@ -1,158 +1,194 @@
-//! The changes of a topic: the outbox seen from outside (W-8), a bounded part at a time.
+//! The changes of a topic: the outbox seen from outside (W-8), read in bounded batches.
 
 use std::sync::Arc;
 
-use kukuri_domain::{EventId, Millis, TopicId};
+use kukuri_domain::{EventId, Millis, Reason, TopicId, Viewer, Visibility};
 use kukuri_store::{BoundEvent, Op, OutboxRow, Seq, Store, StoreError, StoredEvent};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use utoipa::ToSchema;
 
 use crate::{
-    answer::raw,
-    error::Problem,
-    tail::{Rows, Tail},
+    Api,
+    answer::{Event, stored_json},
+    error::Error,
+    tail::{OutboxTail, Rows},
 };
 
-/// Rows that are read at a time.
-const ROWS: usize = 1_000;
-/// Rows that are read for one part, of all topics.
-const MOST_ROWS: usize = 4_000;
-/// Events that are looked up at a time.
-const EVENTS: usize = 50;
-/// Bytes of events in one part, the first aside.
-const MOST_BYTES: usize = 1 << 20;
+/// Outbox rows in one read of the store.
+const ROWS_PER_READ: usize = 1_000;
+/// Outbox rows of all topics that one batch looks at.
+const MAX_ROWS_PER_BATCH: usize = 4_000;
+/// Events in one lookup in the store.
+const EVENTS_PER_LOOKUP: usize = 50;
+/// Bytes of events in one answer. The first event is sent whatever its size.
+pub(crate) const MAX_ANSWER_BYTES: usize = 1 << 20;
 
-/// Where rows are read.
-pub(crate) enum Source<'t> {
-    /// In the store.
+/// Where outbox rows are read from.
+pub(crate) enum RowSource<'t> {
     Store,
-    /// In what streams share, up to the highest sequence that is heard of.
-    Shared(&'t Tail, Seq),
+    /// Rows shared by streams, up to this sequence if the tail has them.
+    Tail(&'t OutboxTail, Seq),
 }
 
-impl Source<'_> {
+impl RowSource<'_> {
     async fn read(&self, store: &dyn Store, after: Seq) -> Result<Rows, StoreError> {
         match self {
-            Self::Store => Rows::read(store, after, ROWS).await,
-            Self::Shared(tail, head) => tail.read(store, after, ROWS, *head).await,
+            Self::Store => Rows::read(store, after, ROWS_PER_READ).await,
+            Self::Tail(tail, head) => tail.read(store, after, ROWS_PER_READ, *head).await,
         }
     }
 }
 
-/// What happened to an event in the topic.
+/// One event that became visible in the topic, or is visible no more.
+#[derive(Serialize, ToSchema)]
 pub(crate) struct Change {
-    row: Arc<OutboxRow>,
-    /// Of an upsert.
-    stored: Option<StoredEvent>,
-}
-
-/// As it is sent.
-#[derive(Serialize)]
-pub(crate) struct ChangeBody<'c> {
-    seq: u64,
-    op: &'static str,
+    pub(crate) seq: u64,
+    op: ChangeOp,
+    #[schema(value_type = String)]
     event_id: EventId,
     kind: u16,
     created_at: u64,
+    /// Of a delete.
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
+    #[schema(nullable = false)]
+    reason: Option<DeleteReason>,
+    /// Of an upsert.
     #[serde(skip_serializing_if = "Option::is_none")]
-    event: Option<&'c RawValue>,
+    #[schema(value_type = Event, required = false)]
+    event: Option<Box<RawValue>>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum ChangeOp {
+    Upsert,
+    Delete,
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum DeleteReason {
+    Nip09,
+    Expiration,
+    Replaced,
+    Vanish,
+    Retention,
+    Capacity,
+}
+
+impl From<Reason> for DeleteReason {
+    fn from(reason: Reason) -> Self {
+        match reason {
+            Reason::Nip09 => Self::Nip09,
+            Reason::Expiration => Self::Expiration,
+            Reason::Replaced => Self::Replaced,
+            Reason::Vanish => Self::Vanish,
+            Reason::Retention => Self::Retention,
+            Reason::Capacity => Self::Capacity,
+        }
+    }
 }
 
 impl Change {
-    pub(crate) fn seq(&self) -> Seq {
-        self.row.seq
-    }
-
-    pub(crate) fn body(&self) -> Result<ChangeBody<'_>, Problem> {
-        let (op, reason) = match self.row.op {
-            Op::Upsert => ("upsert", None),
-            Op::Delete(reason) => ("delete", Some(reason.as_str())),
+    /// `stored` is the event of an upsert.
+    fn new(row: &OutboxRow, stored: Option<&StoredEvent>) -> Result<Self, Error> {
+        let (op, reason) = match row.op {
+            Op::Upsert => (ChangeOp::Upsert, None),
+            Op::Delete(reason) => (ChangeOp::Delete, Some(reason.into())),
         };
-        Ok(ChangeBody {
-            seq: self.row.seq.0,
+        Ok(Self {
+            seq: row.seq.0,
             op,
-            event_id: self.row.event_id,
-            kind: self.row.kind.0,
-            created_at: self.row.created_at.0,
+            event_id: row.event_id,
+            kind: row.kind.0,
+            created_at: row.created_at.0,
             reason,
-            event: self.stored.as_ref().map(raw).transpose()?,
+            event: stored.map(stored_json).transpose()?,
         })
     }
 }
 
-/// A part of the changes of a topic.
-pub(crate) struct Part {
-    /// In the order of the outbox.
+/// Changes of a topic, in the order of the outbox.
+pub(crate) struct ChangeBatch {
     pub(crate) changes: Vec<Change>,
-    /// Everything up to here was looked at: rows of other topics too.
+    /// The last row that was looked at, of any topic.
     pub(crate) next: Seq,
-    /// Whether that was the end of the outbox.
+    /// Whether that row was the last of the outbox.
     pub(crate) is_end: bool,
 }
 
-/// Reads the changes of a topic after a sequence, no more than `limit`.
+/// Reads the changes of a topic after a sequence, at most `limit`.
 ///
-/// An upsert whose event is effective no more is left out: its delete follows (O-1). Private kinds are not shown: who
-/// asks over HTTP is a party to none (E-10).
+/// An upsert whose event is effective no more is skipped: its delete follows (O-1). Private kinds are skipped for
+/// every caller (E-10): a delete row does not name its parties.
 pub(crate) async fn read(
-    store: &dyn Store,
-    source: Source<'_>,
+    api: &Api,
+    source: RowSource<'_>,
     topic: &TopicId,
     after: Seq,
     limit: usize,
-    now: Millis,
-) -> Result<Part, Problem> {
-    let mut part = Part { changes: Vec::new(), next: after, is_end: false };
-    let (mut looked_at, mut bytes) = (0, 0);
-    while looked_at < MOST_ROWS && part.changes.len() < limit {
-        let Rows { rows, is_end } = source.read(store, part.next).await?;
-        looked_at += rows.len();
-        let end = rows.last().map_or(part.next, |row| row.seq);
+) -> Result<ChangeBatch, Error> {
+    let (store, visibility, now) = (&*api.store, api.visibility(), api.now());
+    let mut batch = ChangeBatch { changes: Vec::new(), next: after, is_end: false };
+    let (mut rows_seen, mut bytes) = (0, 0);
+    while rows_seen < MAX_ROWS_PER_BATCH && batch.changes.len() < limit {
+        let Rows { rows, is_end } = source.read(store, batch.next).await?;
+        rows_seen += rows.len();
+        let end = rows.last().map_or(batch.next, |row| row.seq);
         let own: Vec<Arc<OutboxRow>> =
             rows.into_iter().filter(|row| row.topic == *topic && !row.kind.is_private()).collect();
-        // What does not fit is read again for the next part.
-        let fitting = own.len().min(limit - part.changes.len());
-        for rows in own[..fitting].chunks(EVENTS) {
-            let events = look_up(store, rows, now).await?;
+        // The next batch reads the rows after these again.
+        let fitting = own.len().min(limit - batch.changes.len());
+        for rows in own[..fitting].chunks(EVENTS_PER_LOOKUP) {
+            let events = look_up(store, rows, &visibility, now).await?;
             for (row, stored) in rows.iter().zip(events) {
                 let size = stored.as_ref().map_or(0, |stored| stored.json.len());
-                if bytes > 0 && bytes + size > MOST_BYTES {
-                    return Ok(part);
+                if bytes > 0 && bytes + size > MAX_ANSWER_BYTES {
+                    return Ok(batch);
                 }
                 bytes += size;
-                part.next = row.seq;
+                batch.next = row.seq;
                 if stored.is_some() || row.op != Op::Upsert {
-                    part.changes.push(Change { row: Arc::clone(row), stored });
+                    batch.changes.push(Change::new(row, stored.as_ref())?);
                 }
             }
         }
         if fitting == own.len() {
-            part.next = end;
-            part.is_end = is_end;
+            batch.next = end;
+            batch.is_end = is_end;
         }
-        if part.is_end {
+        if batch.is_end {
             break;
         }
     }
-    Ok(part)
+    Ok(batch)
 }
 
-/// The events of rows, as far as they are effective; `None` for a delete.
-async fn look_up(store: &dyn Store, rows: &[Arc<OutboxRow>], now: Millis) -> Result<Vec<Option<StoredEvent>>, Problem> {
+/// The effective events of rows; `None` for a delete, and for an event that is effective no more or withheld (M-5).
+async fn look_up(
+    store: &dyn Store,
+    rows: &[Arc<OutboxRow>],
+    visibility: &Visibility,
+    now: Millis,
+) -> Result<Vec<Option<StoredEvent>>, Error> {
     let upserts: Vec<EventId> = rows.iter().filter(|row| row.op == Op::Upsert).map(|row| row.event_id).collect();
     let mut found = if upserts.is_empty() { Vec::new() } else { store.get(&upserts, now).await? }.into_iter();
-    let event = |bound: Option<BoundEvent>| bound.map(|bound| bound.event);
+    let is_shown = |bound: &BoundEvent| {
+        // Private kinds were left out before, so that the viewer does not matter.
+        !visibility.has_overlay()
+            || bound.event.event().is_ok_and(|event| visibility.shows(&event, &bound.topics, &Viewer::stranger(), None))
+    };
+    let event = |bound: Option<BoundEvent>| bound.filter(is_shown).map(|bound| bound.event);
     Ok(rows.iter().map(|row| if row.op == Op::Upsert { event(found.next().flatten()) } else { None }).collect())
 }
 
-/// Whether a place is one of this store's: who comes with a higher one would miss what is written until then.
-pub(crate) async fn check_place(store: &dyn Store, after: Seq) -> Result<(), Problem> {
-    // The number that is at hand may be behind what another process wrote.
+/// Refuses a sequence that this store has not reached: its caller would miss the rows written until then.
+pub(crate) async fn check_sequence(store: &dyn Store, after: Seq) -> Result<(), Error> {
+    // The watched number may be behind rows that another process wrote.
     if after <= *store.watch_outbox().borrow() {
         return Ok(());
     }
     let head = store.stats().await?.head;
-    if after <= head { Ok(()) } else { Err(Problem::Ahead { after, head }) }
+    if after <= head { Ok(()) } else { Err(Error::AheadOfOutbox { after, head }) }
 }

@@ -1,4 +1,4 @@
-//! What a caller is told when there is no answer: JSON with a code for programs and a sentence for people.
+//! The one error type of the API, and the one body that carries it (U-1).
 
 use axum::{
     http::{HeaderValue, StatusCode, header},
@@ -6,146 +6,216 @@ use axum::{
 };
 use kukuri_search::FindError;
 use kukuri_store::{Seq, StoreError};
-use serde_json::json;
+use serde::Serialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
 
-/// Why there is no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Problem {
-    /// The request can't be understood.
-    InvalidQuery(String),
-    /// What is named as a topic is none (T-1).
-    InvalidTopic,
-    /// Only who has authenticated may ask (W-7).
+/// Seconds in `Retry-After` where the end of the trouble is not known.
+const RETRY_LATER_SECONDS: u64 = 5;
+
+/// Why a request is not answered. Callers see its text, which holds nothing of the store's or the index's errors.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A parameter, a header, a path or a body is malformed.
+    #[error("{message}")]
+    InvalidRequest {
+        /// The parameter or the field of the body, if one is to blame.
+        parameter: Option<String>,
+        /// The reason.
+        message: String,
+    },
+    /// The node serves authenticated clients only (W-7).
+    #[error("this node requires authentication, which is possible over WebSocket only (NIP-42)")]
     AuthRequired,
-    /// This caller may not ask.
-    Denied,
-    /// This caller asks too often.
-    TooFast { seconds: u64 },
-    /// Rows that are asked for are gone (O-8).
-    Behind { after: Seq, first: Seq },
-    /// The caller knows of rows that this node never had: it follows another store, or one that was put back.
-    Ahead { after: Seq, head: Seq },
-    /// There is no such method here.
-    Method,
-    /// This node has no search, or its index does not answer.
+    /// The client's address is on the deny list.
+    #[error("this address is denied")]
+    AddressDenied,
+    /// The client has used up its rate (W-4).
+    #[error("too many requests; try again in {retry_after_seconds} s")]
+    RateLimited {
+        /// When the next request may come.
+        retry_after_seconds: u64,
+    },
+    /// No endpoint has this path.
+    #[error("there is no such path; GET /v1/openapi.json lists all of them")]
+    NotFound,
+    /// The endpoint does not take this method.
+    #[error("this path does not take this method; GET /v1/openapi.json lists the ones it takes")]
+    MethodNotAllowed,
+    /// The body is larger than the endpoint takes.
+    #[error("the body is larger than {max_bytes} bytes")]
+    PayloadTooLarge {
+        /// The largest body taken.
+        max_bytes: usize,
+    },
+    /// The outbox no longer has the rows that the caller asks for (O-8).
+    #[error(
+        "changes after {after} are gone, the first kept is {first}; take a snapshot, follow from its seq, \
+         and drop events that the snapshot does not name"
+    )]
+    OutboxTruncated {
+        /// The sequence that the caller has read.
+        after: Seq,
+        /// The first row kept.
+        first: Seq,
+    },
+    /// The caller has read rows that this store never had: it followed another store, or this one was restored.
+    #[error(
+        "this node has come to {head} and never was at {after}; take a snapshot, follow from its seq, \
+         and drop events that the snapshot does not name"
+    )]
+    AheadOfOutbox {
+        /// The sequence that the caller has read.
+        after: Seq,
+        /// The last row of this store.
+        head: Seq,
+    },
+    /// The node has no search index, or the index fails.
+    #[error("search is not available on this node now")]
     SearchUnavailable,
-    /// The store does not answer.
+    /// The store fails.
+    #[error("the store is not available; try again")]
     StoreUnavailable,
-    /// There are as many streams as there may be.
+    /// All permits for streams are taken.
+    #[error("this node has as many streams as it can serve; read pages, or try again")]
     TooManyStreams,
+    /// The answer was not ready in time (U-4).
+    #[error("the answer was not ready in time; ask for less, or try again")]
+    Timeout,
+    /// A handler panicked, or stored data is damaged.
+    #[error("internal error; the operator finds it in the log by its request_id")]
+    Internal,
 }
 
-/// When to try again if nobody knows.
-const SOON: u64 = 5;
+/// The code of an error, for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+enum ErrorCode {
+    InvalidRequest,
+    AuthRequired,
+    Denied,
+    NotFound,
+    MethodNotAllowed,
+    Gone,
+    PayloadTooLarge,
+    RateLimited,
+    Internal,
+    SearchUnavailable,
+    StoreUnavailable,
+    TooManyStreams,
+    Timeout,
+}
 
-impl Problem {
-    /// All codes, for the description.
-    pub(crate) const CODES: &[&str] = &[
-        "INVALID_QUERY",
-        "INVALID_TOPIC",
-        "AUTH_REQUIRED",
-        "DENIED",
-        "RATE_LIMITED",
-        "GONE",
-        "METHOD_NOT_ALLOWED",
-        "SEARCH_UNAVAILABLE",
-        "STORE_UNAVAILABLE",
-        "TOO_MANY_STREAMS",
-    ];
+/// The body of every answer that is an error.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ErrorBody {
+    error: ErrorFields,
+}
 
-    fn status(&self) -> StatusCode {
+#[derive(Serialize, ToSchema)]
+struct ErrorFields {
+    code: ErrorCode,
+    /// For people.
+    message: String,
+    /// Depends on the code: `parameter`, `first`, `head`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Object, required = false)]
+    details: Option<Value>,
+    /// As in the header `X-Request-Id`.
+    request_id: String,
+}
+
+impl Error {
+    /// Malformed input that has no name.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::InvalidRequest { parameter: None, message: message.into() }
+    }
+
+    /// A malformed parameter, or field of a body.
+    pub fn invalid_parameter(name: &str, reason: impl std::fmt::Display) -> Self {
+        Self::InvalidRequest { parameter: Some(name.to_owned()), message: format!("`{name}`: {reason}") }
+    }
+
+    fn status_and_code(&self) -> (StatusCode, ErrorCode) {
         match self {
-            Self::InvalidQuery(_) | Self::InvalidTopic => StatusCode::BAD_REQUEST,
-            Self::AuthRequired => StatusCode::UNAUTHORIZED,
-            Self::Denied => StatusCode::FORBIDDEN,
-            Self::TooFast { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Self::Behind { .. } | Self::Ahead { .. } => StatusCode::GONE,
-            Self::Method => StatusCode::METHOD_NOT_ALLOWED,
-            Self::SearchUnavailable | Self::StoreUnavailable | Self::TooManyStreams => StatusCode::SERVICE_UNAVAILABLE,
+            Self::InvalidRequest { .. } => (StatusCode::BAD_REQUEST, ErrorCode::InvalidRequest),
+            Self::AuthRequired => (StatusCode::UNAUTHORIZED, ErrorCode::AuthRequired),
+            Self::AddressDenied => (StatusCode::FORBIDDEN, ErrorCode::Denied),
+            Self::RateLimited { .. } => (StatusCode::TOO_MANY_REQUESTS, ErrorCode::RateLimited),
+            Self::NotFound => (StatusCode::NOT_FOUND, ErrorCode::NotFound),
+            Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, ErrorCode::MethodNotAllowed),
+            Self::PayloadTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, ErrorCode::PayloadTooLarge),
+            Self::OutboxTruncated { .. } | Self::AheadOfOutbox { .. } => (StatusCode::GONE, ErrorCode::Gone),
+            Self::SearchUnavailable => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::SearchUnavailable),
+            Self::StoreUnavailable => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::StoreUnavailable),
+            Self::TooManyStreams => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::TooManyStreams),
+            Self::Timeout => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Timeout),
+            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::Internal),
         }
     }
 
-    fn code(&self) -> &'static str {
+    fn details(&self) -> Option<Value> {
         match self {
-            Self::InvalidQuery(_) => "INVALID_QUERY",
-            Self::InvalidTopic => "INVALID_TOPIC",
-            Self::AuthRequired => "AUTH_REQUIRED",
-            Self::Denied => "DENIED",
-            Self::TooFast { .. } => "RATE_LIMITED",
-            Self::Behind { .. } | Self::Ahead { .. } => "GONE",
-            Self::Method => "METHOD_NOT_ALLOWED",
-            Self::SearchUnavailable => "SEARCH_UNAVAILABLE",
-            Self::StoreUnavailable => "STORE_UNAVAILABLE",
-            Self::TooManyStreams => "TOO_MANY_STREAMS",
-        }
-    }
-
-    fn message(&self) -> String {
-        match self {
-            Self::InvalidQuery(why) => why.clone(),
-            Self::InvalidTopic => "this is no topic; one is written kukuri:<64 lower-case hex digits>".to_owned(),
-            Self::AuthRequired => "this node answers only those who have authenticated, over WebSocket".to_owned(),
-            Self::Denied => "this address is denied".to_owned(),
-            Self::TooFast { seconds } => format!("too many requests; try again in {seconds} s"),
-            Self::Behind { after, first } => format!(
-                "changes after {after} are gone, the first kept is {first}; \
-                 take a snapshot and follow from its seq, and drop what you hold that it does not name"
-            ),
-            Self::Ahead { after, head } => format!(
-                "this node has come to {head} and never was at {after}; \
-                 take a snapshot and follow from its seq, and drop what you hold that it does not name"
-            ),
-            Self::Method => "only GET is answered here".to_owned(),
-            Self::SearchUnavailable => "there is no search on this node now".to_owned(),
-            Self::StoreUnavailable => "the store does not answer; try again".to_owned(),
-            Self::TooManyStreams => "this node has as many streams as it can; read pages, or try again".to_owned(),
-        }
-    }
-
-    fn retry_after(&self) -> Option<u64> {
-        match self {
-            Self::TooFast { seconds } => Some(*seconds),
-            Self::StoreUnavailable | Self::TooManyStreams => Some(SOON),
+            Self::InvalidRequest { parameter, .. } => parameter.as_ref().map(|name| json!({ "parameter": name })),
+            Self::OutboxTruncated { first, .. } => Some(json!({ "first": first.0 })),
+            Self::AheadOfOutbox { head, .. } => Some(json!({ "head": head.0 })),
+            Self::PayloadTooLarge { max_bytes } => Some(json!({ "max_bytes": max_bytes })),
             _ => None,
         }
     }
+
+    fn extra_header(&self) -> Option<(header::HeaderName, HeaderValue)> {
+        match self {
+            Self::RateLimited { retry_after_seconds } => Some((header::RETRY_AFTER, (*retry_after_seconds).into())),
+            Self::StoreUnavailable | Self::TooManyStreams | Self::Timeout => {
+                Some((header::RETRY_AFTER, RETRY_LATER_SECONDS.into()))
+            }
+            Self::AuthRequired => {
+                Some((header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"kukuri-node\"")))
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn body(&self, request_id: &str) -> ErrorBody {
+        let (_, code) = self.status_and_code();
+        let (message, request_id) = (self.to_string(), request_id.to_owned());
+        ErrorBody { error: ErrorFields { code, message, details: self.details(), request_id } }
+    }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for Error {
+    /// Status, headers, and the error itself as an extension: `layers::answer` writes the body, with the request id.
     fn into_response(self) -> Response {
-        let mut error = json!({ "code": self.code(), "message": self.message() });
-        match self {
-            Self::Behind { first, .. } => error["first"] = first.0.into(),
-            Self::Ahead { head, .. } => error["head"] = head.0.into(),
-            _ => {}
-        }
-        let body = json!({ "error": error }).to_string();
-        let mut response = (self.status(), [(header::CONTENT_TYPE, "application/json")], body).into_response();
-        if let Some(seconds) = self.retry_after() {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-        }
+        let mut response = self.status_and_code().0.into_response();
+        response.headers_mut().extend(self.extra_header());
+        response.extensions_mut().insert(self);
         response
     }
 }
 
-impl From<StoreError> for Problem {
+impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Truncated { after, first } => Self::Behind { after, first },
+            StoreError::Truncated { after, first } => Self::OutboxTruncated { after, first },
+            StoreError::Damaged(_) => {
+                tracing::error!(%error, "stored data is damaged; run `kukuri-node check`");
+                Self::Internal
+            }
             error => {
-                tracing::error!(%error, "the store does not answer");
+                tracing::error!(%error, "the store failed; the request is answered with 503");
                 Self::StoreUnavailable
             }
         }
     }
 }
 
-impl From<FindError> for Problem {
+impl From<FindError> for Error {
     fn from(error: FindError) -> Self {
         match error {
             FindError::Store(error) => error.into(),
             FindError::Index(error) => {
-                tracing::error!(%error, "the index does not answer");
+                tracing::error!(%error, "the search index failed; the request is answered with 503");
                 Self::SearchUnavailable
             }
         }

@@ -1,69 +1,92 @@
-//! `GET /v1/topics/{id}/changes`: a page of changes, or all of them as they come.
+//! `GET /v1/topics/{topic}/changes`: one page of changes, or a stream of them (W-8).
 
 use std::sync::Arc;
 
 use axum::{
-    extract::{Path, State, rejection::PathRejection},
-    http::{HeaderMap, header, request::Parts},
-    response::Response,
+    extract::State,
+    http::{HeaderMap, header},
+    response::{IntoResponse, Response},
 };
 use kukuri_store::Seq;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use crate::{
-    Served,
-    answer::json,
-    changes::{self, Change, ChangeBody, Source},
-    error::Problem,
-    gate::Act,
-    parameters::{Asked, Form, Limit, Parameter, number, topic},
+    ApiState,
+    changes::{self, Change, RowSource},
+    error::{Error, ErrorBody},
+    extract::{ExactInteger, Json, PageLimit, Path, Query},
+    gate::Identity,
     stream,
 };
 
-const PAGE: Limit = Limit { most: 500, default: 100 };
-const AFTER: Parameter =
-    Parameter::new("after", Form::Number, "What comes after this seq; without it from the first on.");
-const LIMIT: Parameter = Parameter::new("limit", Form::Limit(PAGE), "Changes of a page; brought into range.");
-/// What can be asked with.
-pub(crate) const PARAMETERS: [Parameter; 2] = [AFTER, LIMIT];
-/// What a stream that broke off is resumed by; it counts more than `after`.
-pub(crate) const LAST_EVENT_ID: &str = "last-event-id";
+type Limit = PageLimit<100, 500>;
 
-#[derive(Serialize)]
-struct Page<'p> {
-    changes: Vec<ChangeBody<'p>>,
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ChangesParameters {
+    /// Changes after this `seq`; without it, from the first on.
+    #[param(schema_with = ExactInteger::schema, required = false)]
+    after: Option<ExactInteger>,
+    /// Changes on a page; clamped.
+    #[serde(default)]
+    #[param(schema_with = Limit::schema, required = false)]
+    limit: Limit,
+}
+
+/// Its place is a sequence, not an opaque cursor: streams, pages and snapshots share it (W-8).
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ChangesPage {
+    items: Vec<Change>,
+    /// The `after` of the next page.
     next: u64,
+    /// The last `seq` of the node.
     head: u64,
 }
 
-pub(crate) async fn changes(
-    State(api): State<Arc<Served>>,
-    id: Result<Path<String>, PathRejection>,
-    request: Parts,
-) -> Result<Response, Problem> {
-    api.admit(&request, Act::Follow)?;
-    let Path(id) = id.map_err(|_| Problem::InvalidTopic)?;
-    let topic = topic(&api.topics(), &id)?;
-    let asked = Asked::read(&request, &PARAMETERS)?;
-    let limit = asked.limit(&LIMIT, PAGE)?;
-    let is_stream = wants_stream(&request.headers);
-    let last = request.headers.get(LAST_EVENT_ID).filter(|_| is_stream);
-    let after = match last {
-        Some(id) => Some(number("Last-Event-ID", id.to_str().unwrap_or_default())?),
-        None => asked.number(&AFTER)?,
+/// Events that became visible in a topic, and events that are visible no more, in order.
+#[utoipa::path(get, path = "/v1/topics/{topic}/changes",
+    params(
+        ("topic" = String, Path, description = "A topic id."),
+        ("accept" = Option<String>, Header, description = "`text/event-stream` for a stream, which has no `limit`."),
+        ("last-event-id" = Option<String>, Header, description = "Resumes a stream; overrides `after`."),
+        ChangesParameters,
+    ),
+    responses(
+        (status = 200, description = "A page, or a stream whose `data` is one change and whose `id` is its `seq`.",
+            content((ChangesPage = "application/json"), (Change = "text/event-stream"))),
+        (status = 400, description = "The request is malformed; the message says how.", body = ErrorBody),
+        (status = 410, description = "The changes after this `seq` are gone: take a snapshot.", body = ErrorBody),
+        (status = 503, description = "The store is not available, or there are too many streams.", body = ErrorBody),
+    ))]
+pub(crate) async fn list_changes(
+    State(api): State<Arc<ApiState>>,
+    _: Identity,
+    Path(topic): Path<String>,
+    Query(parameters): Query<ChangesParameters>,
+    headers: HeaderMap,
+) -> Result<Response, Error> {
+    let topic = api.read_topic("topic", &topic)?;
+    let is_stream = accepts_stream(&headers);
+    let after = match headers.get("last-event-id").filter(|_| is_stream) {
+        Some(id) => Some(last_event_id(id.to_str().unwrap_or_default())?),
+        None => parameters.after,
     };
-    let after = Seq(after.unwrap_or_default());
-    changes::check_place(&*api.store, after).await?;
+    let after = Seq(after.map_or(0, |after| after.0));
+    changes::check_sequence(&*api.store, after).await?;
     if is_stream {
         return stream::begin(api, topic, after).await;
     }
-    let part = changes::read(&*api.store, Source::Store, &topic, after, limit, api.now()).await?;
-    let head = (*api.store.watch_outbox().borrow()).max(part.next);
-    let changes = part.changes.iter().map(Change::body).collect::<Result<_, _>>()?;
-    json(&Page { changes, next: part.next.0, head: head.0 })
+    let batch = changes::read(&api, RowSource::Store, &topic, after, parameters.limit.0).await?;
+    let head = (*api.store.watch_outbox().borrow()).max(batch.next);
+    Ok(Json(ChangesPage { items: batch.changes, next: batch.next.0, head: head.0 }).into_response())
 }
 
-fn wants_stream(headers: &HeaderMap) -> bool {
+fn last_event_id(text: &str) -> Result<ExactInteger, Error> {
+    ExactInteger::try_from(text.to_owned()).map_err(|error| Error::invalid_parameter("Last-Event-ID", error))
+}
+
+fn accepts_stream(headers: &HeaderMap) -> bool {
     let mut accepted = headers.get_all(header::ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
     accepted.any(|accept| accept.split(',').any(|kind| kind.trim().starts_with("text/event-stream")))
 }

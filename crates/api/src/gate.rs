@@ -1,47 +1,112 @@
-//! Who may ask, and how often: the relay around it knows (W-4, W-7).
+//! Admission of requests: rates and identity, asked before a handler sees any input (U-3).
+//!
+//! The node implements [`Gate`]. Handlers get the [`Identity`] it found, as an extractor.
 
-use axum::http::request::Parts;
+use std::sync::Arc;
 
-use crate::{Api, error::Problem};
+use async_trait::async_trait;
+use axum::{
+    extract::{FromRequestParts, Request, State},
+    http::request::Parts,
+    middleware::{Next, from_fn_with_state},
+    response::Response,
+};
+use kukuri_domain::Viewer;
+use utoipa::{
+    ToSchema,
+    openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder, path::Operation, response},
+};
+use utoipa_axum::router::UtoipaMethodRouter;
 
-/// What is asked for, by what it costs.
+use crate::{
+    ApiState,
+    error::{Error, ErrorBody},
+};
+
+/// The cost of one request to the node. A gate has a rate for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Act {
-    /// A search.
+pub enum RouteCost {
+    /// Answered from memory, and to everybody: authentication is never required.
+    Static,
+    /// Reads the store.
+    Read,
+    /// Reads the search index and the store.
     Search,
-    /// A page of changes, or a stream of them.
-    Follow,
-    /// A page of everything there is.
-    Snapshot,
 }
 
-/// Why somebody is not answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// Only who has authenticated is answered, and over HTTP nobody has.
-    AuthRequired,
-    /// This address is denied.
-    Denied,
-    /// Too many requests; one may come after this time.
-    TooFast {
-        /// In seconds.
-        seconds: u64,
-    },
+/// The caller of a request. Handlers ask its methods and never match on it, so that a new variant changes no handler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Identity {
+    /// A caller that has not authenticated.
+    Anonymous,
 }
 
-/// Counts callers and refuses some, before anything is read.
-pub trait Gate: Send + Sync + 'static {
-    /// Whether a request is answered. Where it comes from stands in its headers and extensions.
-    fn admit(&self, request: &Parts, act: Act) -> Result<(), Refused>;
-}
-
-impl Api {
-    pub(crate) fn admit(&self, request: &Parts, act: Act) -> Result<(), Problem> {
-        let Some(gate) = &self.gate else { return Ok(()) };
-        gate.admit(request, act).map_err(|refused| match refused {
-            Refused::AuthRequired => Problem::AuthRequired,
-            Refused::Denied => Problem::Denied,
-            Refused::TooFast { seconds } => Problem::TooFast { seconds },
-        })
+impl Identity {
+    /// Decides which private events the caller may see (E-10).
+    pub fn viewer(&self) -> Viewer {
+        match self {
+            Self::Anonymous => Viewer::stranger(),
+        }
     }
+}
+
+impl<S: Sync> FromRequestParts<S> for Identity {
+    type Rejection = Error;
+
+    /// Fails only for a route that is not [`gated`].
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
+        parts.extensions.get().cloned().ok_or(Error::Internal)
+    }
+}
+
+/// Counts a request against the rates of its client, then finds out its identity.
+#[async_trait]
+pub trait Gate: Send + Sync + 'static {
+    /// Admits or refuses a request. The client's address is in its headers and extensions.
+    async fn admit(&self, request: &Parts, cost: RouteCost) -> Result<Identity, Error>;
+}
+
+/// Puts the gate before a route, and the refusals of the gate into the description of the route.
+pub(crate) fn gated(
+    state: &Arc<ApiState>,
+    cost: RouteCost,
+    (schemas, mut paths, router): UtoipaMethodRouter<Arc<ApiState>>,
+) -> UtoipaMethodRouter<Arc<ApiState>> {
+    for item in paths.paths.values_mut() {
+        let methods = [&mut item.get, &mut item.post, &mut item.put, &mut item.patch, &mut item.delete];
+        methods.into_iter().flatten().for_each(|operation| describe_refusals(operation, cost));
+    }
+    (schemas, paths, router.route_layer(from_fn_with_state((Arc::clone(state), cost), admit)))
+}
+
+async fn admit(
+    State((state, cost)): State<(Arc<ApiState>, RouteCost)>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Error> {
+    let (mut parts, body) = request.into_parts();
+    let identity = match &state.gate {
+        Some(gate) => gate.admit(&parts, cost).await?,
+        None => Identity::Anonymous,
+    };
+    parts.extensions.insert(identity);
+    Ok(next.run(Request::from_parts(parts, body)).await)
+}
+
+fn describe_refusals(operation: &mut Operation, cost: RouteCost) {
+    let mut add = |status: &str, description: &str| {
+        operation.responses.responses.insert(status.to_owned(), RefOr::T(error_response(description)));
+    };
+    if cost != RouteCost::Static {
+        add("401", "The node requires authentication.");
+    }
+    add("403", "The client's address is denied.");
+    add("429", "Too many requests; `Retry-After` says when the next may come.");
+    add("default", "Any other error.");
+}
+
+fn error_response(description: &str) -> response::Response {
+    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(ErrorBody::name()))).build();
+    ResponseBuilder::new().description(description).content("application/json", content).build()
 }

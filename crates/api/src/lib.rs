@@ -1,74 +1,75 @@
-//! HTTP beside the relay: search, and what happens in a topic, as pages and as a stream.
+//! The HTTP API: search, and the changes of a topic as pages and as a stream.
 //!
 //! # Layout
 //!
-//! - [`routes`]: what is served. [`gate`]: who may ask, which the relay knows.
+//! - [`routes`]: the list of endpoints. Each handler carries its description; together they are `/v1/openapi.json`.
+//! - [`gate`]: rates and identity, asked before every handler. The node implements it.
 //! - `search`: hits, looked up in the store (C-1).
-//! - `changes`: the outbox seen from outside (W-8); `feed`: pages of it; `stream`: as it comes; `tail`: what streams
-//!   share; `snapshot`: where a follower begins (O-8).
-//! - `parameters`, `cursor`: what is asked; `answer`, `error`: what is answered. `openapi`: all of it, described.
+//! - `feed`: pages of changes (W-8); `stream`: the same as server-sent events; `changes`: reading them from the outbox;
+//!   `tail`: outbox rows shared by streams; `snapshot`: the start of a follower (O-8).
+//! - [`extract`]: query, path and body; `cursor`: places in lists; `answer`: parts of answers; [`mod@error`]: errors.
+//! - `layers`: request ids, CORS, time limits, panics, logs.
 
 mod answer;
 mod changes;
 mod cursor;
-mod error;
+pub mod error;
+pub mod extract;
 mod feed;
 pub mod gate;
-mod openapi;
-mod parameters;
+mod layers;
 mod search;
 mod snapshot;
 mod stream;
 mod tail;
 
-use std::{ops::Deref, sync::Arc};
+use std::{
+    ops::Deref,
+    sync::{Arc, OnceLock},
+};
 
 use axum::{
     Router,
-    http::{HeaderValue, StatusCode, header},
-    middleware::map_response,
-    response::Response,
-    routing::{MethodRouter, get},
+    extract::State,
+    http::header,
+    response::{IntoResponse, Response},
+    routing::any,
 };
-use kukuri_domain::{Millis, topic::TopicRules};
+use kukuri_domain::{
+    Millis, TopicId, Visibility,
+    topic::{TopicRules, TopicValue},
+};
 use kukuri_search::Finder;
 use kukuri_store::Store;
 use tokio::sync::{Semaphore, watch};
+use utoipa::OpenApi;
+use utoipa_axum::{router::OpenApiRouter, routes as handlers};
 
-use error::Problem;
-pub use gate::{Act, Gate, Refused};
-use tail::Tail;
+pub use error::Error;
+use error::ErrorBody;
+use gate::gated;
+pub use gate::{Gate, Identity, RouteCost};
+pub use layers::any_origin;
+use tail::OutboxTail;
 
-/// What is served, and from where.
+/// The parts of a node that the API reads.
 pub struct Api {
-    /// Where events are.
+    /// The events.
     pub store: Arc<dyn Store>,
-    /// What finds them; `None`: search is switched off.
+    /// `None`: search is switched off.
     pub finder: Option<Finder>,
-    /// How topics are read now, and whether they have to be named (T-6).
+    /// The rules of topics now; a reload may change them (T-6).
     pub topics: Box<dyn Fn() -> TopicRules + Send + Sync>,
-    /// Who may ask; `None`: everybody.
+    /// The visibility now; moderation may change it (M-5).
+    pub visibility: Box<dyn Fn() -> Visibility + Send + Sync>,
+    /// `None`: every request is admitted.
     pub gate: Option<Arc<dyn Gate>>,
-    /// What time it is.
+    /// The time now.
     pub clock: fn() -> Millis,
-    /// Places for streams: how many there may be at a time.
+    /// One permit for each open stream.
     pub streams: Arc<Semaphore>,
-    /// `true` once the node stops: streams end then. They end as well when its sender is gone.
+    /// `true` once the node stops: streams end. They also end when the sender is dropped.
     pub stopping: watch::Receiver<bool>,
-}
-
-/// What routes work with.
-struct Served {
-    api: Api,
-    tail: Tail,
-}
-
-impl Deref for Served {
-    type Target = Api;
-
-    fn deref(&self) -> &Api {
-        &self.api
-    }
 }
 
 impl Api {
@@ -76,32 +77,76 @@ impl Api {
         (self.clock)()
     }
 
-    fn topics(&self) -> TopicRules {
+    fn topic_rules(&self) -> TopicRules {
         (self.topics)()
     }
-}
 
-/// What is served, to be merged with other routes.
-pub fn routes(api: Api) -> Router {
-    let preflight = |routes: MethodRouter<Arc<Served>>| routes.options(async || StatusCode::NO_CONTENT);
-    Router::new()
-        .route(openapi::SEARCH, preflight(get(search::search)))
-        .route(openapi::CHANGES, preflight(get(feed::changes)))
-        .route(openapi::SNAPSHOT, preflight(get(snapshot::snapshot)))
-        .route(openapi::DESCRIPTION, preflight(get(openapi::description)))
-        .method_not_allowed_fallback(async || Problem::Method)
-        .layer(map_response(for_all_origins))
-        .with_state(Arc::new(Served { api, tail: Tail::default() }))
-}
-
-/// Pages of any site may ask, as they may ask the relay.
-async fn for_all_origins(mut response: Response) -> Response {
-    for name in [
-        header::ACCESS_CONTROL_ALLOW_ORIGIN,
-        header::ACCESS_CONTROL_ALLOW_HEADERS,
-        header::ACCESS_CONTROL_ALLOW_METHODS,
-    ] {
-        response.headers_mut().insert(name, HeaderValue::from_static("*"));
+    fn visibility(&self) -> Visibility {
+        (self.visibility)()
     }
-    response
+
+    /// Reads a parameter that names a topic (T-1).
+    fn read_topic(&self, parameter: &str, text: &str) -> Result<TopicId, Error> {
+        match self.topic_rules().read(text) {
+            TopicValue::Topic(topic) => Ok(topic),
+            TopicValue::Hashtag | TopicValue::Malformed => {
+                Err(Error::invalid_parameter(parameter, "not a topic id; one is kukuri:<64 lower-case hex digits>"))
+            }
+        }
+    }
+}
+
+/// The state of all handlers.
+struct ApiState {
+    api: Api,
+    tail: OutboxTail,
+    /// `/v1/openapi.json`, which is complete once all routes are in the list.
+    description: OnceLock<String>,
+}
+
+impl Deref for ApiState {
+    type Target = Api;
+
+    fn deref(&self) -> &Api {
+        &self.api
+    }
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "kukuri-node", description = "Search, and the changes of a topic, beside a Nostr relay."),
+    components(schemas(ErrorBody))
+)]
+struct Description;
+
+/// All endpoints, to be merged with other routes. A new endpoint is a handler in its own file, its `mod` above, and its
+/// line here.
+pub fn routes(api: Api) -> Router {
+    let state = Arc::new(ApiState { api, tail: OutboxTail::default(), description: OnceLock::new() });
+    let (router, description) = OpenApiRouter::with_openapi(Description::openapi())
+        .routes(gated(&state, RouteCost::Search, handlers!(search::search)))
+        .routes(gated(&state, RouteCost::Read, handlers!(feed::list_changes)))
+        .routes(gated(&state, RouteCost::Read, handlers!(snapshot::read_snapshot)))
+        .routes(gated(&state, RouteCost::Static, handlers!(openapi)))
+        .split_for_parts();
+    // A description is plain data: writing it does not fail.
+    state.description.get_or_init(|| description.to_json().unwrap_or_default());
+    let router = router
+        .route("/v1/", any(not_found))
+        .route("/v1/{*path}", any(not_found))
+        .method_not_allowed_fallback(async || Error::MethodNotAllowed);
+    layers::layered(router).with_state(state)
+}
+
+/// This description.
+#[utoipa::path(get, path = "/v1/openapi.json", responses(
+    (status = 200, description = "An OpenAPI document.", body = Object, content_type = "application/json"),
+))]
+async fn openapi(State(state): State<Arc<ApiState>>) -> Response {
+    let description = state.description.get().cloned().unwrap_or_default();
+    ([(header::CONTENT_TYPE, "application/json")], description).into_response()
+}
+
+async fn not_found() -> Error {
+    Error::NotFound
 }

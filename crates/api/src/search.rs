@@ -1,135 +1,175 @@
-//! `GET /v1/search`: what the index names, looked up in the store before it is shown (C-1).
+//! `GET /v1/search`: hits of the index, looked up in the store before they are shown (C-1).
 
 use std::sync::Arc;
 
-use axum::{extract::State, http::request::Parts, response::Response};
-use kukuri_domain::{Kind, PublicKey, Timestamp, TopicId, Viewer, topic::TopicsMode};
+use axum::extract::State;
+use kukuri_domain::{Kind, PublicKey, Timestamp, TopicId, topic::TopicsMode};
 use kukuri_search::{Found, Search, SearchQuery, Snippet, Text};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use utoipa::{IntoParams, ToSchema};
 
 use crate::{
-    Api, Served,
-    answer::{json, raw},
+    Api, ApiState,
+    answer::{Event, Page, stored_json},
     cursor::SearchCursor,
-    error::Problem,
-    gate::Act,
-    parameters::{Asked, Form, Limit, Parameter, invalid, short, topic},
+    error::{Error, ErrorBody},
+    extract::{ExactInteger, Json, PageLimit, Query, repeated_text, shortened},
+    gate::Identity,
 };
 
-/// About so many characters of a text are shown.
-const SNIPPET: usize = 160;
-const PAGE: Limit = Limit { most: 50, default: 20 };
+/// About how many characters of a text a hit shows.
+const SNIPPET_CHARS: usize = 160;
 
-const TOPIC: Parameter = Parameter::new(
-    "topic",
-    Form::Repeated,
-    "A topic to search in; repeated: in any of them. A node whose topics mode is `required` needs one.",
-);
-const Q: Parameter = Parameter::required("q", Form::Text, "The words; a hit has all of them.");
-const KINDS: Parameter = Parameter::new("kinds", Form::Text, "Kinds, with commas between them.");
-const AUTHOR: Parameter = Parameter::new("author", Form::Repeated, "A public key in hex; repeated: any of them.");
-const SINCE: Parameter = Parameter::new("since", Form::Number, "Made at or after this second.");
-const UNTIL: Parameter = Parameter::new("until", Form::Number, "Made at or before this second.");
-const LIMIT: Parameter = Parameter::new("limit", Form::Limit(PAGE), "Hits of a page; brought into range.");
-const CURSOR: Parameter =
-    Parameter::new("cursor", Form::Text, "The `cursor` of the page before, with all other parameters as they were.");
-/// What can be asked with.
-pub(crate) const PARAMETERS: [Parameter; 8] = [TOPIC, Q, KINDS, AUTHOR, SINCE, UNTIL, LIMIT, CURSOR];
+type Limit = PageLimit<20, 50>;
 
-#[derive(Serialize)]
-struct Answer<'f> {
-    hits: Vec<Hit<'f>>,
-    cursor: Option<String>,
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct SearchParameters {
+    /// A topic to search in; repeated: any of them. Required where the node's topics mode is `required`.
+    #[serde(default)]
+    #[param(schema_with = repeated_text, required = false)]
+    topic: Vec<String>,
+    /// The words; a hit has all of them.
+    q: String,
+    /// Kinds, separated by commas.
+    #[param(value_type = Option<String>)]
+    kinds: Option<Kinds>,
+    /// A public key in hex; repeated: any of them.
+    #[serde(default)]
+    #[param(schema_with = repeated_text, required = false)]
+    author: Vec<Author>,
+    /// The earliest `created_at`.
+    #[param(schema_with = ExactInteger::schema, required = false)]
+    since: Option<ExactInteger>,
+    /// The latest `created_at`.
+    #[param(schema_with = ExactInteger::schema, required = false)]
+    until: Option<ExactInteger>,
+    /// Hits on a page; clamped.
+    #[serde(default)]
+    #[param(schema_with = Limit::schema, required = false)]
+    limit: Limit,
+    /// The `cursor` of the page before; all other parameters have to be the same.
+    #[param(value_type = Option<String>)]
+    cursor: Option<SearchCursor>,
 }
 
-#[derive(Serialize)]
-struct Hit<'f> {
-    event: &'f RawValue,
-    topics: Vec<&'f str>,
-    /// None: it is too new to be ranked.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Hit {
+    #[schema(value_type = Event)]
+    event: Box<RawValue>,
+    topics: Vec<String>,
+    /// Compares hits of one answer; null: the index does not have the event yet.
+    #[schema(required = true)]
     score: Option<f32>,
-    snippet: Piece,
+    snippet: HitSnippet,
 }
 
-#[derive(Serialize)]
-struct Piece {
+#[derive(Serialize, ToSchema)]
+struct HitSnippet {
+    /// Escaped; found words are in `<mark>`.
     html: String,
     text: String,
 }
 
-pub(crate) async fn search(State(api): State<Arc<Served>>, request: Parts) -> Result<Response, Problem> {
-    api.admit(&request, Act::Search)?;
+/// Finds events by words, the best first.
+#[utoipa::path(get, path = "/v1/search", params(SearchParameters), responses(
+    (status = 200, description = "A page of hits.", body = Page<Hit>),
+    (status = 400, description = "The request is malformed; the message says how.", body = ErrorBody),
+    (status = 503, description = "Search or the store is not available.", body = ErrorBody),
+))]
+pub(crate) async fn search(
+    State(api): State<Arc<ApiState>>,
+    identity: Identity,
+    Query(parameters): Query<SearchParameters>,
+) -> Result<Json<Page<Hit>>, Error> {
     let now = api.now();
-    let asked = Asked::read(&request, &PARAMETERS)?;
-    let cursor = match asked.one(&CURSOR) {
-        Some(text) => SearchCursor::read(text)?,
-        None => SearchCursor::first(now.seconds()),
+    let cursor = parameters.cursor.clone().unwrap_or_else(|| SearchCursor::first(now.seconds()));
+    let search = parameters.into_search(&api, &cursor)?;
+    let finder = api.finder.as_ref().ok_or(Error::SearchUnavailable)?;
+    let (viewer, visibility) = (identity.viewer(), api.visibility());
+    let shows = |event: &kukuri_domain::Event, topics: &[TopicId]| {
+        !cursor.has_shown(&event.id) && visibility.shows(event, topics, &viewer, None)
     };
-    let search = read(&api, &asked, &cursor)?;
-    let finder = api.finder.as_ref().ok_or(Problem::SearchUnavailable)?;
-    let findings = finder.find(&search, &Viewer::stranger(), now, |event, _| !cursor.has_shown(&event.id)).await?;
-    let hits = findings.found.iter().map(|found| hit(found, &search.query)).collect::<Result<_, Problem>>()?;
+    let findings = finder.find(&search, now, shows).await?;
+    let items = findings.found.iter().map(|found| hit(found, &search.query)).collect::<Result<_, _>>()?;
     let ids = |is_indexed: bool| {
         findings.found.iter().filter(move |found| found.score.is_some() == is_indexed).map(|found| found.event.id)
     };
     let next = findings.next.and_then(|skip| cursor.next(skip, ids(false), ids(true)));
-    json(&Answer { hits, cursor: next.map(|cursor| cursor.to_text()) })
+    Ok(Json(Page { items, cursor: next.map(|cursor| cursor.to_string()) }))
 }
 
-/// What is looked for.
-fn read(api: &Api, asked: &Asked<'_>, cursor: &SearchCursor) -> Result<Search, Problem> {
-    let rules = api.topics();
-    let topics: Vec<TopicId> = asked.all(&TOPIC).map(|value| topic(&rules, value)).collect::<Result<_, _>>()?;
-    // T-6
-    if topics.is_empty() && rules.mode == TopicsMode::Required {
-        return Err(invalid("`topic` has to name a topic on this node"));
+impl SearchParameters {
+    fn into_search(self, api: &Api, cursor: &SearchCursor) -> Result<Search, Error> {
+        let topics: Vec<TopicId> =
+            self.topic.iter().map(|topic| api.read_topic("topic", topic)).collect::<Result<_, _>>()?;
+        // T-6
+        if topics.is_empty() && api.topic_rules().mode == TopicsMode::Required {
+            return Err(Error::invalid_parameter("topic", "is required on this node"));
+        }
+        Ok(Search {
+            query: query(&self.q)?,
+            topics: some(topics),
+            kinds: self.kinds.map(|kinds| kinds.0),
+            authors: some(self.author.into_iter().map(|author| author.0).collect()),
+            since: self.since.map(|since| Timestamp(since.0)),
+            until: self.until.map(|until| Timestamp(until.0)),
+            now: cursor.now,
+            skip: cursor.skip,
+            limit: self.limit.0,
+        })
     }
-    let authors = asked.all(&AUTHOR).map(author).collect::<Result<Vec<_>, _>>()?;
-    Ok(Search {
-        query: query(asked.one(&Q).unwrap_or_default())?,
-        topics: some(topics),
-        kinds: asked.one(&KINDS).map(kinds).transpose()?,
-        authors: some(authors),
-        since: asked.number(&SINCE)?.map(Timestamp),
-        until: asked.number(&UNTIL)?.map(Timestamp),
-        now: cursor.now,
-        skip: cursor.skip,
-        limit: asked.limit(&LIMIT, PAGE)?,
-    })
 }
 
 fn some<T>(values: Vec<T>) -> Option<Vec<T>> {
     (!values.is_empty()).then_some(values)
 }
 
-fn query(text: &str) -> Result<SearchQuery, Problem> {
+fn query(text: &str) -> Result<SearchQuery, Error> {
     if text.chars().any(|character| character.is_control() && !character.is_whitespace()) {
-        return Err(invalid("`q` has control characters in it"));
+        return Err(Error::invalid_parameter("q", "has control characters"));
     }
-    SearchQuery::parse(text).map_err(|error| invalid(format!("`q`: {error}")))
+    SearchQuery::parse(text).map_err(|error| Error::invalid_parameter("q", error))
 }
 
-fn kinds(text: &str) -> Result<Vec<Kind>, Problem> {
-    let kind = |kind: &str| kind.trim().parse().map(Kind);
-    text.split(',').map(kind).collect::<Result<_, _>>().map_err(|_| {
-        invalid(format!("`kinds` has to be numbers up to 65535 with commas between them, not `{}`", short(text)))
-    })
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
+struct Kinds(Vec<Kind>);
+
+impl TryFrom<String> for Kinds {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        let kinds = text.split(',').map(|kind| kind.trim().parse().map(Kind)).collect::<Result<_, _>>();
+        let refused = |_| {
+            Error::invalid(format!("expected integers up to 65535 separated by commas, got `{}`", shortened(&text)))
+        };
+        kinds.map(Self).map_err(refused)
+    }
 }
 
-fn author(text: &str) -> Result<PublicKey, Problem> {
-    PublicKey::from_hex(text)
-        .map_err(|_| invalid(format!("`author` has to be 64 lower-case hex digits, not `{}`", short(text))))
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
+struct Author(PublicKey);
+
+impl TryFrom<String> for Author {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        let refused = |_| Error::invalid(format!("expected 64 lower-case hex digits, got `{}`", shortened(&text)));
+        PublicKey::from_hex(&text).map(Self).map_err(refused)
+    }
 }
 
-fn hit<'f>(found: &'f Found, query: &SearchQuery) -> Result<Hit<'f>, Problem> {
+fn hit(found: &Found, query: &SearchQuery) -> Result<Hit, Error> {
     let Text { title, body } = Text::of(&found.event);
     let text = if title.is_empty() { body } else { format!("{title}\n{body}") };
-    let snippet = Snippet::of(&text, query, SNIPPET);
+    let snippet = Snippet::of(&text, query, SNIPPET_CHARS);
     Ok(Hit {
-        event: raw(&found.stored)?,
-        topics: found.topics.iter().map(TopicId::as_str).collect(),
+        event: stored_json(&found.stored)?,
+        topics: found.topics.iter().map(|topic| topic.as_str().to_owned()).collect(),
         score: found.score,
-        snippet: Piece { html: snippet.to_html(), text: snippet.text },
+        snippet: HitSnippet { html: snippet.to_html(), text: snippet.text },
     })
 }

@@ -1,74 +1,102 @@
-//! `GET /v1/topics/{id}/snapshot`: what a follower begins with (O-8).
+//! `GET /v1/topics/{topic}/snapshot`: all events of a topic, for a follower to begin with (O-8).
 
 use std::sync::Arc;
 
-use axum::{
-    extract::{Path, State, rejection::PathRejection},
-    http::request::Parts,
-    response::Response,
-};
-use kukuri_domain::{Millis, TopicId, Viewer};
+use axum::extract::State;
+use kukuri_domain::{Millis, TopicId, Viewer, Visibility};
 use kukuri_store::{BoundEvent, StoreError, StoredEvent};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use utoipa::{IntoParams, ToSchema};
 
 use crate::{
-    Served,
-    answer::{json, raw},
-    cursor::{read_snapshot, snapshot_to_text},
-    error::Problem,
-    gate::Act,
-    parameters::{Asked, Form, Limit, Parameter, topic},
+    ApiState,
+    answer::{Event, stored_json},
+    changes::MAX_ANSWER_BYTES,
+    cursor::SnapshotPlace,
+    error::{Error, ErrorBody},
+    extract::{Json, PageLimit, Path, Query},
+    gate::Identity,
 };
 
-/// How often the store is asked for one page, each time for no more than has a place on it.
-const MOST_READS: usize = 10;
-const PAGE: Limit = Limit { most: 500, default: 100 };
-const CURSOR: Parameter = Parameter::new("cursor", Form::Text, "The `cursor` of the page before.");
-const LIMIT: Parameter = Parameter::new("limit", Form::Limit(PAGE), "Events of a page; brought into range.");
-/// What can be asked with.
-pub(crate) const PARAMETERS: [Parameter; 2] = [CURSOR, LIMIT];
+/// Events of all topics in one read of the store. A page passes [`MAX_ANSWER_BYTES`] by one read at most.
+const EVENTS_PER_READ: usize = 50;
+const MAX_READS_PER_PAGE: usize = 100;
 
-#[derive(Serialize)]
-struct Page<'p> {
-    events: Vec<&'p RawValue>,
+type Limit = PageLimit<100, 500>;
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct SnapshotParameters {
+    /// The `cursor` of the page before.
+    #[param(value_type = Option<String>)]
+    cursor: Option<SnapshotPlace>,
+    /// Events on a page; clamped.
+    #[serde(default)]
+    #[param(schema_with = Limit::schema, required = false)]
+    limit: Limit,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct SnapshotPage {
+    #[schema(value_type = Vec<Event>)]
+    items: Vec<Box<RawValue>>,
+    /// Follow the changes after it; the same on all pages.
     seq: u64,
+    /// For the next page; null: this is the last one.
+    #[schema(required = true)]
     cursor: Option<String>,
 }
 
-pub(crate) async fn snapshot(
-    State(api): State<Arc<Served>>,
-    id: Result<Path<String>, PathRejection>,
-    request: Parts,
-) -> Result<Response, Problem> {
-    api.admit(&request, Act::Snapshot)?;
-    let Path(id) = id.map_err(|_| Problem::InvalidTopic)?;
-    let topic = topic(&api.topics(), &id)?;
-    let asked = Asked::read(&request, &PARAMETERS)?;
-    let limit = asked.limit(&LIMIT, PAGE)?;
-    let mut cursor = asked.one(&CURSOR).map(read_snapshot).transpose()?.unwrap_or_default();
-    let (mut events, mut reads) = (Vec::new(), 0);
-    // A store's snapshot is of all topics. A page that is half full will do: the last places are not worth a look each.
+/// All events visible in a topic, for a follower to begin with.
+#[utoipa::path(get, path = "/v1/topics/{topic}/snapshot",
+    params(("topic" = String, Path, description = "A topic id."), SnapshotParameters),
+    responses(
+        (status = 200, description = "A page of events.", body = SnapshotPage),
+        (status = 400, description = "The request is malformed; the message says how.", body = ErrorBody),
+        (status = 503, description = "The store is not available.", body = ErrorBody),
+    ))]
+pub(crate) async fn read_snapshot(
+    State(api): State<Arc<ApiState>>,
+    identity: Identity,
+    Path(topic): Path<String>,
+    Query(parameters): Query<SnapshotParameters>,
+) -> Result<Json<SnapshotPage>, Error> {
+    let topic = api.read_topic("topic", &topic)?;
+    let (viewer, visibility, limit) = (identity.viewer(), api.visibility(), parameters.limit.0);
+    let mut cursor = parameters.cursor.map(|place| place.0).unwrap_or_default();
+    let (mut items, mut reads, mut bytes) = (Vec::new(), 0, 0);
+    // The store's snapshot is of all topics. A page that is more than half full is sent: reading on for its last few
+    // items would cost one read for each.
     let (seq, next) = loop {
-        let page = api.store.snapshot(cursor, limit - events.len()).await?;
+        let page = api.store.snapshot(cursor, EVENTS_PER_READ.min(limit - items.len())).await?;
         reads += 1;
         for bound in page.events {
-            events.extend(shown(bound, &topic, api.now())?);
+            let Some(stored) = visible(bound, &topic, &viewer, &visibility, api.now())? else { continue };
+            bytes += stored.json.len();
+            items.push(stored_json(&stored)?);
         }
+        let has_room = items.len() <= limit / 2 && bytes < MAX_ANSWER_BYTES;
         match page.next {
-            Some(next) if reads < MOST_READS && events.len() <= limit / 2 => cursor = next,
+            Some(next) if has_room && reads < MAX_READS_PER_PAGE => cursor = next,
             next => break (page.seq, next),
         }
     };
-    let events = events.iter().map(raw).collect::<Result<_, _>>()?;
-    json(&Page { events, seq: seq.0, cursor: next.map(snapshot_to_text) })
+    Ok(Json(SnapshotPage { items, seq: seq.0, cursor: next.map(|next| SnapshotPlace(next).to_string()) }))
 }
 
-/// An event of this topic that may be shown: no private one, and none that has expired (E-10, X-2).
-fn shown(bound: BoundEvent, topic: &TopicId, now: Millis) -> Result<Option<StoredEvent>, StoreError> {
+/// The event, if it is in the topic, is shown to the viewer (E-10, M-5), and has not expired.
+fn visible(
+    bound: BoundEvent,
+    topic: &TopicId,
+    viewer: &Viewer,
+    visibility: &Visibility,
+    now: Millis,
+) -> Result<Option<StoredEvent>, StoreError> {
     if !bound.topics.contains(topic) {
         return Ok(None);
     }
     let event = bound.event.event()?;
-    Ok((Viewer::stranger().may_see(&event) && !event.is_expired(now)).then_some(bound.event))
+    let is_visible = visibility.shows(&event, &bound.topics, viewer, None) && !event.is_expired(now);
+    Ok(is_visible.then_some(bound.event))
 }

@@ -1,7 +1,7 @@
-//! The changes of a topic as server-sent events, for as long as somebody reads.
+//! The changes of a topic as server-sent events.
 //!
-//! Nothing is read ahead: the next part is read when the one before has gone to the socket. So a slow reader holds one
-//! part, and nobody waits for it.
+//! Nothing is read ahead: the next batch is read when the connection has taken the one before. A slow reader holds one
+//! batch in memory, and no other reader waits for it. The listener cuts off a client that reads nothing at all (U-4).
 
 use std::{convert::Infallible, fmt::Write, sync::Arc, time::Duration};
 
@@ -15,131 +15,141 @@ use kukuri_domain::TopicId;
 use kukuri_store::Seq;
 use tokio::{
     sync::{OwnedSemaphorePermit, watch},
-    time::{Instant, sleep_until},
+    time::{Instant, sleep_until, timeout_at},
 };
+use tracing::{Instrument, Span};
 
 use crate::{
-    Served, answer,
-    changes::{self, Part, Source},
-    error::Problem,
+    ApiState,
+    changes::{self, ChangeBatch, RowSource},
+    error::Error,
 };
 
-/// A line at least so often: so both ends learn that the other is gone. The outbox is looked at then, too (O-4).
-const HEARTBEAT: Duration = Duration::from_secs(15);
-/// The outbox is not read again sooner: what comes meanwhile is read together.
-const GATHER: Duration = Duration::from_millis(50);
-/// A head that nobody has heard of: the store is asked.
-const UNKNOWN: Seq = Seq(u64::MAX);
-/// Changes that are read at a time.
-const PART: usize = 100;
+/// The longest silence on a stream, so that each end notices that the other is gone. A heartbeat also polls (O-4).
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
+/// The shortest time between two reads: changes in between are read together.
+const MIN_READ_INTERVAL: Duration = Duration::from_millis(50);
+/// A stream ends then; a browser resumes it by itself, and passes the gate again (U-4).
+const MAX_STREAM_AGE: Duration = Duration::from_secs(3600);
+/// In place of a sequence that is not known: the store is asked.
+const UNKNOWN_HEAD: Seq = Seq(u64::MAX);
+const CHANGES_PER_BATCH: usize = 100;
 
-struct Following {
-    api: Arc<Served>,
+struct ChangeStream {
+    api: Arc<ApiState>,
     topic: TopicId,
     next: Seq,
-    /// What the reader would resume from.
-    told: Seq,
-    heads: watch::Receiver<Seq>,
-    /// Read before the answer began, so that what is wrong could be said.
-    first: Option<Part>,
+    /// The last `id` sent: the reader would resume there.
+    last_sent: Seq,
+    outbox_head: watch::Receiver<Seq>,
+    /// Read before the answer begins, so that an error can still be an answer.
+    first: Option<ChangeBatch>,
     read_at: Instant,
-    beat_at: Instant,
-    _place: OwnedSemaphorePermit,
+    heartbeat_at: Instant,
+    ends_at: Instant,
+    _permit: OwnedSemaphorePermit,
 }
 
-/// Begins a stream.
-pub(crate) async fn begin(api: Arc<Served>, topic: TopicId, after: Seq) -> Result<Response, Problem> {
-    let place = Arc::clone(&api.streams).try_acquire_owned().map_err(|_| Problem::TooManyStreams)?;
-    let heads = api.store.watch_outbox();
-    let read_at = Instant::now();
-    let source = Source::Shared(&api.tail, UNKNOWN);
-    let first = Some(changes::read(&*api.store, source, &topic, after, PART, api.now()).await?);
-    let following =
-        Following { api, topic, next: after, told: after, heads, first, read_at, beat_at: read_at, _place: place };
-    let frames = futures_util::stream::unfold(following, |mut following| async move {
-        let frames = following.next_frames().await?;
-        Some((Ok::<_, Infallible>(frames), following))
+pub(crate) async fn begin(api: Arc<ApiState>, topic: TopicId, after: Seq) -> Result<Response, Error> {
+    let permit = Arc::clone(&api.streams).try_acquire_owned().map_err(|_| Error::TooManyStreams)?;
+    let outbox_head = api.store.watch_outbox();
+    let now = Instant::now();
+    let source = RowSource::Tail(&api.tail, UNKNOWN_HEAD);
+    let first = changes::read(&api, source, &topic, after, CHANGES_PER_BATCH).await?;
+    let stream = ChangeStream {
+        api,
+        topic,
+        next: after,
+        last_sent: after,
+        outbox_head,
+        first: Some(first),
+        read_at: now,
+        heartbeat_at: now,
+        ends_at: now + MAX_STREAM_AGE,
+        _permit: permit,
+    };
+    // Log lines of the stream name its route and request id, too.
+    let span = Span::current();
+    let frames = futures_util::stream::unfold(stream, move |mut stream| {
+        let frames = async move { stream.next_frames().await.map(|frames| (Ok::<_, Infallible>(frames), stream)) };
+        frames.instrument(span.clone())
     });
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
         (header::CACHE_CONTROL, "no-cache"),
-        // A proxy that gathers answers would keep them back.
+        // A reverse proxy must not buffer the stream.
         (header::HeaderName::from_static("x-accel-buffering"), "no"),
     ];
     Ok((headers, Body::from_stream(frames)).into_response())
 }
 
-impl Following {
-    /// The next piece of the stream; `None` ends it.
+impl ChangeStream {
+    /// `None` ends the stream.
     async fn next_frames(&mut self) -> Option<Bytes> {
-        let mut stopping = self.api.stopping.clone();
+        let (mut stopping, ends_at) = (self.api.stopping.clone(), self.ends_at);
         tokio::select! {
             biased;
-            // Whether it is said, or nobody is left to say it.
+            // An error means that the sender is gone: the node stops.
             _ = stopping.wait_for(|is_stopping| *is_stopping) => None,
-            frames = self.wait_for_frames() => frames,
+            frames = timeout_at(ends_at, self.wait_for_frames()) => frames.ok().flatten(),
         }
     }
 
     async fn wait_for_frames(&mut self) -> Option<Bytes> {
         loop {
-            let part = self.read().await?;
-            self.next = part.next;
-            if !part.changes.is_empty() {
-                return self.frames(&part);
+            let batch = self.read().await?;
+            self.next = batch.next;
+            if !batch.changes.is_empty() {
+                return self.frames(&batch);
             }
-            if !part.is_end {
+            if !batch.is_end {
                 continue;
             }
-            if Instant::now() >= self.beat_at {
+            if Instant::now() >= self.heartbeat_at {
                 return Some(self.heartbeat());
             }
             tokio::select! {
-                changed = self.heads.changed() => changed.ok()?,
-                () = sleep_until(self.beat_at) => {}
+                changed = self.outbox_head.changed() => changed.ok()?,
+                () = sleep_until(self.heartbeat_at) => {}
             }
         }
     }
 
-    /// The next part. If there is none, as after too long a rest, the reader comes again and is told why.
-    async fn read(&mut self) -> Option<Part> {
+    /// The next batch. An error ends the stream: the reader connects again, and the answer says why.
+    async fn read(&mut self) -> Option<ChangeBatch> {
         if let Some(first) = self.first.take() {
             return Some(first);
         }
-        sleep_until(self.read_at + GATHER).await;
+        sleep_until(self.read_at + MIN_READ_INTERVAL).await;
         self.read_at = Instant::now();
-        // A wake-up may be lost: with each heartbeat the store itself is asked (O-4).
-        let heard_of = *self.heads.borrow_and_update();
-        let head = if self.read_at >= self.beat_at { UNKNOWN } else { heard_of };
-        let source = Source::Shared(&self.api.tail, head);
-        changes::read(&*self.api.store, source, &self.topic, self.next, PART, self.api.now()).await.ok()
+        let known_head = *self.outbox_head.borrow_and_update();
+        // A wake-up may be lost: each heartbeat asks the store itself (O-4).
+        let head = if self.read_at >= self.heartbeat_at { UNKNOWN_HEAD } else { known_head };
+        let source = RowSource::Tail(&self.api.tail, head);
+        changes::read(&self.api, source, &self.topic, self.next, CHANGES_PER_BATCH).await.ok()
     }
 
-    fn frames(&mut self, part: &Part) -> Option<Bytes> {
+    fn frames(&mut self, batch: &ChangeBatch) -> Option<Bytes> {
         let mut text = String::new();
-        for change in &part.changes {
-            let json = answer::text(&change.body().ok()?).ok()?;
-            write!(text, "id: {}\ndata: {json}\n\n", change.seq()).ok()?;
-            self.told = change.seq();
+        for change in &batch.changes {
+            let json = serde_json::to_string(change).ok()?;
+            write!(text, "id: {}\ndata: {json}\n\n", change.seq).ok()?;
+            self.last_sent = Seq(change.seq);
         }
-        self.tell_place(&mut text);
-        self.beat_at = Instant::now() + HEARTBEAT;
-        Some(text.into())
+        Some(self.finish(text))
     }
 
     fn heartbeat(&mut self) -> Bytes {
-        let mut text = ":\n\n".to_owned();
-        self.tell_place(&mut text);
-        self.beat_at = Instant::now() + HEARTBEAT;
-        text.into()
+        self.finish(":\n\n".to_owned())
     }
 
-    /// An id without data moves a reader past rows of other topics.
-    fn tell_place(&mut self, text: &mut String) {
-        if self.next > self.told {
-            // Writing to a string does not fail.
-            let _ = write!(text, "id: {}\n\n", self.next);
-            self.told = self.next;
+    /// An id without data moves the reader past rows of other topics.
+    fn finish(&mut self, mut text: String) -> Bytes {
+        if self.next > self.last_sent {
+            text.push_str(&format!("id: {}\n\n", self.next));
+            self.last_sent = self.next;
         }
+        self.heartbeat_at = Instant::now() + HEARTBEAT_INTERVAL;
+        text.into()
     }
 }

@@ -1,22 +1,21 @@
-//! The newest rows of the outbox, read once for all streams: they are woken together and ask for the same.
+//! The newest outbox rows, read once for all streams: a commit wakes all of them, and all ask for the same rows.
 
 use std::{collections::VecDeque, sync::Arc};
 
 use kukuri_store::{OutboxRow, Seq, Store, StoreError};
 use tokio::sync::Mutex;
 
-/// Rows that are held.
-const MOST_ROWS: usize = 4_096;
+/// Rows kept in memory.
+const MAX_KEPT_ROWS: usize = 4_096;
 
-/// Rows as they were read.
+/// Consecutive outbox rows.
 pub(crate) struct Rows {
     pub(crate) rows: Vec<Arc<OutboxRow>>,
-    /// Whether there are no more, as far as is known.
+    /// Whether no rows were known to follow.
     pub(crate) is_end: bool,
 }
 
 impl Rows {
-    /// Asks the store.
     pub(crate) async fn read(store: &dyn Store, after: Seq, limit: usize) -> Result<Self, StoreError> {
         let rows: Vec<_> = store.outbox(after, limit).await?.into_iter().map(Arc::new).collect();
         let is_end = rows.len() < limit;
@@ -24,21 +23,20 @@ impl Rows {
     }
 }
 
-/// The newest rows.
 #[derive(Default)]
-pub(crate) struct Tail {
-    held: Mutex<Held>,
+pub(crate) struct OutboxTail {
+    kept: Mutex<KeptRows>,
 }
 
+/// All rows of the outbox from `after` (exclusive) to the last one kept.
 #[derive(Default)]
-struct Held {
-    /// What is held comes after this, without a gap.
+struct KeptRows {
     after: Seq,
     rows: VecDeque<Arc<OutboxRow>>,
 }
 
-impl Tail {
-    /// The rows after a sequence. `head` is the highest that is heard of: what is held up to there need not be read.
+impl OutboxTail {
+    /// Reads rows after a sequence. The store is not asked for rows up to `head` that are kept.
     pub(crate) async fn read(
         &self,
         store: &dyn Store,
@@ -46,37 +44,37 @@ impl Tail {
         limit: usize,
         head: Seq,
     ) -> Result<Rows, StoreError> {
-        // Whoever comes while it is read waits, and finds it read.
-        let mut held = self.held.lock().await;
-        if after < held.after {
-            drop(held);
+        // The lock is held while the store is read: the other streams wait, then find the rows here.
+        let mut kept = self.kept.lock().await;
+        if after < kept.after {
+            drop(kept);
             return Rows::read(store, after, limit).await;
         }
-        if after >= held.end() {
-            if after > held.end() {
-                *held = Held { after, rows: VecDeque::new() };
+        if after >= kept.end() {
+            if after > kept.end() {
+                *kept = KeptRows { after, rows: VecDeque::new() };
             } else if after >= head {
                 return Ok(Rows { rows: Vec::new(), is_end: true });
             }
             let read = Rows::read(store, after, limit).await?;
-            held.add(&read.rows);
+            kept.extend(&read.rows);
             return Ok(read);
         }
-        let first = held.rows.partition_point(|row| row.seq <= after);
-        let rows: Vec<_> = held.rows.range(first..).take(limit).cloned().collect();
-        let is_end = first + rows.len() == held.rows.len() && held.end() >= head;
+        let first = kept.rows.partition_point(|row| row.seq <= after);
+        let rows: Vec<_> = kept.rows.range(first..).take(limit).cloned().collect();
+        let is_end = first + rows.len() == kept.rows.len() && kept.end() >= head;
         Ok(Rows { rows, is_end })
     }
 }
 
-impl Held {
+impl KeptRows {
     fn end(&self) -> Seq {
         self.rows.back().map_or(self.after, |row| row.seq)
     }
 
-    fn add(&mut self, rows: &[Arc<OutboxRow>]) {
+    fn extend(&mut self, rows: &[Arc<OutboxRow>]) {
         self.rows.extend(rows.iter().cloned());
-        let over = self.rows.len().saturating_sub(MOST_ROWS);
+        let over = self.rows.len().saturating_sub(MAX_KEPT_ROWS);
         if let Some(last) = self.rows.drain(..over).next_back() {
             self.after = last.seq;
         }

@@ -1,4 +1,4 @@
-//! Items that are asked for and given: the same in both directions.
+//! Exchange of items, the same in both directions: selects unknown ids, receives and submits items, sends items.
 
 use std::collections::HashSet;
 
@@ -8,18 +8,18 @@ use kukuri_store::{HintOutcome, Outcome, Shared, SharedSet};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
-    message::{Message, length_of},
+    message::{Message, max_item_len},
     node::NoHistory,
-    report::End,
+    report::SessionEnd,
     session::Session,
 };
 
-/// Items that are looked up at a time: events may be long.
-const LOOKED_UP: usize = 32;
+/// Items loaded from the store at a time: bounds memory.
+const LOAD_ITEMS: usize = 32;
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<'_, S> {
-    /// Which of these are not known here: what was stored, purged or refused for good is not asked for again (G-7).
-    pub(crate) async fn unknown(&mut self, ids: &[EventId]) -> Result<Vec<EventId>, End> {
+    /// Selects the ids to ask for: not those of events that were stored, purged or permanently refused (G-7).
+    pub(crate) async fn select_unknown(&mut self, ids: &[EventId]) -> Result<Vec<EventId>, SessionEnd> {
         let states = self.node.store().recall(ids, self.node.now()).await?;
         let is_wanted = |(id, state): &(&EventId, Option<State>)| state.is_none() && self.node.wants(id);
         let unknown: Vec<_> = ids.iter().zip(states).filter(is_wanted).map(|(id, _)| *id).collect();
@@ -27,134 +27,141 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<'_, S> {
         Ok(unknown)
     }
 
-    /// Takes what was asked for, until the other says that there is no more.
-    pub(crate) async fn take(&mut self, topic: &TopicId, wanted: &[EventId]) -> Result<(), End> {
+    /// Receives and submits the wanted items, until the peer says that there are no more.
+    pub(crate) async fn receive_items(&mut self, topic: &TopicId, wanted: &[EventId]) -> Result<(), SessionEnd> {
         let mut wanted: HashSet<EventId> = wanted.iter().copied().collect();
         loop {
-            let items = match self.line.receive().await? {
+            let items = match self.frames.receive().await? {
                 Message::Items { items } => items,
-                Message::Given => return Ok(()),
-                Message::Bye { why } => return Err(why.end()),
-                _ => return Err(End::Misbehaved("items were asked for")),
+                Message::ItemsEnd => return Ok(()),
+                Message::Bye { reason } => return Err(reason.to_end()),
+                _ => return Err(SessionEnd::Misbehaved("Want was not answered by Items")),
             };
-            self.round()?;
-            let bytes = items.iter().map(|(_, shared)| length_of(shared)).sum();
-            self.items.spend(items.len()).await;
-            self.bytes.spend(bytes).await;
+            self.count_message()?;
+            let bytes = items.iter().map(|(_, shared)| max_item_len(shared)).sum();
+            self.throttle(items.len(), bytes).await;
             let mut events = Vec::with_capacity(items.len());
             for (id, shared) in items {
                 if !wanted.remove(&id) {
-                    return Err(End::Misbehaved("an item was not asked for"));
+                    return Err(SessionEnd::Misbehaved("an item was not asked for"));
                 }
                 match shared {
-                    Shared::Event(json) => events.push(self.look_at(topic, &id, json)?),
-                    Shared::Hint(hint) => self.hints.push(hint),
+                    Shared::Event(json) => events.push(self.check_event(topic, &id, json)?),
+                    Shared::Hint(hint) => self.pending_hints.push(hint),
                 }
             }
-            self.take_in(events).await?;
+            self.submit_events(events).await?;
         }
     }
 
-    /// Whether it is the event that was asked for, whatever it says of itself, and may be told of this topic: requests may
-    /// be of any (G-7, G-4). It goes on as it is spelled here, so that white space does not make it too long.
-    fn look_at(&self, topic: &TopicId, id: &EventId, json: Bytes) -> Result<Bytes, End> {
-        let event = Event::from_json(&json).map_err(|_| End::Misbehaved("an item is no event"))?;
+    /// Checks that the JSON is the wanted event, by its true id, and of this topic, or a request (G-7, G-4). Returns the JSON as
+    /// this node writes it, so that white space does not make it too long.
+    fn check_event(&self, topic: &TopicId, id: &EventId, json: Bytes) -> Result<Bytes, SessionEnd> {
+        let event = Event::from_json(&json).map_err(|_| SessionEnd::Misbehaved("an item is no event"))?;
         if event.id != *id || event.true_id() != *id {
-            return Err(End::Misbehaved("an item is another event"));
+            return Err(SessionEnd::Misbehaved("an item is another event"));
         }
         if !event.kind.is_request() && !self.node.is_bound(&event, topic) {
-            return Err(End::Misbehaved("an event is not of this topic"));
+            return Err(SessionEnd::Misbehaved("an event is not of this topic"));
         }
         Ok(event.to_json())
     }
 
-    async fn take_in(&mut self, events: Vec<Bytes>) -> Result<(), End> {
+    async fn submit_events(&mut self, events: Vec<Bytes>) -> Result<(), SessionEnd> {
         if events.is_empty() {
             return Ok(());
         }
-        let outcomes = self.node.take(&self.peer, events).await.map_err(|NoHistory| End::NoHistory)?;
-        let (mut has_room, mut is_signed) = (true, true);
+        let outcomes = self.node.submit(&self.peer, events).await.map_err(|NoHistory| SessionEnd::NoHistory)?;
+        let (mut has_capacity, mut is_signed) = (true, true);
         for outcome in outcomes {
             match outcome {
                 Outcome::Stored | Outcome::Ephemeral => self.report.events_in += 1,
                 Outcome::Duplicate => self.report.known += 1,
                 Outcome::Refused(refusal) => {
-                    has_room &= !is_for_want_of_room(&refusal);
+                    has_capacity &= !is_for_capacity(&refusal);
                     is_signed &= refusal != Refusal::WrongSignature;
                     *self.report.refused.entry(refusal.prefix()).or_default() += 1;
                 }
             }
         }
-        match (is_signed, has_room) {
-            // No node keeps such an event, so none has it to give.
-            (false, _) => Err(End::Misbehaved("an event is not signed by its author")),
-            (true, false) => Err(End::NoHistory),
+        match (is_signed, has_capacity) {
+            // No correct node stores such an event, so none can offer it.
+            (false, _) => Err(SessionEnd::Misbehaved("an event is not signed by its author")),
+            (true, false) => Err(SessionEnd::NoHistory),
             (true, true) => Ok(()),
         }
     }
 
-    /// Takes the hints that have come, after the events of their part. Those of requests that are not here yet wait for
-    /// one more part: a request is never older than what it names, but may be of the same second.
-    pub(crate) async fn raise(&mut self, topic: &TopicId, is_last: bool) -> Result<(), End> {
-        if self.hints.is_empty() {
+    /// Applies the received hints, after the events of their part. A hint whose request is missing here waits for one more
+    /// part: a request is never older than its targets, but may be of the same second.
+    pub(crate) async fn apply_hints(&mut self, topic: &TopicId, is_last: bool) -> Result<(), SessionEnd> {
+        if self.pending_hints.is_empty() {
             return Ok(());
         }
-        let hints = std::mem::take(&mut self.hints);
-        let outcomes = self.node.raise(topic, hints.clone()).await?;
+        let hints = std::mem::take(&mut self.pending_hints);
+        let outcomes = self.node.raise_floors(topic, hints.clone()).await?;
         for (hint, outcome) in hints.into_iter().zip(outcomes) {
             match outcome {
                 HintOutcome::Taken => self.report.hints_in += 1,
                 HintOutcome::Known => self.report.known += 1,
-                HintOutcome::Refused if is_last || self.waited.contains(&hint.floor.id) => {
+                HintOutcome::Refused if is_last || self.retried_hints.contains(&hint.floor.id) => {
                     self.report.hints_refused += 1;
                 }
-                HintOutcome::Refused => self.hints.push(hint),
+                HintOutcome::Refused => self.pending_hints.push(hint),
             }
         }
-        self.waited = self.hints.iter().map(|hint| hint.floor.id).collect();
+        self.retried_hints = self.pending_hints.iter().map(|hint| hint.floor.id).collect();
         Ok(())
     }
 
-    /// Gives what was asked for, as far as it is in the set.
-    pub(crate) async fn give(&mut self, set: &SharedSet, ids: &[EventId]) -> Result<(), End> {
+    /// Sends the wanted items that are in the set.
+    pub(crate) async fn send_items(&mut self, set: &SharedSet, ids: &[EventId]) -> Result<(), SessionEnd> {
         let (mut items, mut length) = (Vec::new(), 1);
-        for some in ids.chunks(LOOKED_UP) {
+        for some in ids.chunks(LOAD_ITEMS) {
             let found = self.node.store().share(set, some).await?;
             for (id, shared) in some.iter().zip(found) {
-                let fits = |shared: &Shared| length_of(shared) < self.settings.frame_bytes;
-                let Some(shared) = shared.filter(fits) else { continue };
-                let is_full = length + length_of(&shared) > self.frame() || items.len() >= self.settings.batch();
+                let fits = |shared: &Shared| max_item_len(shared) < self.settings.max_frame_bytes;
+                let may_send = |shared: &Shared| self.may_send(shared, set);
+                let Some(shared) = shared.filter(fits).filter(may_send) else { continue };
+                let is_full =
+                    length + max_item_len(&shared) > self.frame_target() || items.len() >= self.settings.batch_len();
                 if is_full && !items.is_empty() {
-                    self.hand_over(std::mem::take(&mut items)).await?;
+                    self.send_frame(std::mem::take(&mut items)).await?;
                     length = 1;
                 }
-                length += length_of(&shared);
+                length += max_item_len(&shared);
                 items.push((*id, shared));
             }
         }
         if !items.is_empty() {
-            self.hand_over(items).await?;
+            self.send_frame(items).await?;
         }
-        self.line.send(&Message::Given).await
+        self.frames.send(&Message::ItemsEnd).await
     }
 
-    /// How long a frame with several items is at most: what may pass in about a second.
-    fn frame(&self) -> usize {
-        self.settings.frame_bytes.min(self.settings.bytes_per_second.max(1) as usize)
+    fn may_send(&self, shared: &Shared, set: &SharedSet) -> bool {
+        match shared {
+            Shared::Hint(_) => true,
+            Shared::Event(json) => self.node.may_send(json, &set.topic),
+        }
     }
 
-    async fn hand_over(&mut self, items: Vec<(EventId, Shared)>) -> Result<(), End> {
-        let bytes = items.iter().map(|(_, shared)| length_of(shared)).sum();
-        self.items.spend(items.len()).await;
-        self.bytes.spend(bytes).await;
+    /// Maximum size of a frame with several items: what the rate limit passes in a second.
+    fn frame_target(&self) -> usize {
+        self.settings.max_frame_bytes.min(self.settings.bytes_per_second.max(1) as usize)
+    }
+
+    async fn send_frame(&mut self, items: Vec<(EventId, Shared)>) -> Result<(), SessionEnd> {
+        let bytes = items.iter().map(|(_, shared)| max_item_len(shared)).sum();
+        self.throttle(items.len(), bytes).await;
         let hints = items.iter().filter(|(_, shared)| matches!(shared, Shared::Hint(_))).count() as u64;
         self.report.hints_out += hints;
         self.report.events_out += items.len() as u64 - hints;
-        self.line.send(&Message::Items { items }).await
+        self.frames.send(&Message::Items { items }).await
     }
 }
 
-/// Whatever comes next would be refused, too (P-6).
-fn is_for_want_of_room(refusal: &Refusal) -> bool {
+/// Whether further history would be refused as well (P-6).
+fn is_for_capacity(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::LiveOnly | Refusal::Shed | Refusal::Full | Refusal::DiskFull)
 }

@@ -1,35 +1,35 @@
-//! Catch-up between nodes: two that share a topic find out what each lacks of it, and give it to each other (G-7).
+//! Catch-up between two nodes that share a topic: they compare their sets of it and exchange the missing items (G-7).
 //!
-//! It works over any byte stream and through a [`Node`], and knows neither networks nor how events are taken in.
+//! Works over any byte stream and through a [`Node`]; knows neither networks nor how a node decides on events.
 //!
 //! # Layout
 //!
-//! - [`node`]: what a session needs of the node it runs on. [`settings`]: its bounds. [`report`]: what came of it.
-//! - `session`: what both sides have; `initiating` and `responding`: the two sides. `exchange`: items asked for and given.
-//! - `comparing`: the items of a part of a set, as negentropy wants them.
-//! - `line`: frames on a stream, with time-outs. `message`: what they say. `pace`: how fast.
+//! - [`node`]: the node, as a session sees it. [`settings`]: the bounds of a session. [`report`]: its outcome.
+//! - `session`: the parts that both sides share; `initiator` and `responder`: the two sides. `exchange`: items, in both
+//!   directions.
+//! - `comparison`: compares a part of a set by negentropy.
+//! - `frames`: frames on a stream, with timeouts. `message`: the messages in them.
 //!
 //! # A session
 //!
-//! The side that opens the stream names a topic and how far back it keeps regular events; the other answers with its own,
-//! and the shorter counts. Then the set is gone through part by part, newest first. A part has no more items than fit in
-//! memory on either side: if the other has more, it says where to cut. Within a part negentropy tells who lacks what. The
-//! first side asks for what it lacks, then offers what the other lacks. Nothing is kept of a session but what the stores
-//! have, so one that broke off is gone on with by the next.
+//! The initiator names a topic and since when it keeps regular events; the responder answers with its own time, and the
+//! later one counts. Then both compare the set part by part, newest first. A part has no more items than either side may
+//! hold in memory: if the responder has more, it answers where to cut. negentropy finds the difference of a part. The
+//! initiator asks for the items it lacks, then offers those the responder lacks. A session keeps no state but the stores, so
+//! the next session continues one that broke.
 
-mod comparing;
+mod comparison;
 mod exchange;
-mod initiating;
-mod line;
+mod frames;
+mod initiator;
 mod message;
 pub mod node;
-mod pace;
 pub mod report;
-mod responding;
+mod responder;
 mod session;
 pub mod settings;
 
 pub use node::{NoHistory, Node, Peer};
-pub use report::{End, Report};
+pub use report::{Report, SessionEnd};
 pub use session::{initiate, respond};
 pub use settings::Settings;

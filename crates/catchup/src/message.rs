@@ -1,109 +1,110 @@
-//! What frames say. A frame is a byte for the kind of message and its fields, integers big-endian.
+//! The messages of a session and their encoding: a byte for the type, then the fields, integers big-endian.
 
 use bytes::Bytes;
 use kukuri_domain::{Address, EventId, Rank, Timestamp, sharing::FloorHint};
 use kukuri_store::{Item, Shared, Span};
 
-use crate::report::End;
+use crate::report::SessionEnd;
 
-/// The protocol that is spoken here.
+/// The version of the protocol.
 pub(crate) const VERSION: u8 = 1;
-const GREETING: &[u8] = b"kukuri-catchup";
+const MAGIC: &[u8] = b"kukuri-catchup";
 
-/// One message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
-    /// The first: a topic, and from when on regular events of it are kept.
+    /// First message of the initiator: a topic, and since when the initiator keeps regular events of it.
     Hello { topic: String, since: Timestamp },
-    /// The answer: from when on the other keeps them.
+    /// The responder's answer: since when it keeps them.
     Welcome { since: Timestamp },
-    /// A part of the set, and the first message about what is in it.
+    /// A part of the set, and the first negentropy message about it.
     Part { span: Span, message: Vec<u8> },
-    /// The answer if that is too much at a time: only what comes before this.
+    /// The responder has too many items in the part: it ends before this item.
     Cut { before: Item },
-    /// A message about what is in the part.
+    /// A negentropy message about the part.
     Compare { message: Vec<u8> },
-    /// Ids that the other lacks.
+    /// Ids that the receiver lacks.
     Offer { ids: Vec<EventId> },
-    /// Ids that are asked for; and whether more may be offered.
-    Want { ids: Vec<EventId>, enough: bool },
-    /// Some of what was asked for.
+    /// Ids that the sender asks for, and whether it accepts no further offers.
+    Want { ids: Vec<EventId>, stop_offers: bool },
+    /// Some of the wanted items.
     Items { items: Vec<(EventId, Shared)> },
-    /// There is no more of it.
-    Given,
-    /// The end, and why.
-    Bye { why: Why },
+    /// The end of the wanted items.
+    ItemsEnd,
+    /// The end of the session, and why.
+    Bye { reason: ByeReason },
 }
 
-/// Why a side ends a session.
+/// Why the sender ends the session. The discriminant is the byte on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum ByeReason {
     Finished,
     NotShared,
     NoHistory,
-    Over,
+    LimitReached,
     Misbehaved,
     Failed,
 }
 
-impl Why {
+impl ByeReason {
     const ALL: [Self; 6] =
-        [Self::Finished, Self::NotShared, Self::NoHistory, Self::Over, Self::Misbehaved, Self::Failed];
+        [Self::Finished, Self::NotShared, Self::NoHistory, Self::LimitReached, Self::Misbehaved, Self::Failed];
 
-    pub(crate) fn of(end: &End) -> Self {
+    pub(crate) fn of_end(end: &SessionEnd) -> Self {
         match end {
-            End::Finished => Self::Finished,
-            End::NotShared => Self::NotShared,
-            End::NoHistory => Self::NoHistory,
-            End::Over => Self::Over,
-            End::Misbehaved(_) | End::OtherVersion(_) => Self::Misbehaved,
-            End::Silent | End::Lost(_) | End::Ended(_) | End::Store(_) => Self::Failed,
+            SessionEnd::Finished => Self::Finished,
+            SessionEnd::NotShared => Self::NotShared,
+            SessionEnd::NoHistory => Self::NoHistory,
+            SessionEnd::LimitReached => Self::LimitReached,
+            SessionEnd::Misbehaved(_) | SessionEnd::OtherVersion(_) => Self::Misbehaved,
+            SessionEnd::PeerTimeout
+            | SessionEnd::StreamBroken(_)
+            | SessionEnd::EndedByPeer(_)
+            | SessionEnd::Store(_) => Self::Failed,
         }
     }
 
-    /// What it means to the one who is told.
-    pub(crate) fn end(self) -> End {
+    /// The end of the session for the receiver.
+    pub(crate) fn to_end(self) -> SessionEnd {
         match self {
-            Self::Finished => End::Finished,
-            Self::NotShared => End::NotShared,
-            Self::NoHistory => End::NoHistory,
-            Self::Over => End::Over,
-            Self::Misbehaved => End::Ended("we broke the protocol".to_owned()),
-            Self::Failed => End::Ended("it failed".to_owned()),
+            Self::Finished => SessionEnd::Finished,
+            Self::NotShared => SessionEnd::NotShared,
+            Self::NoHistory => SessionEnd::NoHistory,
+            Self::LimitReached => SessionEnd::LimitReached,
+            Self::Misbehaved => SessionEnd::EndedByPeer("it reports that this node broke the protocol"),
+            Self::Failed => SessionEnd::EndedByPeer("it reports a failure"),
         }
     }
 }
 
 impl Message {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Out(Vec::with_capacity(64));
+        let mut out = Encoder(Vec::with_capacity(64));
         match self {
-            Self::Hello { topic, since } => {
-                out.byte(1).bytes(GREETING).byte(VERSION).time(*since).bytes(topic.as_bytes())
-            }
+            Self::Hello { topic, since } => out.byte(1).bytes(MAGIC).byte(VERSION).time(*since).bytes(topic.as_bytes()),
             Self::Welcome { since } => out.byte(2).byte(VERSION).time(*since),
-            Self::Part { span, message } => out.byte(3).item_or(span.from).item_or(span.before).bytes(message),
+            Self::Part { span, message } => {
+                out.byte(3).optional_item(span.from).optional_item(span.before).bytes(message)
+            }
             Self::Cut { before } => out.byte(4).item(before),
             Self::Compare { message } => out.byte(5).bytes(message),
             Self::Offer { ids } => out.byte(6).ids(ids),
-            Self::Want { ids, enough } => out.byte(7).byte((*enough).into()).ids(ids),
+            Self::Want { ids, stop_offers } => out.byte(7).byte((*stop_offers).into()).ids(ids),
             Self::Items { items } => {
                 out.byte(8);
                 items.iter().fold(&mut out, |out, (id, shared)| out.shared(id, shared))
             }
-            Self::Given => out.byte(9),
-            Self::Bye { why } => out.byte(10).byte(*why as u8),
+            Self::ItemsEnd => out.byte(9),
+            Self::Bye { reason } => out.byte(10).byte(*reason as u8),
         };
         out.0
     }
 
-    /// `Err`: this is no message of ours.
-    pub(crate) fn decode(frame: &[u8]) -> Result<Self, End> {
-        let mut rest = In(frame);
+    pub(crate) fn decode(frame: &[u8]) -> Result<Self, SessionEnd> {
+        let mut rest = Decoder(frame);
         let message = match rest.byte()? {
             1 => {
-                if rest.take(GREETING.len())? != GREETING {
-                    return Err(End::Misbehaved("it does not begin with a greeting"));
+                if rest.take(MAGIC.len())? != MAGIC {
+                    return Err(SessionEnd::Misbehaved("the session does not begin with a Hello"));
                 }
                 rest.version()?;
                 Self::Hello { since: rest.time()?, topic: rest.text()? }
@@ -112,36 +113,39 @@ impl Message {
                 rest.version()?;
                 Self::Welcome { since: rest.time()? }
             }
-            3 => Self::Part { span: Span { from: rest.item_or()?, before: rest.item_or()? }, message: rest.all() },
+            3 => Self::Part {
+                span: Span { from: rest.optional_item()?, before: rest.optional_item()? },
+                message: rest.remaining(),
+            },
             4 => Self::Cut { before: rest.item()? },
-            5 => Self::Compare { message: rest.all() },
+            5 => Self::Compare { message: rest.remaining() },
             6 => Self::Offer { ids: rest.ids()? },
-            7 => Self::Want { enough: rest.byte()? != 0, ids: rest.ids()? },
+            7 => Self::Want { stop_offers: rest.byte()? != 0, ids: rest.ids()? },
             8 => Self::Items { items: rest.items()? },
-            9 => Self::Given,
+            9 => Self::ItemsEnd,
             10 => {
-                let why = Why::ALL.get(usize::from(rest.byte()?)).copied();
-                Self::Bye { why: why.ok_or(MALFORMED)? }
+                let reason = ByeReason::ALL.get(usize::from(rest.byte()?)).copied();
+                Self::Bye { reason: reason.ok_or(MALFORMED)? }
             }
-            _ => return Err(End::Misbehaved("an unknown message")),
+            _ => return Err(SessionEnd::Misbehaved("an unknown message")),
         };
         if rest.0.is_empty() { Ok(message) } else { Err(MALFORMED) }
     }
 }
 
-/// How long an item is in a frame, at most.
-pub(crate) fn length_of(shared: &Shared) -> usize {
+/// Upper bound of an item's size in a frame, in bytes.
+pub(crate) fn max_item_len(shared: &Shared) -> usize {
     37 + match shared {
         Shared::Event(json) => json.len(),
         Shared::Hint(hint) => 40 + hint.key.identifier().len() + 75,
     }
 }
 
-const MALFORMED: End = End::Misbehaved("a malformed message");
+const MALFORMED: SessionEnd = SessionEnd::Misbehaved("a malformed message");
 
-struct Out(Vec<u8>);
+struct Encoder(Vec<u8>);
 
-impl Out {
+impl Encoder {
     fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.0.extend_from_slice(bytes);
         self
@@ -159,7 +163,7 @@ impl Out {
         self.time(item.created_at).bytes(item.id.as_bytes())
     }
 
-    fn item_or(&mut self, item: Option<Item>) -> &mut Self {
+    fn optional_item(&mut self, item: Option<Item>) -> &mut Self {
         match item {
             Some(item) => self.byte(1).item(&item),
             None => self.byte(0),
@@ -170,61 +174,61 @@ impl Out {
         ids.iter().fold(self, |out, id| out.bytes(id.as_bytes()))
     }
 
-    fn sized(&mut self, bytes: &[u8]) -> &mut Self {
+    fn length_prefixed(&mut self, bytes: &[u8]) -> &mut Self {
         self.bytes(&(bytes.len() as u32).to_be_bytes()).bytes(bytes)
     }
 
     fn shared(&mut self, id: &EventId, shared: &Shared) -> &mut Self {
         match shared {
-            Shared::Event(json) => self.byte(0).bytes(id.as_bytes()).sized(json),
+            Shared::Event(json) => self.byte(0).bytes(id.as_bytes()).length_prefixed(json),
             Shared::Hint(hint) => self
                 .byte(1)
                 .bytes(id.as_bytes())
                 .time(hint.floor.created_at)
                 .bytes(hint.request.as_bytes())
-                .sized(hint.key.to_string().as_bytes()),
+                .length_prefixed(hint.key.to_string().as_bytes()),
         }
     }
 }
 
-struct In<'f>(&'f [u8]);
+struct Decoder<'f>(&'f [u8]);
 
-impl<'f> In<'f> {
-    fn take(&mut self, count: usize) -> Result<&'f [u8], End> {
+impl<'f> Decoder<'f> {
+    fn take(&mut self, count: usize) -> Result<&'f [u8], SessionEnd> {
         let (front, rest) = self.0.split_at_checked(count).ok_or(MALFORMED)?;
         self.0 = rest;
         Ok(front)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], End> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], SessionEnd> {
         let (front, rest) = self.0.split_first_chunk().ok_or(MALFORMED)?;
         self.0 = rest;
         Ok(*front)
     }
 
-    fn byte(&mut self) -> Result<u8, End> {
+    fn byte(&mut self) -> Result<u8, SessionEnd> {
         self.array().map(|[byte]| byte)
     }
 
-    fn version(&mut self) -> Result<(), End> {
+    fn version(&mut self) -> Result<(), SessionEnd> {
         let version = self.byte()?;
-        if version == VERSION { Ok(()) } else { Err(End::OtherVersion(version)) }
+        if version == VERSION { Ok(()) } else { Err(SessionEnd::OtherVersion(version)) }
     }
 
-    fn time(&mut self) -> Result<Timestamp, End> {
+    fn time(&mut self) -> Result<Timestamp, SessionEnd> {
         let time = Timestamp(u64::from_be_bytes(self.array()?));
         if time <= Timestamp::MAX_IN_EVENT { Ok(time) } else { Err(MALFORMED) }
     }
 
-    fn id(&mut self) -> Result<EventId, End> {
+    fn id(&mut self) -> Result<EventId, SessionEnd> {
         self.array().map(EventId::from_bytes)
     }
 
-    fn item(&mut self) -> Result<Item, End> {
+    fn item(&mut self) -> Result<Item, SessionEnd> {
         Ok(Item { created_at: self.time()?, id: self.id()? })
     }
 
-    fn item_or(&mut self) -> Result<Option<Item>, End> {
+    fn optional_item(&mut self) -> Result<Option<Item>, SessionEnd> {
         match self.byte()? {
             0 => Ok(None),
             1 => self.item().map(Some),
@@ -232,31 +236,31 @@ impl<'f> In<'f> {
         }
     }
 
-    fn all(&mut self) -> Vec<u8> {
+    fn remaining(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.0).to_vec()
     }
 
-    fn text(&mut self) -> Result<String, End> {
-        String::from_utf8(self.all()).map_err(|_| MALFORMED)
+    fn text(&mut self) -> Result<String, SessionEnd> {
+        String::from_utf8(self.remaining()).map_err(|_| MALFORMED)
     }
 
-    fn ids(&mut self) -> Result<Vec<EventId>, End> {
+    fn ids(&mut self) -> Result<Vec<EventId>, SessionEnd> {
         let (ids, rest) = std::mem::take(&mut self.0).as_chunks();
         if rest.is_empty() { Ok(ids.iter().map(|id| EventId::from_bytes(*id)).collect()) } else { Err(MALFORMED) }
     }
 
-    fn sized(&mut self) -> Result<&'f [u8], End> {
+    fn length_prefixed(&mut self) -> Result<&'f [u8], SessionEnd> {
         let length = u32::from_be_bytes(self.array()?);
         self.take(usize::try_from(length).map_err(|_| MALFORMED)?)
     }
 
-    fn items(&mut self) -> Result<Vec<(EventId, Shared)>, End> {
+    fn items(&mut self) -> Result<Vec<(EventId, Shared)>, SessionEnd> {
         let mut items = Vec::new();
         while !self.0.is_empty() {
             let kind = self.byte()?;
             let id = self.id()?;
             let shared = match kind {
-                0 => Shared::Event(Bytes::copy_from_slice(self.sized()?)),
+                0 => Shared::Event(Bytes::copy_from_slice(self.length_prefixed()?)),
                 1 => Shared::Hint(self.hint(id)?),
                 _ => return Err(MALFORMED),
             };
@@ -265,9 +269,9 @@ impl<'f> In<'f> {
         Ok(items)
     }
 
-    fn hint(&mut self, id: EventId) -> Result<FloorHint, End> {
+    fn hint(&mut self, id: EventId) -> Result<FloorHint, SessionEnd> {
         let (created_at, request) = (self.time()?, self.id()?);
-        let key = std::str::from_utf8(self.sized()?).ok().and_then(|key| key.parse::<Address>().ok());
+        let key = std::str::from_utf8(self.length_prefixed()?).ok().and_then(|key| key.parse::<Address>().ok());
         Ok(FloorHint { key: key.ok_or(MALFORMED)?, floor: Rank { created_at, id }, request })
     }
 }
@@ -294,7 +298,7 @@ mod tests {
             Message::Cut { before: item(8) },
             Message::Compare { message: vec![97; 300] },
             Message::Offer { ids: vec![id(1), id(2)] },
-            Message::Want { ids: vec![], enough: true },
+            Message::Want { ids: vec![], stop_offers: true },
             Message::Items {
                 items: vec![
                     (id(7), Shared::Event("{}".into())),
@@ -302,24 +306,24 @@ mod tests {
                     (id(8), Shared::Event("".into())),
                 ],
             },
-            Message::Given,
-            Message::Bye { why: Why::Over },
+            Message::ItemsEnd,
+            Message::Bye { reason: ByeReason::LimitReached },
         ]
     }
 
     #[test]
-    fn every_message_is_read_as_it_was_written() {
+    fn every_message_decodes_to_itself() {
         for message in messages() {
             assert_eq!(Message::decode(&message.encode()).unwrap(), message);
         }
-        for why in Why::ALL {
-            let bye = Message::Bye { why };
+        for reason in ByeReason::ALL {
+            let bye = Message::Bye { reason };
             assert_eq!(Message::decode(&bye.encode()).unwrap(), bye);
         }
     }
 
     #[test]
-    fn a_message_that_was_cut_or_changed_is_refused_or_another_one_and_never_a_panic() {
+    fn truncated_or_changed_messages_never_panic() {
         for message in messages() {
             let frame = message.encode();
             for end in 0..frame.len() {
@@ -338,10 +342,10 @@ mod tests {
     }
 
     #[test]
-    fn an_item_is_no_longer_than_it_is_counted() {
+    fn an_encoded_item_is_within_its_upper_bound() {
         for message in messages() {
             if let Message::Items { items } = &message {
-                let counted: usize = items.iter().map(|(_, shared)| length_of(shared)).sum();
+                let counted: usize = items.iter().map(|(_, shared)| max_item_len(shared)).sum();
                 assert!(message.encode().len() <= 1 + counted);
             }
         }

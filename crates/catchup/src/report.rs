@@ -1,4 +1,4 @@
-//! What came of a session.
+//! The outcome of a session.
 
 use std::{collections::BTreeMap, io};
 
@@ -6,32 +6,32 @@ use kukuri_store::StoreError;
 
 /// How a session ended.
 #[derive(Debug, thiserror::Error)]
-pub enum End {
-    /// Both sides have told all of it.
+pub enum SessionEnd {
+    /// The whole set was compared and exchanged.
     #[error("finished")]
     Finished,
-    /// The topic is not shared, here or there.
+    /// One side does not share the topic.
     #[error("the topic is not shared with this peer")]
     NotShared,
-    /// No history is taken in now, here or there.
-    #[error("no history is taken in now")]
+    /// One side accepts no history at the moment (P-6, O-9).
+    #[error("no history is accepted at the moment")]
     NoHistory,
-    /// It lasted too long; the next one goes on.
-    #[error("its time is over")]
-    Over,
-    /// The other side was silent for too long, or did not read.
-    #[error("the peer was silent for too long")]
-    Silent,
+    /// The session reached its limit of time or messages.
+    #[error("the session reached its limit; the next one continues")]
+    LimitReached,
+    /// The peer neither sent nor read in time.
+    #[error("the peer timed out")]
+    PeerTimeout,
     /// The stream broke.
     #[error("the stream broke: {0}")]
-    Lost(#[from] io::Error),
-    /// The other side did what it must not.
+    StreamBroken(#[from] io::Error),
+    /// The peer broke the protocol.
     #[error("the peer broke the protocol: {0}")]
     Misbehaved(&'static str),
-    /// The other side ended it, and says why.
-    #[error("the peer ended it: {0}")]
-    Ended(String),
-    /// The other side speaks another version.
+    /// The peer ended the session, and said why.
+    #[error("the peer ended the session: {0}")]
+    EndedByPeer(&'static str),
+    /// The peer speaks another version.
     #[error("the peer speaks version {0}")]
     OtherVersion(u8),
     /// The store failed.
@@ -39,41 +39,41 @@ pub enum End {
     Store(#[from] StoreError),
 }
 
-/// What a session did, for figures and logs.
+/// The counts of a session, for metrics and logs.
 #[derive(Debug)]
 pub struct Report {
-    /// How it ended.
-    pub end: End,
-    /// Parts of the set that were compared.
+    /// How the session ended.
+    pub end: SessionEnd,
+    /// Compared parts of the set.
     pub parts: u64,
-    /// Messages that were answered.
-    pub rounds: u64,
-    /// Events that came, and were new.
+    /// Messages received after the handshake.
+    pub messages: u64,
+    /// Received events that were new.
     pub events_in: u64,
-    /// Events that were given.
+    /// Events sent.
     pub events_out: u64,
-    /// Hints that came, and told something.
+    /// Received hints that were new.
     pub hints_in: u64,
-    /// Hints that were given.
+    /// Hints sent.
     pub hints_out: u64,
-    /// Bytes read and written.
+    /// Bytes read.
     pub bytes_in: u64,
     /// Bytes written.
     pub bytes_out: u64,
-    /// What was not asked for, because it is known here.
+    /// Ids that were not asked for, or items that were not new.
     pub known: u64,
-    /// Events that were refused, by the first word of the reason.
+    /// Refused events, by the prefix of the refusal.
     pub refused: BTreeMap<&'static str, u64>,
-    /// Hints that no request backs.
+    /// Hints without a request that justifies them.
     pub hints_refused: u64,
 }
 
 impl Default for Report {
     fn default() -> Self {
         Self {
-            end: End::Finished,
+            end: SessionEnd::Finished,
             parts: 0,
-            rounds: 0,
+            messages: 0,
             events_in: 0,
             events_out: 0,
             hints_in: 0,
@@ -88,8 +88,8 @@ impl Default for Report {
 }
 
 impl Report {
-    /// Whether all of the topic was gone through.
+    /// Whether the whole set was compared.
     pub fn is_finished(&self) -> bool {
-        matches!(self.end, End::Finished)
+        matches!(self.end, SessionEnd::Finished)
     }
 }

@@ -1,88 +1,106 @@
-//! What both sides of a session have.
+//! A session: the parts that initiator and responder share.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, time::Duration};
 
 use kukuri_domain::{
     EventId, Timestamp, TopicId,
     sharing::{FloorHint, Window},
 };
+use kukuri_pacing::RateLimiter;
 use kukuri_store::SharedSet;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::{Instant, sleep_until},
+};
 
 use crate::{
-    line::Line,
-    message::{Message, Why},
+    frames::FrameStream,
+    message::{ByeReason, Message},
     node::{Node, Peer},
-    pace::Pace,
-    report::{End, Report},
+    report::{Report, SessionEnd},
     settings::Settings,
 };
 
-/// Catches up with a peer on a topic, over a stream that was opened here.
+/// Catches up with a peer on a topic, over a stream that this node opened.
 pub async fn initiate<S>(stream: S, peer: Peer, topic: &TopicId, node: &dyn Node, settings: &Settings) -> Report
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
     let mut session = Session::new(stream, peer, node, settings);
-    let ended = session.lead(topic).await;
-    session.close(ended).await
+    let ended = session.run_initiator(topic).await;
+    session.finish(ended).await
 }
 
-/// Answers a peer that catches up, over a stream that it opened.
+/// Answers a peer that catches up, over a stream that the peer opened.
 pub async fn respond<S>(stream: S, peer: Peer, node: &dyn Node, settings: &Settings) -> Report
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
     let mut session = Session::new(stream, peer, node, settings);
-    let ended = session.follow().await;
-    session.close(ended).await
+    let ended = session.run_responder().await;
+    session.finish(ended).await
 }
 
-/// A session under way.
 pub(crate) struct Session<'n, S> {
-    pub(crate) line: Line<S>,
+    pub(crate) frames: FrameStream<S>,
     pub(crate) peer: Peer,
     pub(crate) node: &'n dyn Node,
     pub(crate) settings: Settings,
-    pub(crate) items: Pace,
-    pub(crate) bytes: Pace,
-    /// Hints that wait for their request: it may come with the next part.
-    pub(crate) hints: Vec<FloorHint>,
-    /// Those that have waited once.
-    pub(crate) waited: HashSet<EventId>,
+    item_limiter: RateLimiter,
+    byte_limiter: RateLimiter,
+    /// Hints whose request may come with the next part.
+    pub(crate) pending_hints: Vec<FloorHint>,
+    /// Ids of the pending hints that have waited for one part.
+    pub(crate) retried_hints: HashSet<EventId>,
     pub(crate) report: Report,
 }
 
 impl<'n, S: AsyncRead + AsyncWrite + Unpin + Send> Session<'n, S> {
     fn new(stream: S, peer: Peer, node: &'n dyn Node, settings: &Settings) -> Self {
         Self {
-            line: Line::new(stream, settings),
+            frames: FrameStream::new(stream, settings),
             peer,
             node,
             settings: *settings,
-            items: Pace::new(settings.items_per_second),
-            bytes: Pace::new(settings.bytes_per_second),
-            hints: Vec::new(),
-            waited: HashSet::new(),
+            item_limiter: limiter(settings.items_per_second),
+            byte_limiter: limiter(settings.bytes_per_second),
+            pending_hints: Vec::new(),
+            retried_hints: HashSet::new(),
             report: Report::default(),
         }
     }
 
-    /// The topic's set, as it is compared now.
-    pub(crate) fn set(&self, topic: &TopicId, regular_since: Timestamp) -> SharedSet {
+    /// The topic's set as of now.
+    pub(crate) fn shared_set(&self, topic: &TopicId, regular_since: Timestamp) -> SharedSet {
         SharedSet { topic: topic.clone(), window: Window { regular_since, now: self.node.now() } }
     }
 
-    /// Counts a message that is answered.
-    pub(crate) fn round(&mut self) -> Result<(), End> {
-        self.report.rounds += 1;
-        if self.report.rounds > self.settings.rounds { Err(End::Over) } else { Ok(()) }
+    /// Counts a received message against the limit.
+    pub(crate) fn count_message(&mut self) -> Result<(), SessionEnd> {
+        self.report.messages += 1;
+        if self.report.messages > self.settings.max_messages { Err(SessionEnd::LimitReached) } else { Ok(()) }
     }
 
-    async fn close(mut self, ended: Result<(), End>) -> Report {
-        let end = ended.err().unwrap_or(End::Finished);
-        self.line.close(&Message::Bye { why: Why::of(&end) }).await;
-        let Line { bytes_in, bytes_out, .. } = self.line;
+    /// Counts items and their bytes against the rate limits, and waits until the earlier ones are paid for.
+    pub(crate) async fn throttle(&mut self, items: usize, bytes: usize) {
+        for (limiter, amount) in [(&mut self.item_limiter, items), (&mut self.byte_limiter, bytes)] {
+            let now = Instant::now().into_std();
+            let ready_at = limiter.ready_at(now);
+            limiter.spend(amount as f64, now);
+            if ready_at > now {
+                sleep_until(ready_at.into()).await;
+            }
+        }
+    }
+
+    async fn finish(mut self, ended: Result<(), SessionEnd>) -> Report {
+        let end = ended.err().unwrap_or(SessionEnd::Finished);
+        self.frames.close_with(&Message::Bye { reason: ByeReason::of_end(&end) }).await;
+        let FrameStream { bytes_in, bytes_out, .. } = self.frames;
         Report { end, bytes_in, bytes_out, ..self.report }
     }
+}
+
+fn limiter(per_second: u32) -> RateLimiter {
+    RateLimiter::new(f64::from(per_second), Duration::ZERO, Instant::now().into_std())
 }

@@ -2,40 +2,40 @@
 
 use std::time::Duration;
 
-/// No part of a set has more items, on any node.
-pub(crate) const MOST_ITEMS: usize = 65_536;
-/// No message names more ids.
-pub(crate) const MOST_IDS: usize = 4_096;
+/// Items in a part of a set. The same on every node.
+pub(crate) const MAX_PART_ITEMS: usize = 65_536;
+/// Ids in one message. The same on every node.
+pub(crate) const MAX_MESSAGE_IDS: usize = 4_096;
 
-/// How much, how fast, how long.
+/// The bounds of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Items of a set that are held at a time: some 100 bytes each. No more than 65,536.
+    /// Items of a set held in memory at a time, about 100 bytes each. At most 65,536.
     pub part_items: usize,
-    /// Items that are asked for, or offered, at a time. No more than 4,096.
+    /// Items asked for, or offered, in one message. At most 4,096.
     pub batch_items: usize,
-    /// The longest frame that is read or written: the same on all nodes. An event that does not fit is not given.
-    pub frame_bytes: usize,
-    /// Events and hints that are taken or given in a second.
+    /// Maximum size of a frame. The same on every node: an event that does not fit is not sent.
+    pub max_frame_bytes: usize,
+    /// Events and hints received or sent per second.
     pub items_per_second: u32,
-    /// Bytes of them in a second.
+    /// Bytes of events and hints per second.
     pub bytes_per_second: u32,
-    /// How long the other side may be silent, or not read.
-    pub patience: Duration,
-    /// How long a session may last. What is left is for the next one.
-    pub longest: Duration,
-    /// Messages that are answered in a session.
-    pub rounds: u64,
+    /// For each read and each write.
+    pub io_timeout: Duration,
+    /// For the whole session. The next session continues.
+    pub session_timeout: Duration,
+    /// Messages received in a session.
+    pub max_messages: u64,
 }
 
 impl Settings {
-    pub(crate) fn part(&self) -> usize {
-        self.part_items.clamp(1, MOST_ITEMS)
+    pub(crate) fn part_len(&self) -> usize {
+        self.part_items.clamp(1, MAX_PART_ITEMS)
     }
 
-    /// What is asked for at a time is paid for in about a second, so that nobody takes it for silence.
-    pub(crate) fn batch(&self) -> usize {
-        self.batch_items.min(self.items_per_second as usize).clamp(1, MOST_IDS)
+    /// At most what the rate limit passes in a second, so that the peer's timeout does not expire meanwhile.
+    pub(crate) fn batch_len(&self) -> usize {
+        self.batch_items.min(self.items_per_second as usize).clamp(1, MAX_MESSAGE_IDS)
     }
 }
 
@@ -44,12 +44,12 @@ impl Default for Settings {
         Self {
             part_items: 8_192,
             batch_items: 256,
-            frame_bytes: 1 << 20,
+            max_frame_bytes: 1 << 20,
             items_per_second: 500,
             bytes_per_second: 2 << 20,
-            patience: Duration::from_secs(30),
-            longest: Duration::from_secs(600),
-            rounds: 1_000_000,
+            io_timeout: Duration::from_secs(30),
+            session_timeout: Duration::from_secs(600),
+            max_messages: 1_000_000,
         }
     }
 }

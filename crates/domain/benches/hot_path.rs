@@ -5,7 +5,7 @@
 #![allow(clippy::print_stdout, reason = "a measurement is read on the terminal")]
 #![allow(clippy::unwrap_used, reason = "what is measured is well-formed")]
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/it/support/mod.rs"]
 mod support;
 
 use std::{

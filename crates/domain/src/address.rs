@@ -1,4 +1,4 @@
-//! The key that versions of a replaceable or addressable event compete for, and how they rank (E-3).
+//! The address (key) of a replaceable or addressable event, and the rank of its versions (E-3).
 
 use std::{cmp::Ordering, fmt, str::FromStr};
 
@@ -9,7 +9,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// `kind:pubkey:d`, with an empty `d` for a replaceable kind: what an `a` tag names.
+/// `kind:pubkey:d`, with an empty `d` for a replaceable kind: the value of an `a` tag.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
     kind: Kind,
@@ -17,22 +17,22 @@ pub struct Address {
     identifier: Box<str>,
 }
 
-/// A digest of an [`Address`]: of one size however long its `d` is.
+/// A digest of an [`Address`]: 32 bytes, regardless of the length of `d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AddressDigest(pub [u8; 32]);
 
-/// Why a text is no address (D-2).
+/// A text that is not an address (D-2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an address is kind:pubkey:d of an addressable kind, or kind:pubkey: of a replaceable one")]
 pub struct AddressError;
 
 impl Address {
-    /// The key of a replaceable kind.
+    /// The address of a replaceable kind.
     pub fn replaceable(kind: Kind, pubkey: PublicKey) -> Self {
         Self { kind, pubkey, identifier: "".into() }
     }
 
-    /// The key of an addressable kind.
+    /// The address of an addressable kind.
     pub fn addressable(kind: Kind, pubkey: PublicKey, identifier: &str) -> Self {
         Self { kind, pubkey, identifier: identifier.into() }
     }
@@ -47,12 +47,12 @@ impl Address {
         self.pubkey
     }
 
-    /// The `d`.
+    /// The `d` value; empty for a replaceable kind.
     pub fn identifier(&self) -> &str {
         &self.identifier
     }
 
-    /// Its digest.
+    /// The blake3 digest.
     pub fn digest(&self) -> AddressDigest {
         let mut hash = blake3::Hasher::new();
         hash.update(&self.kind.0.to_be_bytes());
@@ -94,12 +94,12 @@ impl fmt::Debug for Address {
     }
 }
 
-/// A version's place within its key: the newest ranks highest, on a tie the lower id (E-3).
+/// The rank of a version within its key: the newest ranks highest, on a tie the lower id (E-3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rank {
-    /// When its author says it was made.
+    /// `created_at` of the version.
     pub created_at: Timestamp,
-    /// Its id.
+    /// Id of the version.
     pub id: EventId,
 }
 
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_read_up_to_its_second_colon() {
+    fn address_is_parsed_by_its_first_two_colons_and_checked_by_kind() {
         // D-2
         let key = "ab".repeat(32);
         for (text, right, why) in [

@@ -1,7 +1,7 @@
-//! Which events may come in at all (T, E, X-1): what can be seen in the event and in where it came from.
+//! Admission of events (T, E, X-1): the checks that need only the event and its origin.
 //!
 //! An event passes through three types: [`Event`] is well-formed, [`Screened`] has passed every cheap check,
-//! [`Admitted`] is verified too and may be given to a store.
+//! [`Admitted`] is also verified and may be given to a store.
 
 use std::sync::Arc;
 
@@ -18,31 +18,33 @@ use crate::{
     verify::{Verified, encode_true},
 };
 
-/// Where an event came from. Origins differ in this value, not in their way through the node.
+/// The origin of an event. Events of all origins take the same path through the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// A client of this relay, with the keys it has authenticated as.
+    /// A client of this relay.
     Client {
-        /// None for a stranger.
+        /// The keys of its NIP-42 authentication; empty without one.
         authenticated: Arc<[PublicKey]>,
     },
     /// A peer, over a gossip topic.
     Gossip {
         /// The peer's key.
         peer: [u8; 32],
-        /// The topic it came over.
+        /// The gossip topic of the message.
         topic: TopicId,
     },
-    /// A peer, asked for what was missed.
+    /// A peer, through catch-up.
     Sync {
         /// The peer's key.
         peer: [u8; 32],
     },
     /// The operator, from a file.
     Import,
+    /// This node itself: events that it signs (B-2).
+    Node,
 }
 
-/// The kind of an [`Origin`], as a store remembers it.
+/// The kind of an [`Origin`], as a store records it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// A client of this relay.
@@ -53,6 +55,8 @@ pub enum Source {
     Sync,
     /// A file.
     Import,
+    /// This node itself.
+    Node,
 }
 
 impl Origin {
@@ -61,29 +65,30 @@ impl Origin {
         Self::Client { authenticated: Arc::default() }
     }
 
-    /// Its kind.
+    /// The kind of this origin.
     pub fn source(&self) -> Source {
         match self {
             Self::Client { .. } => Source::Client,
             Self::Gossip { .. } => Source::Gossip,
             Self::Sync { .. } => Source::Sync,
             Self::Import => Source::Import,
+            Self::Node => Source::Node,
         }
     }
 }
 
-/// What this node admits: configuration.
+/// The configuration of admission.
 #[derive(Clone, Debug, Default)]
 pub struct Admission {
-    /// Sizes and times.
+    /// Limits on sizes and times.
     pub limits: Limits,
-    /// How topics are read.
+    /// Rules for reading topics.
     pub topics: TopicRules,
-    /// What this relay is called.
+    /// The URLs of this relay.
     pub relay_urls: RelayUrls,
 }
 
-/// An event that has passed every check that costs little; its signature comes next.
+/// An event that has passed every cheap check, but not that of the signature.
 #[derive(Clone, Debug)]
 pub struct Screened {
     event: Event,
@@ -91,11 +96,11 @@ pub struct Screened {
     origin: Origin,
     vanishes: bool,
     event_bytes: usize,
-    /// Once it was found true to its id.
+    /// The encoded event, once the id is checked.
     encoded: Option<Encoded>,
 }
 
-/// An event that may be decided on: verified, bound to its topics. What a store takes in. Cheap to clone.
+/// A verified event, bound to its topics: the input of a store's decision. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Admitted(Arc<Parts>);
 
@@ -108,13 +113,13 @@ struct Parts {
 }
 
 impl Admission {
-    /// From a text to a verified event, in the order of what the steps cost (E-9).
+    /// Parses, screens and verifies, cheap steps first (E-9).
     pub fn admit(&self, json: &[u8], origin: Origin, now: Millis) -> Result<Admitted, Refusal> {
         self.limits.check_text(json)?;
         self.screen(Event::from_json(json)?, origin, now)?.verify()
     }
 
-    /// Every check but the signature.
+    /// Runs every check except those of encoded size, id and signature.
     pub fn screen(&self, event: Event, origin: Origin, now: Millis) -> Result<Screened, Refusal> {
         self.limits.check(&event, now)?;
         check_kind(event.kind)?;
@@ -138,12 +143,12 @@ impl Admission {
                 if carries_all || topics.contains(topic) { Ok(()) } else { Err(Refusal::WrongTopic) }
             }
             Origin::Sync { .. } => check_between_nodes(event),
-            Origin::Import => Ok(()),
+            Origin::Import | Origin::Node => Ok(()),
         }
     }
 }
 
-/// Kinds that are never taken in (E-6, E-10).
+/// Refuses kinds that are never admitted (E-6, E-10).
 pub(crate) fn check_kind(kind: Kind) -> Result<(), Refusal> {
     if kind.is_p2p_only() {
         return Err(Refusal::P2pOnly);
@@ -154,7 +159,7 @@ pub(crate) fn check_kind(kind: Kind) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Tags that must be there (E-4, E-7).
+/// Checks required tags (E-4, E-7).
 fn check_form(event: &Event) -> Result<(), Refusal> {
     if event.kind.class() == KindClass::Addressable && event.identifier().is_none() {
         return Err(Refusal::MissingIdentifier);
@@ -167,7 +172,7 @@ fn check_form(event: &Event) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A protected event comes only from its author (E-10).
+/// Accepts a protected event only from its author (E-10).
 fn check_protection(event: &Event, authenticated: &[PublicKey]) -> Result<(), Refusal> {
     if !event.is_protected() || authenticated.contains(&event.pubkey) {
         Ok(())
@@ -178,7 +183,7 @@ fn check_protection(event: &Event, authenticated: &[PublicKey]) -> Result<(), Re
     }
 }
 
-/// Protected and private events do not pass between nodes (E-10).
+/// Refuses protected and private events from other nodes (E-10).
 pub(crate) fn check_between_nodes(event: &Event) -> Result<(), Refusal> {
     if event.is_protected() {
         return Err(Refusal::Protected);
@@ -195,28 +200,29 @@ impl Screened {
         &self.event
     }
 
-    /// The topics it is bound to.
+    /// The topics the event is bound to.
     pub fn topics(&self) -> &[TopicId] {
         &self.topics
     }
 
-    /// Where it came from.
+    /// The kind of its origin.
     pub fn source(&self) -> Source {
         self.origin.source()
     }
 
-    /// A client's event needs every topic of it enabled, a peer's one of them; a request needs none (T-4, T-8, T-9).
+    /// Checks that enough topics of the event are enabled: all for a client's event, one for a peer's event, none for a
+    /// request, an import or the node's own event (T-4, T-8, T-9, B-2).
     pub fn check_enabled(&self, is_enabled: impl Fn(&TopicId) -> bool) -> Result<(), Refusal> {
         let has_enough = match self.source() {
             Source::Client => self.topics.iter().all(is_enabled),
             Source::Gossip | Source::Sync => self.topics.iter().any(is_enabled),
-            Source::Import => true,
+            Source::Import | Source::Node => true,
         };
         if has_enough || self.event.kind.is_request() { Ok(()) } else { Err(Refusal::TopicNotEnabled) }
     }
 
-    /// Whether what would be stored is small enough and the id true: enough to answer for an event whose id is known, at a
-    /// fraction of a signature's cost.
+    /// Checks the encoded size and the id: enough to answer an event whose id is known, at a fraction of the cost of a
+    /// signature check.
     pub fn check_id(&mut self) -> Result<(), Refusal> {
         if self.encoded.is_none() {
             self.encoded = Some(encode_true(self.event_bytes, &self.event)?);
@@ -224,7 +230,7 @@ impl Screened {
         Ok(())
     }
 
-    /// The same, then the signature, the one step that costs.
+    /// Checks the id, then the signature, the one expensive step.
     pub fn verify(mut self) -> Result<Admitted, Refusal> {
         self.check_id()?;
         let Self { event, topics, origin, vanishes, encoded, .. } = self;
@@ -232,7 +238,7 @@ impl Screened {
         Ok(Admitted::new(Verified::check_signature(event, encoded)?, topics, &origin, vanishes))
     }
 
-    /// Takes id and signature at their word: see [`Verified::trusted`].
+    /// Skips the checks of id and signature: see [`Verified::trusted`].
     pub fn trusted(self) -> Admitted {
         Admitted::new(Verified::trusted(self.event), self.topics, &self.origin, self.vanishes)
     }
@@ -243,7 +249,7 @@ impl Admitted {
         Self(Arc::new(Parts { verified, topics, source: origin.source(), vanishes }))
     }
 
-    /// What a store was given, wrote down and reads back: with what was found out about it then, taken at its word.
+    /// Restores an admitted event that a store reads back, without checking it again.
     pub fn restored(event: Event, topics: Box<[TopicId]>, source: Source, vanishes: bool) -> Self {
         Self(Arc::new(Parts { verified: Verified::trusted(event), topics, source, vanishes }))
     }
@@ -253,22 +259,22 @@ impl Admitted {
         self.0.verified.event()
     }
 
-    /// Its JSON as it is kept and served.
+    /// The JSON as stored and served.
     pub fn json(&self) -> &bytes::Bytes {
         self.0.verified.json()
     }
 
-    /// The topics it is bound to, at least one.
+    /// The topics the event is bound to, at least one.
     pub fn topics(&self) -> &[TopicId] {
         &self.0.topics
     }
 
-    /// Where it came from.
+    /// The kind of its origin.
     pub fn source(&self) -> Source {
         self.0.source
     }
 
-    /// Whether it is a vanish request meant for this relay (D-12).
+    /// Whether the event is a vanish request for this relay (D-12).
     pub fn vanishes(&self) -> bool {
         self.0.vanishes
     }

@@ -1,37 +1,37 @@
-//! Running short of room, in stages (P-6). The figures are running counters; nobody counts rows.
+//! Capacity stages of topics and of the node (P-6). They follow from running counters, without counting rows.
 
 use crate::{admission::Source, kind::Kind, refusal::Refusal};
 
-/// What is stored, in a topic or on the node.
+/// Stored rows and bytes, of a topic or of the node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Rows, hidden ones too.
+    /// Number of rows, hidden ones included.
     pub events: u64,
-    /// The bytes of their JSON.
+    /// Bytes of their JSON.
     pub bytes: u64,
 }
 
-/// How much may be stored. `None` is no bound.
+/// Maximum of stored rows and bytes. `None`: unbounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
-    /// Rows.
+    /// Maximum number of rows.
     pub max_events: Option<u64>,
-    /// Bytes of JSON.
+    /// Maximum bytes of JSON.
     pub max_bytes: Option<u64>,
 }
 
-/// When each stage begins, in percent of a capacity.
+/// Thresholds of the stages, in percent of a capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
-    /// [`Stage::LiveOnly`].
+    /// Start of [`Stage::LiveOnly`].
     pub live_only: u8,
-    /// [`Stage::Shedding`].
+    /// Start of [`Stage::Shedding`].
     pub shedding: u8,
-    /// [`Stage::Purging`].
+    /// Start of [`Stage::Purging`].
     pub purging: u8,
-    /// A stage is left this many points below where it began, so that it does not flutter.
+    /// Hysteresis: a stage ends this many percentage points below its start.
     pub leave_below: u8,
-    /// A purge for room goes down to this.
+    /// A purge for capacity stops at this usage.
     pub purge_to: u8,
 }
 
@@ -41,18 +41,30 @@ impl Default for Thresholds {
     }
 }
 
-/// How short of room a topic or the node is.
+/// The capacity stage of a topic or of the node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// Everything is taken in.
+    /// All events are accepted.
     #[default]
     Open,
-    /// Stage 1: no history, live events only.
+    /// Stage 1: live events are accepted, history is refused.
     LiveOnly,
-    /// Stage 2: topics of the lowest priority refuse.
+    /// Stage 2: topics of the lowest priority refuse events.
     Shedding,
-    /// Stage 3: the oldest is thrown away.
+    /// Stage 3: the oldest rows are purged.
     Purging,
+}
+
+impl Stage {
+    /// The name in logs and in `/healthz`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::LiveOnly => "live_only",
+            Self::Shedding => "shedding",
+            Self::Purging => "purging",
+        }
+    }
 }
 
 impl Capacity {
@@ -74,7 +86,7 @@ impl Capacity {
 }
 
 impl Stage {
-    /// The stage that follows for this usage: entered at its threshold, left a few points lower.
+    /// The next stage for this usage. A stage starts at its threshold and ends `leave_below` points lower.
     #[must_use]
     pub fn next(self, usage: Usage, capacity: Capacity, thresholds: &Thresholds) -> Self {
         let begins = [
@@ -93,25 +105,25 @@ impl Stage {
     }
 }
 
-/// How loaded a topic, or the node, is.
+/// The load of a topic or of the node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Its stage.
+    /// The capacity stage.
     pub stage: Stage,
-    /// Whether what may never give way fills it alone.
+    /// Whether rows that are never purged fill the capacity alone.
     pub is_full: bool,
 }
 
-/// A topic an event is bound to, as far as room is concerned.
+/// The load of one topic that an event is bound to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TopicLoad {
-    /// Its own load.
+    /// The topic's own load.
     pub load: Load,
-    /// Whether its priority is among the first to be shed: see [`shed_priority`].
+    /// Whether the topic has the priority that is shed first: see [`shed_priority`].
     pub is_first_to_go: bool,
 }
 
-/// The priority that is shed first: the lowest, unless all are the same.
+/// The priority that is shed first: the lowest. `None`: all priorities are equal.
 pub fn shed_priority(priorities: impl IntoIterator<Item = u8>) -> Option<u8> {
     let mut priorities = priorities.into_iter();
     let first = priorities.next()?;
@@ -119,7 +131,7 @@ pub fn shed_priority(priorities: impl IntoIterator<Item = u8>) -> Option<u8> {
     (lowest < highest).then_some(lowest)
 }
 
-/// Whether an event is kept out for want of room. Requests never are.
+/// The refusal of an event for lack of capacity. Requests are never refused.
 pub fn refuse(kind: Kind, source: Source, node: Load, topics: &[TopicLoad]) -> Option<Refusal> {
     if kind.is_request() {
         return None;
@@ -164,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_refused_by_stage_and_never_to_requests() {
+    fn events_are_refused_by_stage_but_requests_never() {
         // P-6
         let at = |stage| Load { stage, is_full: false };
         let full = Load { stage: Stage::Purging, is_full: true };
@@ -189,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_priority_is_shed_unless_all_are_alike() {
+    fn the_lowest_priority_is_shed_unless_all_are_equal() {
         assert_eq!(shed_priority([2, 0, 1, 0]), Some(0));
         assert_eq!(shed_priority([1, 1]), None);
         assert_eq!(shed_priority([]), None);

@@ -1,4 +1,4 @@
-//! A node's clock may be set wrong; what would be thrown away for it can't be brought back (P-5).
+//! Guard against a wrong clock: a jump must not purge rows, which is irreversible (P-5).
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use crate::time::Millis;
 /// A step of the clock larger than this is a jump.
 pub const JUMP: Duration = Duration::from_secs(3_600);
 
-/// The clock as a store has seen it: never backwards, and suspicious of leaps.
+/// A store's clock guard: its time never runs backwards, and a jump holds sweeps and purges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clock {
-    /// The latest time ever seen: what `ingested_at` never falls behind.
+    /// The latest time ever seen: the lower bound of `ingested_at`.
     pub latest: Millis,
-    /// The time last seen, zero before the first: what a jump is measured from.
+    /// The time last seen, zero before the first: jumps are measured from it.
     pub last: Millis,
-    /// Set by a jump: sweeps and purges wait until someone confirms the time.
+    /// Set by a jump: sweeps and purges wait until an operator confirms the time.
     pub held: bool,
 }
 
 impl Clock {
-    /// Takes note of `now`. The result's `latest` is the time to stamp with.
+    /// Advances the guard to `now`. The result's `latest` is the timestamp for writes.
     ///
     /// A step of more than [`JUMP`], ahead or back, sets `held`.
     #[must_use]
@@ -29,7 +29,7 @@ impl Clock {
         Self { latest: self.latest.max(now), last: now, held: self.held || (jumped && !first) }
     }
 
-    /// An operator has looked: `now` is the time.
+    /// Ends the hold: an operator has confirmed that `now` is the right time.
     #[must_use]
     pub fn confirmed(self, now: Millis) -> Self {
         Self { latest: self.latest.max(now), last: now, held: false }
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leap_that_is_corrected_ends_with_its_confirmation() {
+    fn confirmation_ends_the_hold_after_a_corrected_jump() {
         let at = Millis::from_secs;
         let leapt = Clock::default().tick(at(1_000_000)).tick(at(9_000_000));
         let corrected = leapt.tick(at(1_000_060));

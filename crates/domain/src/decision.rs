@@ -1,12 +1,13 @@
-//! What happens to one event, given what the store knows about it. Every store asks here; none repeats a rule.
+//! The decision on one event, given the facts of the store. Every store uses this function; no store repeats a rule.
 //!
-//! The decision is a pure function of an [`Admitted`] event and the [`Known`] facts. Its answer lists everything that
-//! has to change, and a store carries all of it out in one transaction (P-3). The rules are written so that every
-//! order of arrival ends in the same effective set (D-10):
+//! The decision is a pure function of an [`Admitted`] event and the [`Known`] facts. Its result lists every change, and
+//! a store applies all of them in one transaction (P-3). The rules ensure that every order of arrival ends in the same
+//! effective set (D-10):
 //!
-//! - a verified version raises the floor of its key even if it is refused, and takes down a current one below it (D-9);
-//! - a deletion request records its targets even if it is refused because its author vanished (D-12);
-//! - requests never fall to deletion or expiration (D-5, X-4), vanish requests not even to vanishing.
+//! - a verified version raises the floor of its key even if the version is refused, and replaces a lower current one
+//!   (D-9);
+//! - a deletion request records its targets even if the request is refused because its author vanished (D-12);
+//! - requests are exempt from deletion and expiration (D-5, X-4); vanish requests are exempt from vanishing, too.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -26,25 +27,25 @@ use crate::{
     vanish::VanishMark,
 };
 
-/// What a known id stands for (E-9).
+/// The state of a known id (E-9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// Stored and visible.
     Effective,
-    /// Taken away, or kept out, by a deletion request.
+    /// Removed, or kept out, by a deletion request.
     Deleted,
-    /// Taken away, or kept out, by a vanish request.
+    /// Removed, or kept out, by a vanish request.
     Vanished,
     /// A version that ranks higher is known.
     Replaced,
     /// Its expiration has passed.
     Expired,
-    /// Thrown away by retention or capacity.
+    /// Purged by retention or capacity.
     Purged,
 }
 
 impl State {
-    /// What is said of an event in this state that is sent again.
+    /// The refusal of a copy of an event in this state. `None`: the event is effective.
     fn refusal(self) -> Option<Refusal> {
         match self {
             Self::Effective => None,
@@ -57,39 +58,31 @@ impl State {
     }
 }
 
-/// Why something that was effective is no more: the `reason` of an outbox row (O-2).
+/// Why an event left the effective set: the `reason` of an outbox row (O-2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// A deletion request.
     Nip09,
-    /// Its expiration came.
+    /// Its expiration has passed.
     Expiration,
-    /// A version that ranks higher came.
+    /// A version that ranks higher was admitted.
     Replaced,
     /// A vanish request.
     Vanish,
     /// Its retention ended.
     Retention,
-    /// Its topic or the node ran out of room.
+    /// Its topic or the node ran out of space.
     Capacity,
 }
 
 impl fmt::Display for Reason {
-    /// As the outbox calls it (O-2).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Nip09 => "nip09",
-            Self::Expiration => "expiration",
-            Self::Replaced => "replaced",
-            Self::Vanish => "vanish",
-            Self::Retention => "retention",
-            Self::Capacity => "capacity",
-        })
+        f.write_str(self.as_str())
     }
 }
 
 impl Reason {
-    /// The state it leaves an event in.
+    /// The state of an event that left the effective set for this reason.
     pub fn state(self) -> State {
         match self {
             Self::Nip09 => State::Deleted,
@@ -100,7 +93,7 @@ impl Reason {
         }
     }
 
-    /// Its name in an outbox row.
+    /// The name in an outbox row (O-2).
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Nip09 => "nip09",
@@ -113,18 +106,18 @@ impl Reason {
     }
 }
 
-/// What becomes of the row of a deleted event (D-7).
+/// Whether deletion keeps the row of an event (D-7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeletionMode {
-    /// It stays, hidden, for audit, until retention.
+    /// The row stays, hidden, for audit, until its retention ends.
     #[default]
     Soft,
-    /// It goes; the tombstone stays.
+    /// The row is removed; the tombstone stays.
     Physical,
 }
 
 impl DeletionMode {
-    /// Whether the row of an event that leaves the effective set stays as a hidden one.
+    /// Whether the row of an event that leaves the effective set for this reason stays, hidden.
     pub fn keeps_row(self, reason: Reason) -> bool {
         match reason {
             Reason::Replaced => true,
@@ -134,16 +127,16 @@ impl DeletionMode {
     }
 }
 
-/// What a store knows about the key of an event.
+/// The store's facts about the key of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyState {
-    /// The highest version ever verified, whatever became of it (D-9).
+    /// The highest version ever verified, even if it was refused or removed (D-9).
     pub floor: Rank,
     /// The effective version, if there is one.
     pub current: Option<EventId>,
 }
 
-/// A stored row that a deletion request may take away.
+/// A stored row that a deletion request may remove.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
     /// The event.
@@ -152,54 +145,54 @@ pub struct Row<'a> {
     pub state: State,
 }
 
-/// What a store has to know for a decision on an event whose id is new to it.
+/// The facts that a store provides for the decision on an event with an unknown id.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known<'a> {
     /// The vanish marks of the event's owners.
     pub vanish_marks: &'a [VanishMark],
-    /// The tombstones that name its id or its address, whoever requested them.
+    /// The tombstones of any requester that name its id or its address.
     pub tombstones: &'a [Tombstone],
-    /// Its key, if it has one and a version of it was seen.
+    /// Its key, if the event has one and a version of the key was seen.
     pub key: Option<KeyState>,
-    /// For a deletion request: the rows that its targets name by id, and those of the addresses they name that are not
-    /// deleted already.
+    /// For a deletion request: the rows that its targets name by id, and the rows of addresses they name that are not
+    /// deleted yet.
     pub targets: &'a [Row<'a>],
 }
 
 /// Everything that an event changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// What keeps it out: why, and the event that says so. `None`: it is effective, and its row is stored.
+    /// Why the event is kept out, and the event that causes it. `None`: the event is effective, and its row is stored.
     pub against: Option<(Reason, EventId)>,
-    /// Its key's floor rises to this.
+    /// The new floor of the event's key.
     pub floor: Option<Rank>,
-    /// Rows that this event takes away, effective or hidden.
+    /// Rows that this event removes, effective or hidden.
     pub taken: Vec<(EventId, Reason)>,
     /// Tombstones to record, or to merge with the known ones.
     pub tombstones: Vec<Tombstone>,
-    /// The mark to leave; the store then takes away every row it covers.
+    /// The mark to record; the store then removes every row it covers.
     pub vanish: Option<VanishMark>,
-    /// What became of a deletion request's targets.
+    /// The result for a deletion request's targets.
     pub deletion: Option<DeletionResult>,
-    /// What requests leave in the topics of events that this one takes away, or in its own if it is kept out: each with
-    /// the event (G-7). The store keeps those of requests that are stored and pass between nodes.
+    /// Traces of requests (G-7), each with the event in whose topics it goes: an event that this one removes, or this
+    /// event if it is kept out. The store keeps only traces of requests that are stored and pass between nodes.
     pub traces: Vec<(EventId, Trace)>,
 }
 
 /// The outcome of a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is known from now on, with these changes.
+    /// The event is recorded, with these changes.
     Known(Box<Decision>),
-    /// It is for those who listen now; nothing is kept (E-5).
+    /// The event is delivered live and not stored (E-5).
     Ephemeral,
-    /// It is refused and leaves no trace (E-9).
+    /// The event is refused and leaves no trace (E-9).
     Refused(Refusal),
 }
 
-/// The answer to a copy of an event whose id is known: `None` if it is a duplicate of something visible (E-9).
+/// The answer to a copy of a known event: `None` if the event is effective, and the copy a duplicate (E-9).
 pub fn repeat(event: &Event, state: State, now: Millis) -> Option<Refusal> {
-    // What has expired is no more visible, whether or not a sweep has noticed.
+    // An expired event is not visible, even before a sweep has removed it.
     state.refusal().or_else(|| event.is_expired(now).then_some(Refusal::Expired))
 }
 
@@ -210,7 +203,7 @@ pub fn decide(admitted: &Admitted, known: &Known<'_>, now: Millis) -> Verdict {
         return Verdict::Ephemeral;
     }
     if event.is_expired(now) {
-        // It may have expired while it waited. Such a version does not even raise a floor (D-9).
+        // The event may have expired in the queue. Such a version does not even raise a floor (D-9).
         return Verdict::Refused(Refusal::Expired);
     }
 
@@ -257,7 +250,7 @@ fn kept_out(event: &Event, known: &Known<'_>) -> Vec<(EventId, Trace)> {
     vanished.chain(deleted).map(|trace| (event.id, trace)).collect()
 }
 
-/// The tombstones that waited for this event, as met now (D-6).
+/// The tombstones that cover this event and had no match before, marked as applied now (D-6).
 fn met(tombstones: &[Tombstone], event: &Event, now: Millis) -> Vec<Tombstone> {
     let waiting = tombstones.iter().filter(|tombstone| tombstone.applied_at.is_none());
     waiting
@@ -266,7 +259,7 @@ fn met(tombstones: &[Tombstone], event: &Event, now: Millis) -> Vec<Tombstone> {
         .collect()
 }
 
-/// Takes the targets that are here, and leaves a tombstone for each that may come (D-3 to D-6).
+/// Removes the stored targets, and leaves a tombstone for each target that may arrive later (D-3 to D-6).
 fn request_deletion(request: &Event, rows: &[Row<'_>], now: Millis, decision: &mut Decision) {
     let mut result = DeletionResult { deleted_count: 0, skipped_count: deletion::named_count(request) };
     let named = by_name(rows);
@@ -276,7 +269,8 @@ fn request_deletion(request: &Event, rows: &[Row<'_>], now: Millis, decision: &m
         let covered: Vec<_> = here.iter().filter(|row| target.covers(row.event)).collect();
         let by_id = matches!(target.target, DeletionTargetKind::EventId(_));
         if by_id && covered.len() < here.len() {
-            // An event that is here and not the requester's, or protected, will never be theirs: nothing to remember.
+            // The stored event is protected or not owned by the requester. That never changes, so no tombstone is
+            // needed.
             continue;
         }
         let mut new = covered.iter().filter(|row| row.state != State::Deleted).map(|row| row.event.id).peekable();
@@ -287,7 +281,7 @@ fn request_deletion(request: &Event, rows: &[Row<'_>], now: Millis, decision: &m
             let traces = Trace::of_deletion(&target, request.id, row.event);
             decision.traces.extend(traces.map(|trace| (row.event.id, trace)));
         }
-        // An event may be named by id and by address at once.
+        // A request may name an event both by id and by address.
         decision.taken.extend(new.filter(|id| taken.insert(*id)).map(|id| (id, Reason::Nip09)));
         decision.tombstones.push(Tombstone {
             applied_at: (!covered.is_empty()).then_some(now),
@@ -299,7 +293,7 @@ fn request_deletion(request: &Event, rows: &[Row<'_>], now: Millis, decision: &m
     decision.deletion = Some(result);
 }
 
-/// The rows by everything a target can name them with: one request may name a thousand, with as many versions each.
+/// Indexes the rows by every target that can name them: a request may name a thousand, with as many versions each.
 fn by_name<'a>(rows: &'a [Row<'a>]) -> HashMap<DeletionTargetKind, Vec<&'a Row<'a>>> {
     let mut named: HashMap<_, Vec<_>> = HashMap::new();
     for row in rows {

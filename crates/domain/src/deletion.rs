@@ -1,4 +1,4 @@
-//! Deletion requests (NIP-09): what one names and what it may take away (D-2 to D-6, D-11).
+//! Deletion requests (NIP-09): their targets, and which events they cover (D-2 to D-6, D-11).
 
 use crate::{
     address::Address,
@@ -8,7 +8,7 @@ use crate::{
     time::{Millis, Timestamp},
 };
 
-/// What a deletion request names.
+/// The target of a deletion request: an id or an address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeletionTargetKind {
     /// One event, by an `e` tag.
@@ -17,19 +17,19 @@ pub enum DeletionTargetKind {
     Address(Address),
 }
 
-/// One target of a deletion request, with what is needed to judge it.
+/// One target of a deletion request, with its requester and time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeletionTarget {
-    /// What is to be deleted.
+    /// The id or address to delete.
     pub target: DeletionTargetKind,
-    /// Who asks.
+    /// The author of the request.
     pub requester_pubkey: PublicKey,
-    /// When: the upper end of what an address covers (D-4).
+    /// `created_at` of the request: an address covers versions up to it (D-4).
     pub request_created_at: Timestamp,
 }
 
 impl DeletionTarget {
-    /// The targets of a kind 5, each once. Malformed ones, and addresses of another author, are left out (D-2, D-3).
+    /// The targets of a kind 5, each once. Skips malformed ones and addresses of another author (D-2, D-3).
     pub fn parse_from_event(event: &Event) -> Vec<Self> {
         let mut targets: Vec<_> = named(event)
             .filter_map(|target| target.filter(|target| may_be_requested(target, event.pubkey)))
@@ -55,7 +55,7 @@ impl DeletionTarget {
     }
 }
 
-/// Every `e` and `a` tag: its target, or `None` if it is malformed.
+/// The targets of all `e` and `a` tags; `None` for a malformed one.
 fn named(event: &Event) -> impl Iterator<Item = Option<DeletionTargetKind>> {
     event.tags.iter().filter_map(|tag| {
         let value = tag.value().unwrap_or_default();
@@ -74,16 +74,16 @@ fn may_be_requested(target: &DeletionTargetKind, requester: PublicKey) -> bool {
     }
 }
 
-/// How many targets a request names in its tags, malformed ones included.
+/// The number of targets in a request's tags, malformed ones included.
 pub(crate) fn named_count(event: &Event) -> usize {
     named(event).count()
 }
 
-/// The single questions that decide on a deletion.
+/// The individual rules of deletion.
 pub struct DeletionValidator;
 
 impl DeletionValidator {
-    /// Only its author deletes an event (D-3). Gift wraps have more owners: see [`Event::owners`].
+    /// Only the author may delete an event (D-3). Gift wraps have more owners: see [`Event::owners`].
     pub fn validate_pubkey_match(target_pubkey: &PublicKey, requester_pubkey: &PublicKey) -> bool {
         target_pubkey == requester_pubkey
     }
@@ -99,29 +99,29 @@ impl DeletionValidator {
     }
 }
 
-/// What became of a request's targets.
+/// The result of a request, counted by target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeletionResult {
-    /// Stored events it took away.
+    /// Stored events that the request removed.
     pub deleted_count: usize,
-    /// Targets that took nothing away: malformed, foreign, protected, or not here (yet).
+    /// Targets that removed nothing: malformed, owned by another author, protected, or not stored (yet).
     pub skipped_count: usize,
 }
 
-/// A deletion remembered for a target that may come, or come again (D-6). One per target and requester.
+/// The record of a deletion, for a target that may arrive later or again (D-6). One per target and requester.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tombstone {
-    /// What is deleted, by whom, up to when.
+    /// The target, with its requester and time.
     pub target: DeletionTarget,
     /// The request.
     pub deletion_id: EventId,
-    /// When it first met its target, if it has.
+    /// When the tombstone first matched an event. `None`: not yet.
     pub applied_at: Option<Millis>,
 }
 
 impl Tombstone {
-    /// Of two tombstones for one target by one requester, the one to keep: for an address the later request reaches
-    /// further; for an id they say the same and the first stays. It has met its target if either has.
+    /// Merges two tombstones with the same target and requester. For an address the later request wins, because it
+    /// reaches further; for an id both are equivalent and the first one stays. The result is applied if either is.
     #[must_use]
     pub fn merged_with(self, known: Self) -> Self {
         let reaches_further = matches!(self.target.target, DeletionTargetKind::Address(_))

@@ -1,4 +1,4 @@
-//! An event as NIP-01 defines it, and what can be read off one alone.
+//! An event as NIP-01 defines it, and the facts that follow from the event alone.
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -13,26 +13,27 @@ use crate::{
     time::{Millis, Timestamp},
 };
 
-/// A well-formed event. Nothing is known yet about whether its id and signature are true: see [`crate::Verified`].
+/// A well-formed event, whose id and signature are not checked yet: see [`crate::Verified`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The hash of the rest, as its sender claims.
+    /// The id, as claimed by the sender.
     pub id: EventId,
-    /// Its author.
+    /// The author's public key.
     pub pubkey: PublicKey,
-    /// When its author says it was made.
+    /// `created_at` in Unix seconds, as claimed by the author.
     pub created_at: Timestamp,
-    /// What kind of event it is.
+    /// The kind.
     pub kind: Kind,
     /// Its tags.
     pub tags: Tags,
-    /// Its text, whose form depends on the kind.
+    /// The content; its form depends on the kind.
     pub content: String,
-    /// The author's signature of the id, as its sender claims.
+    /// The author's signature of the id, as claimed by the sender.
     pub sig: Signature,
 }
 
-/// An event as serde reads it. [`Event`] itself can't be read so: [`Event::from_json`] checks more than types.
+/// The event as deserialized by serde. [`Event`] has no `Deserialize`, because [`Event::from_json`] checks more than
+/// types.
 #[derive(Deserialize)]
 struct Fields {
     id: EventId,
@@ -47,14 +48,14 @@ struct Fields {
 impl Event {
     /// Reads an event from JSON.
     ///
-    /// Every field must be there once, with the type and spelling NIP-01 gives it, and without what no store can
-    /// hold (E-8: NUL, times at or past 2^53). Fields that NIP-01 does not know are passed over and not kept.
+    /// Every field of NIP-01 must occur once, with its type and spelling, and without values that no store can hold
+    /// (E-8: NUL, times at or past 2^53). Unknown fields are ignored and not kept.
     pub fn from_json(json: impl AsRef<[u8]>) -> Result<Self, Refusal> {
         let json = json.as_ref().trim_ascii_start();
         if json.first() != Some(&b'{') {
             return Err(Malformed::new("an event is a JSON object").into());
         }
-        // Checked as a whole, which is faster than string by string, and covers the fields that are passed over.
+        // One check of the whole text is faster than one per string, and covers ignored fields, too.
         let json = str::from_utf8(json).map_err(|_| Malformed::new("an event is UTF-8 text"))?;
         let fields: Fields = serde_json::from_str(json).map_err(|error| Malformed::from_json(&error))?;
         let Fields { id, pubkey, created_at, kind, tags, content, sig } = fields;
@@ -63,7 +64,7 @@ impl Event {
         Ok(event)
     }
 
-    /// What holds on every store, whatever the configuration (E-8).
+    /// Checks the bounds that every store has, independent of the configuration (E-8).
     fn check_storable(&self) -> Result<(), Malformed> {
         if self.created_at > Timestamp::MAX_IN_EVENT {
             return Err(Malformed::new("created_at must be below 2^53"));
@@ -77,22 +78,22 @@ impl Event {
         Ok(())
     }
 
-    /// The one JSON form in which this node keeps and serves the event: no white space, fields in the order of NIP-01.
+    /// The canonical JSON that this node stores and serves: no white space, fields in the order of NIP-01.
     pub fn to_json(&self) -> Bytes {
         json::Encoded::of(self).into_json()
     }
 
-    /// The id that the event's content really has.
+    /// The id computed from the event's content.
     pub fn true_id(&self) -> EventId {
         json::Encoded::of(self).id_of(self)
     }
 
-    /// Its place among the versions of one key (E-3).
+    /// The rank among the versions of its key (E-3).
     pub fn rank(&self) -> Rank {
         Rank { created_at: self.created_at, id: self.id }
     }
 
-    /// The key its versions compete for, if it is replaceable or addressable. The first `d` counts (E-4).
+    /// The key of its versions, if the event is replaceable or addressable. The first `d` counts (E-4).
     pub fn address(&self) -> Option<Address> {
         match self.kind.class() {
             KindClass::Replaceable => Some(Address::replaceable(self.kind, self.pubkey)),
@@ -108,7 +109,7 @@ impl Event {
         self.tags.values("d").next()
     }
 
-    /// Who may delete it: its author, and for a gift wrap each recipient too (D-10).
+    /// The keys that may delete the event: its author, and for a gift wrap each recipient too (D-10).
     pub fn owners(&self) -> impl Iterator<Item = PublicKey> + '_ {
         let recipients =
             (self.kind == Kind::GIFT_WRAP).then(|| self.recipients().filter(|&recipient| recipient != self.pubkey));
@@ -125,7 +126,7 @@ impl Event {
         self.tags.values("p").filter_map(|value| PublicKey::from_hex(value).ok())
     }
 
-    /// When it ends (NIP-40). Requests never do. A value that is no time is none.
+    /// The expiration (NIP-40). Requests have none. A malformed value is ignored.
     pub fn expiration(&self) -> Option<Timestamp> {
         if self.kind.is_request() {
             return None;
@@ -133,18 +134,18 @@ impl Event {
         decimal(self.tags.values("expiration").next()?).map(Timestamp)
     }
 
-    /// Whether its end has come: from that moment on it is not served.
+    /// Whether the expiration has passed: from then on the event is not served.
     pub fn is_expired(&self, now: Millis) -> bool {
         self.expiration().is_some_and(|end| end <= now.seconds())
     }
 
-    /// Marked by its author to be published by nobody else (NIP-70).
+    /// Whether only the author may publish the event (NIP-70).
     pub fn is_protected(&self) -> bool {
         self.tags.iter().any(|tag| tag.name() == Some("-"))
     }
 }
 
-/// The number that a tag spells in plain digits.
+/// Parses a tag value that consists of decimal digits only.
 pub(crate) fn decimal(value: &str) -> Option<u64> {
     value.bytes().all(|byte| byte.is_ascii_digit()).then(|| value.parse().ok()).flatten()
 }

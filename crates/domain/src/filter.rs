@@ -1,4 +1,4 @@
-//! What a client asks for (NIP-01), and whether an event answers it.
+//! Filters of NIP-01, and matching of events against them.
 
 use std::{fmt, ops::RangeInclusive};
 
@@ -17,9 +17,9 @@ use crate::{
     topic::TopicId,
 };
 
-/// One filter: all its conditions hold for an event that matches (W-1).
+/// One filter. An event matches if it meets all conditions (W-1).
 ///
-/// Lists are sorted and hold each value once. `None` is no condition; an empty list matches nothing.
+/// Lists are sorted and without duplicates. `None` is no condition; an empty list matches nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     ids: Option<Vec<EventId>>,
@@ -33,8 +33,8 @@ pub struct Filter {
     written: Written,
 }
 
-/// The tags in the order in which they were asked for, each with its first value. It is no condition: filters that
-/// differ in nothing else are the same.
+/// The tags in the order of the filter's JSON, each with its first value. Not a condition: filters that differ only in
+/// this are equal.
 #[derive(Clone, Debug, Default)]
 struct Written(Vec<(Letter, Option<Box<str>>)>);
 
@@ -52,40 +52,40 @@ impl Filter {
         Self::default()
     }
 
-    /// Reads a filter from JSON. A key NIP-01 does not know is an error: passing it over would answer another question.
+    /// Reads a filter from JSON. An unknown key is an error: ignoring it would answer a different query.
     pub fn from_json(json: impl AsRef<[u8]>) -> Result<Self, Malformed> {
         serde_json::from_slice(json.as_ref()).map_err(|error| Malformed::from_json(&error))
     }
 
-    /// For what has these words (NIP-50).
+    /// Sets the search words (NIP-50).
     #[must_use]
     pub fn with_search(mut self, words: &str) -> Self {
         self.search = Some(words.into());
         self
     }
 
-    /// With these ids.
+    /// Restricts to these ids.
     #[must_use]
     pub fn with_ids(mut self, ids: impl IntoIterator<Item = EventId>) -> Self {
         self.ids = Some(sorted(ids));
         self
     }
 
-    /// By these authors.
+    /// Restricts to these authors.
     #[must_use]
     pub fn with_authors(mut self, authors: impl IntoIterator<Item = PublicKey>) -> Self {
         self.authors = Some(sorted(authors));
         self
     }
 
-    /// Of these kinds.
+    /// Restricts to these kinds.
     #[must_use]
     pub fn with_kinds(mut self, kinds: impl IntoIterator<Item = Kind>) -> Self {
         self.kinds = Some(sorted(kinds));
         self
     }
 
-    /// With a tag of this name and one of these values.
+    /// Restricts to events with a tag of this name and one of these values.
     #[must_use]
     pub fn with_tag<V: Into<Box<str>>>(mut self, letter: Letter, values: impl IntoIterator<Item = V>) -> Self {
         let values: Vec<Box<str>> = values.into_iter().map(Into::into).collect();
@@ -97,83 +97,83 @@ impl Filter {
         self
     }
 
-    /// Made at or after this time.
+    /// Restricts to events created at or after this time.
     #[must_use]
     pub fn with_since(mut self, since: Timestamp) -> Self {
         self.since = Some(since);
         self
     }
 
-    /// Made at or before this time.
+    /// Restricts to events created at or before this time.
     #[must_use]
     pub fn with_until(mut self, until: Timestamp) -> Self {
         self.until = Some(until);
         self
     }
 
-    /// No more stored events than this.
+    /// Sets the maximum number of stored events.
     #[must_use]
     pub fn with_limit(mut self, limit: usize) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    /// The ids asked for.
+    /// The ids. `None`: any.
     pub fn ids(&self) -> Option<&[EventId]> {
         self.ids.as_deref()
     }
 
-    /// The authors asked for.
+    /// The authors. `None`: any.
     pub fn authors(&self) -> Option<&[PublicKey]> {
         self.authors.as_deref()
     }
 
-    /// The kinds asked for.
+    /// The kinds. `None`: any.
     pub fn kinds(&self) -> Option<&[Kind]> {
         self.kinds.as_deref()
     }
 
-    /// The tags asked for, by letter.
+    /// The tag conditions, ordered by letter.
     pub fn tags(&self) -> &[(Letter, Vec<Box<str>>)] {
         &self.tags
     }
 
-    /// The tags in the order in which they were asked for, each with the value that was named first.
+    /// The tags in the order of the filter's JSON, each with its first value.
     pub fn tags_as_written(&self) -> impl Iterator<Item = (Letter, Option<&str>)> {
         self.written.0.iter().map(|(letter, first)| (*letter, first.as_deref()))
     }
 
-    /// The values asked for of one tag.
+    /// The values of one tag condition. `None`: any.
     pub fn tag_values(&self, letter: Letter) -> Option<&[Box<str>]> {
         self.tags.iter().find(|(other, _)| *other == letter).map(|(_, values)| values.as_slice())
     }
 
-    /// The times asked for, both ends included.
+    /// The range of `created_at`, both ends included.
     pub fn window(&self) -> RangeInclusive<Timestamp> {
         self.since.unwrap_or_default()..=self.until.unwrap_or(Timestamp(u64::MAX))
     }
 
-    /// The earliest time asked for.
+    /// The earliest `created_at`.
     pub fn since(&self) -> Option<Timestamp> {
         self.since
     }
 
-    /// The latest time asked for.
+    /// The latest `created_at`.
     pub fn until(&self) -> Option<Timestamp> {
         self.until
     }
 
-    /// The most stored events asked for.
+    /// The maximum number of stored events.
     pub fn limit(&self) -> Option<usize> {
         self.limit
     }
 
-    /// The words that are searched for (NIP-50). Stores and [`Self::matches`] know nothing of them.
+    /// The search words (NIP-50). Stores and [`Self::matches`] ignore them.
     pub fn search(&self) -> Option<&str> {
         self.search.as_deref()
     }
 
-    /// How many values its lists hold together, for a limit on them (W-4).
+    /// The total number of values in all lists, for a limit on them (W-4).
     pub fn value_count(&self) -> usize {
         self.ids.as_ref().map_or(0, Vec::len)
             + self.authors.as_ref().map_or(0, Vec::len)
@@ -190,15 +190,14 @@ impl Filter {
             || self.tags.iter().any(|(_, values)| values.is_empty())
     }
 
-    /// Whether an event that is bound to these topics meets every condition. The limit is none of them, and words are
-    /// another's business.
+    /// Whether an event that is bound to these topics meets every condition. Ignores the limit and the search words.
     ///
-    /// `#t` asks for topics as much as for tags: an event may be bound to one it does not name (T-7, T-9).
+    /// `#t` matches topics as well as tags: an event may be bound to a topic it does not name (T-7, T-9).
     pub fn matches(&self, event: &Event, topics: &[TopicId]) -> bool {
         self.matches_besides(None, event, topics)
     }
 
-    /// The same for an event of which it is known that one tag is as the filter wants it.
+    /// Like [`Self::matches`], for an event that is known to match the tag condition `known`: skips that check.
     pub fn matches_besides(&self, known: Option<Letter>, event: &Event, topics: &[TopicId]) -> bool {
         self.window().contains(&event.created_at)
             && listed(self.ids.as_deref(), &event.id)
@@ -266,7 +265,7 @@ impl<'de> Deserialize<'de> for Filter {
     }
 }
 
-/// A limit is any number: it is brought into range, never refused (W-1).
+/// A limit that accepts any number: out-of-range values are clamped, never refused (W-1).
 struct AnyLimit(usize);
 
 impl<'de> Deserialize<'de> for AnyLimit {

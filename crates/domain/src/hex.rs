@@ -2,7 +2,7 @@
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// Why a text is not the hex of `N` bytes.
+/// A text that is not the hex of `N` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be {expected} lowercase hex digits")]
 pub struct HexError {
@@ -21,7 +21,7 @@ pub(crate) fn decode<const N: usize>(text: &[u8]) -> Result<[u8; N], HexError> {
         all |= high | low;
         *byte = high << 4 | low;
     }
-    // Looked at once, at the end: nearly all texts are good.
+    // One check at the end instead of one per digit: nearly all texts are valid.
     if all & NO_DIGIT == 0 { Ok(bytes) } else { Err(error) }
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn write(bytes: &[u8], f: &mut std::fmt::Formatter<'_>) -> std::fmt::
 }
 
 const NO_DIGIT: u8 = 0x80;
-/// What a character stands for.
+/// The value of a hex digit.
 const VALUES: [u8; 256] = {
     let mut values = [NO_DIGIT; 256];
     let mut value = 0;

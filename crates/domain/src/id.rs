@@ -13,7 +13,7 @@ macro_rules! hex_bytes {
         pub struct $name([u8; $bytes]);
 
         impl $name {
-            /// Takes the bytes as they are.
+            /// Wraps the bytes, unchecked.
             pub const fn from_bytes(bytes: [u8; $bytes]) -> Self {
                 Self(bytes)
             }
@@ -76,12 +76,12 @@ macro_rules! hex_bytes {
 hex_bytes! {
     /// The SHA-256 of an event's content: the idempotency key everywhere (E-1).
     ///
-    /// Ordered as its bytes are, which is the lexicographic order of its hex.
+    /// Ordered by its bytes, which is the lexicographic order of its hex.
     EventId, 32, "an event id"
 }
 
 hex_bytes! {
-    /// An author's x-only secp256k1 key. Not checked to be on the curve: [`crate::Verified`] is what shows that.
+    /// An author's x-only secp256k1 key. Not checked to be on the curve: [`crate::Verified`] proves that.
     PublicKey, 32, "a public key"
 }
 
@@ -91,7 +91,7 @@ hex_bytes! {
 }
 
 impl EventId {
-    /// The first eight bytes, enough to order and tell apart ids in an index.
+    /// The first eight bytes, enough to order and distinguish ids in an index.
     pub fn prefix(&self) -> [u8; 8] {
         let mut prefix = [0; 8];
         prefix.copy_from_slice(&self.0[..8]);

@@ -1,8 +1,8 @@
-//! Writing an event: the JSON that is kept and served, and the text whose hash is its id.
+//! Encodes an event: the JSON that is stored and served, and the text whose hash is the id.
 //!
-//! Both hold the same tags and content, so these are written once and hashed where they stand. Strings are escaped
-//! as `JSON.stringify` does, which is what every client hashes: NIP-01's seven short escapes, and `\u00xx` for the
-//! other control characters.
+//! Both contain the same tags and content, so these are encoded once and hashed in place. Strings are escaped as by
+//! `JSON.stringify`, since every client hashes that text: NIP-01's seven short escapes, and `\u00xx` for the other
+//! control characters.
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use crate::{event::Event, hex, id::EventId};
 
-/// An event's JSON, with the place of the parts its id is made of.
+/// An event's JSON, with the positions of the parts that its id is computed from.
 #[derive(Clone, Debug)]
 pub(crate) struct Encoded {
     json: Vec<u8>,
@@ -20,7 +20,7 @@ pub(crate) struct Encoded {
 
 impl Encoded {
     pub(crate) fn of(event: &Event) -> Self {
-        // Everything but the tags and content takes about 340 bytes.
+        // All fields except tags and content take about 340 bytes.
         let items: usize = event.tags.iter().map(|tag| tag.text_bytes() + 3 * tag.items().len() + 3).sum();
         let mut json = Vec::with_capacity(352 + items + event.content.len() + event.content.len() / 16);
 
@@ -96,7 +96,7 @@ fn push_tags(event: &Event, out: &mut Vec<u8>) {
     out.push(b']');
 }
 
-/// Copies the runs between characters that must be escaped.
+/// Writes an escaped string. Copies the runs between characters that must be escaped.
 fn push_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
     let bytes = text.as_bytes();

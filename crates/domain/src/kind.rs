@@ -1,4 +1,4 @@
-//! Event kinds and what follows from their number alone (E-2, E-6, E-10, D-5).
+//! Event kinds and the rules that follow from their number alone (E-2, E-6, E-10, D-5).
 
 use std::fmt;
 
@@ -9,16 +9,16 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 #[serde(transparent)]
 pub struct Kind(pub u16);
 
-/// How a kind is stored and which of its events count (E-2).
+/// The class of a kind: whether its events are stored, and which of them are effective (E-2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KindClass {
-    /// Every event counts.
+    /// Every event is effective.
     Regular,
-    /// The highest version per author and kind counts.
+    /// The highest version per author and kind is effective.
     Replaceable,
-    /// Passed on to whoever listens now, never stored (E-5).
+    /// Delivered live, never stored (E-5).
     Ephemeral,
-    /// The highest version per kind, author and `d` tag counts.
+    /// The highest version per kind, author and `d` tag is effective.
     Addressable,
 }
 
@@ -35,7 +35,7 @@ impl Kind {
     pub const GIFT_WRAP: Self = Self(1059);
     /// Ephemeral gift wrap.
     pub const EPHEMERAL_GIFT_WRAP: Self = Self(21059);
-    /// Client authentication (NIP-42), never an event to keep.
+    /// Client authentication (NIP-42), never stored.
     pub const AUTHENTICATION: Self = Self(22242);
 
     /// The class of this kind (E-2); a kind in no named range is regular.
@@ -48,22 +48,22 @@ impl Kind {
         }
     }
 
-    /// Replaceable or addressable: versions compete for one key.
+    /// Whether the kind is replaceable or addressable: versions compete for one key.
     pub const fn is_keyed(self) -> bool {
         matches!(self.class(), KindClass::Replaceable | KindClass::Addressable)
     }
 
-    /// A deletion or vanish request: never deleted, never expired, never shed (D-5, X-4, P-6).
+    /// Whether the kind is a deletion or vanish request: never deleted, never expired, never shed (D-5, X-4, P-6).
     pub const fn is_request(self) -> bool {
         matches!(self, Self::DELETION | Self::VANISH)
     }
 
-    /// Access control events, which pass between peers only (E-6).
+    /// Whether the kind is for access control, which passes between peers only (E-6).
     pub const fn is_p2p_only(self) -> bool {
         matches!(self.0, 39_020..=39_022)
     }
 
-    /// Shown only to an authenticated party to it (E-10).
+    /// Whether events are shown only to their authenticated parties (E-10).
     pub const fn is_private(self) -> bool {
         matches!(self, Self::DIRECT_MESSAGE | Self::GIFT_WRAP | Self::EPHEMERAL_GIFT_WRAP)
     }

@@ -2,15 +2,16 @@
 //!
 //! # Layout
 //!
-//! What an event is:
+//! Events:
 //! [`event`] · [`id`] · [`kind`] · [`tags`] · [`time`] · [`address`] · [`topic`] · [`verify`] (and `json`, `hex`)
 //!
-//! Whether it comes in, and what it changes:
-//! [`admission`] checks what the event shows by itself; [`limits`] are its sizes; [`refusal`] is every reason to say no;
-//! [`decision`] decides, given what a store knows, with [`deletion`] and [`vanish`] for the two requests.
+//! Admission and decision:
+//! [`admission`] checks the event alone; [`limits`] bounds its sizes; [`refusal`] lists every reason to refuse it;
+//! [`decision`] decides, given the facts of a store, with [`deletion`] and [`vanish`] for the two requests.
 //!
-//! What is kept, and for whom:
-//! [`retention`] · [`capacity`] · [`clock`] · [`subscription`] · [`filter`] · [`sketch`] · [`viewer`] · [`sharing`]
+//! Storage and access:
+//! [`retention`] · [`capacity`] · [`clock`] · [`subscription`] · [`filter`] · [`sketch`] · [`viewer`] ·
+//! [`visibility`] · [`sharing`]
 //!
 //! Comments name rules by number (`D-6`); `docs/rules.md` lists them.
 
@@ -38,6 +39,7 @@ pub mod topic;
 pub mod vanish;
 pub mod verify;
 pub mod viewer;
+pub mod visibility;
 
 pub use address::{Address, AddressDigest, Rank};
 pub use admission::{Admission, Admitted, Origin, Source};
@@ -55,3 +57,4 @@ pub use time::{Millis, Timestamp};
 pub use topic::TopicId;
 pub use verify::Verified;
 pub use viewer::Viewer;
+pub use visibility::Visibility;

@@ -1,26 +1,27 @@
-//! Hard limits of an event (E-8). Each is configuration; each refusal names its limit and the value.
+//! Hard limits of an event (E-8). Fields have the names of the configuration keys in `[limits]`; each refusal names the
+//! key and its value.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use crate::{event::Event, refusal::Refusal, time::Millis};
 
-/// How large an event may be and how far ahead of our clock.
+/// Maximum sizes of an event, and how far ahead of this node's clock it may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The event's JSON as this node writes it.
+    /// Bytes of the event's JSON, as this node encodes it.
     pub event_bytes: usize,
     /// The number of tags.
     pub tag_count: usize,
-    /// The text of all tags together.
+    /// Bytes of text in all tags together.
     pub tags_bytes: usize,
-    /// The text of one tag.
+    /// Bytes of text in one tag.
     pub tag_bytes: usize,
-    /// The topics it is bound to.
-    pub topics: usize,
-    /// The content.
+    /// The number of topics that an event is bound to.
+    pub topics_per_event: usize,
+    /// Bytes of the content.
     pub content_bytes: usize,
-    /// How far `created_at` may lie ahead.
-    pub ahead: Duration,
+    /// How far `created_at` may be ahead of this node's clock.
+    pub created_at_ahead: Duration,
 }
 
 impl Default for Limits {
@@ -30,44 +31,94 @@ impl Default for Limits {
             tag_count: 2_000,
             tags_bytes: 96 * 1024,
             tag_bytes: 8 * 1024,
-            topics: 50,
+            topics_per_event: 50,
             content_bytes: 96 * 1024,
-            ahead: Duration::from_secs(15 * 60),
+            created_at_ahead: Duration::from_secs(15 * 60),
         }
     }
 }
 
-/// One of [`Limits`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
+/// Declares [`Limit`] from rows of `Variant = configuration key, fault`.
+macro_rules! limits {
+    ($($(#[$about:meta])* $variant:ident = $key:literal, $fault:literal;)+) => {
+        /// One of [`Limits`].
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Limit {
+            $($(#[$about])* $variant,)+
+        }
+
+        impl Limit {
+            /// All limits.
+            pub const ALL: [Self; [$($key),+].len()] = [$(Self::$variant),+];
+
+            /// The configuration key.
+            pub fn key(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $key,)+
+                }
+            }
+
+            fn fault(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $fault,)+
+                }
+            }
+        }
+    };
+}
+
+limits! {
     /// [`Limits::event_bytes`].
-    EventBytes,
+    EventBytes = "limits.event_bytes", "event is larger than";
     /// [`Limits::tag_count`].
-    TagCount,
+    TagCount = "limits.tag_count", "event has more tags than";
     /// [`Limits::tags_bytes`].
-    TagsBytes,
+    TagsBytes = "limits.tags_bytes", "tags are larger than";
     /// [`Limits::tag_bytes`].
-    TagBytes,
-    /// [`Limits::topics`].
-    Topics,
+    TagBytes = "limits.tag_bytes", "a tag is larger than";
+    /// [`Limits::topics_per_event`].
+    TopicsPerEvent = "limits.topics_per_event", "event names more topics than";
     /// [`Limits::content_bytes`].
-    ContentBytes,
-    /// [`Limits::ahead`].
-    Ahead,
+    ContentBytes = "limits.content_bytes", "content is larger than";
+    /// [`Limits::created_at_ahead`].
+    CreatedAtAhead = "limits.created_at_ahead", "created_at is further ahead than";
+}
+
+/// A limit that an event exceeds. `Display` names its key and value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OverLimit {
+    /// The exceeded limit.
+    pub limit: Limit,
+    /// Its value: bytes, a count, or seconds.
+    pub allowed: u64,
+}
+
+impl OverLimit {
+    /// Whether the event will be within the limit later.
+    pub(crate) fn is_about_time(self) -> bool {
+        self.limit == Limit::CreatedAtAhead
+    }
+}
+
+impl fmt::Display for OverLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = if self.is_about_time() { " seconds" } else { "" };
+        write!(f, "{} {} = {}{unit}", self.limit.fault(), self.limit.key(), self.allowed)
+    }
 }
 
 impl Limits {
     /// Refuses a text too long to be an event within the limits, before it is parsed.
     ///
-    /// A character takes up to six bytes when it is escaped, so this is the longest spelling of an allowed event,
-    /// white space apart. What an event really weighs is checked when its own JSON is written, the same for every
-    /// spelling of it.
+    /// An escaped character takes up to six bytes, so six times `event_bytes` is the longest spelling of an allowed
+    /// event, white space aside. The size of the event itself is checked on the JSON that this node encodes, which is
+    /// the same for every spelling.
     pub fn check_text(&self, text: &[u8]) -> Result<(), Refusal> {
-        // Divided, so that the refusal names the limit itself.
+        // Divides the length instead of multiplying the limit, so that the refusal names the configured limit.
         within(Limit::EventBytes, text.len().div_ceil(6), self.event_bytes)
     }
 
-    /// Checks everything that can be seen in the event alone.
+    /// Checks the limits that need only the event.
     pub fn check(&self, event: &Event, now: Millis) -> Result<(), Refusal> {
         within(Limit::TagCount, event.tags.len(), self.tag_count)?;
         within(Limit::TagsBytes, event.tags.text_bytes(), self.tags_bytes)?;
@@ -75,14 +126,15 @@ impl Limits {
         for tag in event.tags.iter() {
             within(Limit::TagBytes, tag.text_bytes(), self.tag_bytes)?;
         }
-        if event.created_at > now.after(self.ahead).seconds() {
-            return Err(Refusal::OverLimit { limit: Limit::Ahead, allowed: self.ahead.as_secs() });
+        if event.created_at > now.after(self.created_at_ahead).seconds() {
+            let allowed = self.created_at_ahead.as_secs();
+            return Err(Refusal::OverLimit(OverLimit { limit: Limit::CreatedAtAhead, allowed }));
         }
         Ok(())
     }
 }
 
-/// Checks the event as this node writes it.
+/// Checks the size of the event as this node encodes it.
 pub(crate) fn check_encoded(bytes: usize, event_bytes: usize) -> Result<(), Refusal> {
     within(Limit::EventBytes, bytes, event_bytes)
 }
@@ -90,13 +142,13 @@ pub(crate) fn check_encoded(bytes: usize, event_bytes: usize) -> Result<(), Refu
 impl Limits {
     /// Checks how many topics an event is bound to.
     pub fn check_topics(&self, count: usize) -> Result<(), Refusal> {
-        within(Limit::Topics, count, self.topics)
+        within(Limit::TopicsPerEvent, count, self.topics_per_event)
     }
 }
 
 fn within(limit: Limit, actual: usize, allowed: usize) -> Result<(), Refusal> {
     if actual > allowed {
-        return Err(Refusal::OverLimit { limit, allowed: allowed as u64 });
+        return Err(Refusal::OverLimit(OverLimit { limit, allowed: allowed as u64 }));
     }
     Ok(())
 }

@@ -1,156 +1,192 @@
-//! Why an event is not taken in: one type, whose text is what the sender reads.
+//! Reasons to refuse an event: one table with the prefix, the text, the metric label and the permanence of every
+//! refusal.
 
 use std::fmt;
 
-use crate::limits::Limit;
+use crate::limits::OverLimit;
 
-/// Why an event is refused. Its `Display` is the message of `OK false`, with the machine-readable prefix of NIP-01.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// It is not an event.
-    #[error("invalid: {0}")]
-    Malformed(#[from] Malformed),
-    /// Its id is not the hash of its content (E-1).
-    #[error("invalid: event id does not match its content")]
-    WrongId,
-    /// Its signature is not its author's (E-1).
-    #[error("invalid: signature verification failed")]
-    WrongSignature,
-    /// It is larger than this node takes, or too far ahead of its clock (E-8).
-    #[error("invalid: {}", OverLimit { limit: *.limit, allowed: *.allowed })]
-    OverLimit {
-        /// Which limit.
-        limit: Limit,
-        /// Its value.
-        allowed: u64,
-    },
-    /// It names no topic (T-5).
-    #[error("invalid: missing topic")]
-    MissingTopic,
-    /// It names something that looks like a topic and is none (T-1).
-    #[error("invalid: malformed topic")]
-    MalformedTopic,
-    /// It came over a gossip topic that it does not name (G-4).
-    #[error("invalid: not an event of this topic")]
-    WrongTopic,
-    /// Addressable, without `d` (E-4).
-    #[error("invalid: missing d")]
-    MissingIdentifier,
-    /// Of a scope other than public, without an epoch (E-7).
-    #[error("invalid: missing epoch")]
-    MissingEpoch,
+/// Whether a refusal is permanent: see [`Refusal::is_permanent`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Permanence {
+    Permanent,
+    Temporary,
+}
+
+use Permanence::{Permanent, Temporary};
+
+/// Declares [`Refusal`] from rows of `Variant(value: Type = example) => prefix, label, permanence, text`.
+macro_rules! refusals {
+    ($(
+        $(#[$about:meta])*
+        $variant:ident $(($value:ident: $type:ty = $example:expr))?
+            => $prefix:literal, $label:expr, $permanence:expr, $text:expr;
+    )+) => {
+        /// The reason why an event is refused. `Display` is the message of `OK false`: the machine-readable prefix of
+        /// NIP-01, then the text.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Refusal {
+            $($(#[$about])* $variant $(($type))?,)+
+        }
+
+        #[allow(unused_variables, reason = "a row need not use its value in every column")]
+        impl Refusal {
+            /// The machine-readable prefix before the colon.
+            pub fn prefix(&self) -> &'static str {
+                match self {
+                    $(Self::$variant { .. } => $prefix,)+
+                }
+            }
+
+            /// The reason in metrics: one of [`Refusal::LABELS`].
+            pub fn label(&self) -> &'static str {
+                match self {
+                    $(Self::$variant $(($value))? => $label,)+
+                }
+            }
+
+            /// Whether this node will refuse every event with this id, so that catch-up need not request it again.
+            /// `false` for temporary reasons, and for faults that another event with the same claimed id may not have.
+            pub fn is_permanent(&self) -> bool {
+                let permanence = match self {
+                    $(Self::$variant $(($value))? => $permanence,)+
+                };
+                permanence == Permanent
+            }
+
+            /// One value of each variant.
+            #[cfg(test)]
+            fn examples() -> Vec<Self> {
+                vec![$(Self::$variant $(($example))?),+]
+            }
+        }
+
+        impl fmt::Display for Refusal {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Self::$variant $(($value))? => write!(f, "{}: {}", $prefix, $text),)+
+                }
+            }
+        }
+    };
+}
+
+refusals! {
+    /// The text is not an event. Another text with the same claimed id may be one.
+    Malformed(malformed: Malformed = Malformed::new("x"))
+        => "invalid", "malformed", Temporary, malformed;
+    /// The id is not the hash of the content (E-1). The event that really has this id may still arrive.
+    WrongId
+        => "invalid", "signature", Temporary, "event id does not match its content";
+    /// The signature is not the author's (E-1). A copy with the right signature may still arrive.
+    WrongSignature
+        => "invalid", "signature", Temporary, "signature verification failed";
+    /// The event is larger than a limit, or too far ahead of this node's clock (E-8).
+    OverLimit(over: OverLimit = OverLimit { limit: crate::limits::Limit::TagCount, allowed: 3 })
+        => "invalid", if over.is_about_time() { "future" } else { "oversize" },
+        if over.is_about_time() { Temporary } else { Permanent }, over;
+    /// The event names no topic (T-5).
+    MissingTopic
+        => "invalid", "wrong_topic", Permanent, "missing topic";
+    /// The event names a malformed topic (T-1).
+    MalformedTopic
+        => "invalid", "wrong_topic", Permanent, "malformed topic";
+    /// The event arrived over a gossip topic that it does not name (G-4). Another peer may send it over the right one.
+    WrongTopic
+        => "invalid", "wrong_topic", Temporary, "not an event of this topic";
+    /// The event is addressable and has no `d` tag (E-4).
+    MissingIdentifier
+        => "invalid", "malformed", Permanent, "missing d";
+    /// The event's scope is not public, and it has no epoch (E-7).
+    MissingEpoch
+        => "invalid", "malformed", Permanent, "missing epoch";
     /// A vanish request that names no relay (NIP-62).
-    #[error("invalid: missing relay")]
-    MissingRelay,
-    /// Its end has passed.
-    #[error("invalid: expired")]
-    Expired,
-    /// An authentication is no event to keep (E-10).
-    #[error("invalid: authentication events are not stored")]
-    Authentication,
+    MissingRelay
+        => "invalid", "malformed", Permanent, "missing relay";
+    /// The expiration has passed.
+    Expired
+        => "invalid", "expired", Permanent, "expired";
+    /// Authentication events are not stored (E-10).
+    Authentication
+        => "invalid", "p2p_only", Permanent, "authentication events are not stored";
     /// Access control events pass between peers only (E-6).
-    #[error("restricted: access control events are p2p-only")]
-    P2pOnly,
-    /// A protected event needs its author on the line (E-10).
-    #[error("auth-required: protected event, only its author may publish it")]
-    ProtectedUnauthenticated,
-    /// A protected event was sent by somebody else (E-10).
-    #[error("restricted: protected event, only its author may publish it")]
-    Protected,
-    /// Private messages do not travel between nodes (E-10).
-    #[error("restricted: private messages are not passed between nodes")]
-    PrivateBetweenNodes,
+    P2pOnly
+        => "restricted", "p2p_only", Permanent, "access control events are p2p-only";
+    /// A protected event from a client that has not authenticated (E-10). Its author may authenticate and send it.
+    ProtectedUnauthenticated
+        => "auth-required", "protected", Temporary, "protected event, only its author may publish it";
+    /// A protected event from a sender other than its author (E-10).
+    Protected
+        => "restricted", "protected", Permanent, "protected event, only its author may publish it";
+    /// Private messages do not pass between nodes (E-10).
+    PrivateBetweenNodes
+        => "restricted", "private", Permanent, "private messages are not passed between nodes";
     /// One of its topics is not enabled on this node (T-8).
-    #[error("restricted: topic not enabled")]
-    TopicNotEnabled,
-    /// Its author, or its recipient, deleted it (D-6).
-    #[error("blocked: deleted by its author")]
-    Deleted,
-    /// Its author, or its recipient, asked this relay to forget (D-12).
-    #[error("blocked: its author asked to vanish")]
-    Vanished,
+    TopicNotEnabled
+        => "restricted", "not_enabled", Temporary, "topic not enabled";
+    /// Deleted by its author or its recipient (D-6).
+    Deleted
+        => "blocked", "superseded", Permanent, "deleted by its author";
+    /// Its author or its recipient vanished from this relay (D-12).
+    Vanished
+        => "blocked", "superseded", Permanent, "its author asked to vanish";
     /// A version that ranks higher is known (E-3).
-    #[error("replaced: a newer version is known")]
-    Replaced,
-    /// It was here and was purged (E-9).
-    #[error("blocked: no longer kept here")]
-    Purged,
-    /// Space is short: only live events are taken, no history (P-6, stage 1).
-    #[error("restricted: no history is taken in while space is short")]
-    LiveOnly,
-    /// Space is short: its topics are shed (P-6, stage 2).
-    #[error("restricted: topic is shed")]
-    Shed,
-    /// What its topic, or the node, must keep leaves no room (P-6, stage 3).
-    #[error("restricted: topic is full")]
-    Full,
-    /// The disk or the store's map has no room left but for requests.
-    #[error("error: disk full")]
-    DiskFull,
-    /// Deciding on it or storing it failed; nothing of it was kept.
-    #[error("error: failed to store event")]
-    Failed,
+    Replaced
+        => "replaced", "superseded", Permanent, "a newer version is known";
+    /// The event was stored and then purged (E-9).
+    Purged
+        => "blocked", "superseded", Permanent, "no longer kept here";
+    /// Space is short: only live events are accepted, no history (P-6, stage 1).
+    LiveOnly
+        => "restricted", "capacity", Temporary, "no history is taken in while space is short";
+    /// Space is short: the topics of the event are shed (P-6, stage 2).
+    Shed
+        => "restricted", "capacity", Temporary, "topic is shed";
+    /// Events that must be kept fill the topic or the node (P-6, stage 3).
+    Full
+        => "restricted", "capacity", Temporary, "topic is full";
+    /// The disk or the store's map has space left only for requests (kinds 5 and 62).
+    DiskFull
+        => "error", "capacity", Temporary, "disk full";
+    /// The decision or the write failed; nothing of the event was stored.
+    Failed
+        => "error", "failed", Temporary, "failed to store event";
 }
 
 impl Refusal {
-    /// The machine-readable word before the colon.
-    pub fn prefix(&self) -> &'static str {
-        match self {
-            Self::Deleted | Self::Vanished | Self::Purged => "blocked",
-            Self::Replaced => "replaced",
-            Self::ProtectedUnauthenticated => "auth-required",
-            Self::P2pOnly
-            | Self::Protected
-            | Self::PrivateBetweenNodes
-            | Self::TopicNotEnabled
-            | Self::LiveOnly
-            | Self::Shed
-            | Self::Full => "restricted",
-            Self::DiskFull | Self::Failed => "error",
-            Self::Malformed(_)
-            | Self::WrongId
-            | Self::WrongSignature
-            | Self::OverLimit { .. }
-            | Self::MissingTopic
-            | Self::MalformedTopic
-            | Self::WrongTopic
-            | Self::MissingIdentifier
-            | Self::MissingEpoch
-            | Self::MissingRelay
-            | Self::Expired
-            | Self::Authentication => "invalid",
-        }
+    /// Every value of [`Refusal::label`].
+    pub const LABELS: [&'static str; 13] = [
+        "malformed",
+        "signature",
+        "future",
+        "oversize",
+        "wrong_topic",
+        "expired",
+        "p2p_only",
+        "protected",
+        "private",
+        "not_enabled",
+        "superseded",
+        "capacity",
+        "failed",
+    ];
+}
+
+impl std::error::Error for Refusal {}
+
+impl From<Malformed> for Refusal {
+    fn from(malformed: Malformed) -> Self {
+        Self::Malformed(malformed)
     }
 }
 
-struct OverLimit {
-    limit: Limit,
-    allowed: u64,
-}
-
-impl fmt::Display for OverLimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let allowed = self.allowed;
-        match self.limit {
-            Limit::EventBytes => write!(f, "event is larger than event_bytes = {allowed}"),
-            Limit::TagCount => write!(f, "event has more tags than tag_count = {allowed}"),
-            Limit::TagsBytes => write!(f, "tags are larger than tags_bytes = {allowed}"),
-            Limit::TagBytes => write!(f, "a tag is larger than tag_bytes = {allowed}"),
-            Limit::Topics => write!(f, "event names more topics than topics = {allowed}"),
-            Limit::ContentBytes => write!(f, "content is larger than content_bytes = {allowed}"),
-            Limit::Ahead => write!(f, "created_at is further ahead than ahead = {allowed} seconds"),
-        }
-    }
-}
-
-/// What is wrong with a text that should be an event or a filter.
+/// Describes why a text is not an event or a filter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Malformed(Box<str>);
 
 impl Malformed {
-    /// Messages quote what was sent; they need not quote all of it.
-    const LONGEST: usize = 200;
+    /// Maximum bytes of a message, because messages quote the received text.
+    const MAX_LEN: usize = 200;
 
     pub(crate) fn new(what: impl Into<Box<str>>) -> Self {
         Self(what.into())
@@ -158,44 +194,61 @@ impl Malformed {
 
     pub(crate) fn from_json(error: &serde_json::Error) -> Self {
         let mut message = error.to_string();
-        if message.len() > Self::LONGEST {
-            message.truncate(message.floor_char_boundary(Self::LONGEST));
+        if message.len() > Self::MAX_LEN {
+            message.truncate(message.floor_char_boundary(Self::MAX_LEN));
             message.push('…');
         }
-        // A message is one line wherever it is shown.
+        // A message is one line, also in logs.
         Self(message.replace(char::is_control, " ").into())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::limits::Limit;
+
+    fn all() -> impl Iterator<Item = Refusal> {
+        let over = |limit| Refusal::OverLimit(OverLimit { limit, allowed: 3 });
+        Refusal::examples().into_iter().chain(Limit::ALL.into_iter().map(over))
+    }
 
     #[test]
-    fn the_prefix_is_the_word_before_the_colon() {
-        for refusal in [
+    fn every_message_is_one_line_after_a_prefix_of_nip01() {
+        for refusal in all() {
+            let message = refusal.to_string();
+            let (prefix, text) = message.split_once(": ").unwrap();
+            assert_eq!(prefix, refusal.prefix(), "{message}");
+            let prefixes = ["invalid", "restricted", "auth-required", "blocked", "replaced", "error"];
+            assert!(prefixes.contains(&prefix) && !text.is_empty() && !text.contains('\n'), "{message}");
+        }
+    }
+
+    #[test]
+    fn every_label_is_listed_and_used() {
+        let used: BTreeSet<&str> = all().map(|refusal| refusal.label()).collect();
+        assert_eq!(used, BTreeSet::from(Refusal::LABELS));
+    }
+
+    #[test]
+    fn refusals_that_may_change_later_are_not_permanent() {
+        let temporary: Vec<Refusal> = all().filter(|refusal| !refusal.is_permanent()).collect();
+        let expected = [
             Refusal::Malformed(Malformed::new("x")),
             Refusal::WrongId,
-            Refusal::OverLimit { limit: Limit::TagCount, allowed: 3 },
-            Refusal::MissingTopic,
-            Refusal::Expired,
-            Refusal::P2pOnly,
+            Refusal::WrongSignature,
+            Refusal::WrongTopic,
             Refusal::ProtectedUnauthenticated,
-            Refusal::Protected,
-            Refusal::PrivateBetweenNodes,
             Refusal::TopicNotEnabled,
-            Refusal::Deleted,
-            Refusal::Vanished,
-            Refusal::Replaced,
-            Refusal::Purged,
             Refusal::LiveOnly,
             Refusal::Shed,
             Refusal::Full,
             Refusal::DiskFull,
             Refusal::Failed,
-        ] {
-            let message = refusal.to_string();
-            assert_eq!(message.split_once(": ").map(|(prefix, _)| prefix), Some(refusal.prefix()), "{message}");
-        }
+            Refusal::OverLimit(OverLimit { limit: Limit::CreatedAtAhead, allowed: 3 }),
+        ];
+        assert_eq!(temporary, expected);
     }
 }

@@ -1,4 +1,4 @@
-//! How long things are kept (P-2, P-5). Ages go by `ingested_at`.
+//! Retention of rows, ids and outbox rows (P-2, P-5). Age is measured from `ingested_at`.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use crate::{kind::Kind, time::Millis};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// How long something stays. Ordered: longer is more, forever is most.
+/// A retention period. Ordered by length; `Forever` is the greatest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Keep {
-    /// For this long after it came in.
+    /// For this long after ingestion.
     For(Duration),
-    /// As long as the node lives.
+    /// Never purged.
     Forever,
 }
 
@@ -24,7 +24,7 @@ impl Keep {
         Self::For(Duration::from_secs(DAY.as_secs() * days))
     }
 
-    /// What came in at or before the returned time has stayed long enough. `None`: nothing has.
+    /// Rows ingested at or before the returned time are due. `None`: no row is.
     pub fn cutoff(self, now: Millis) -> Option<Millis> {
         match self {
             Self::For(duration) => Some(now.before(duration)),
@@ -32,13 +32,13 @@ impl Keep {
         }
     }
 
-    /// Whether what came in at `since` has stayed long enough.
+    /// Whether a row ingested at `since` is due.
     pub fn is_over(self, since: Millis, now: Millis) -> bool {
         self.cutoff(now).is_some_and(|cutoff| since <= cutoff)
     }
 }
 
-/// What a stored row is to retention.
+/// The class of a stored row, for retention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RetentionClass {
     /// A regular event, hidden or not.
@@ -47,12 +47,12 @@ pub enum RetentionClass {
     Request,
     /// The effective version of a key.
     Current,
-    /// A version of a key that is effective no more.
+    /// A version of a key that is no longer effective.
     History,
 }
 
 impl RetentionClass {
-    /// All of them.
+    /// All classes.
     pub const ALL: [Self; 4] = [Self::Regular, Self::Request, Self::Current, Self::History];
 
     /// The class of a stored row.
@@ -68,13 +68,13 @@ impl RetentionClass {
         }
     }
 
-    /// Whether it may be thrown away to make room (P-6, stage 3).
+    /// Whether rows of this class may be purged to make room (P-6, stage 3).
     pub fn gives_way(self) -> bool {
         matches!(self, Self::Regular | Self::History)
     }
 }
 
-/// How long this node keeps what, unless a topic says otherwise.
+/// The node's retention; a topic may override it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
     /// Regular events.
@@ -83,9 +83,9 @@ pub struct Retention {
     pub current: Keep,
     /// Replaced versions.
     pub replaced: Keep,
-    /// Requests, and what is remembered of them: tombstones, floors, vanish marks.
+    /// Requests, and their tombstones, floors and vanish marks.
     pub requests: Keep,
-    /// The memory of ids.
+    /// Id records of events that are no longer stored.
     pub dedupe: Keep,
     /// Outbox rows.
     pub outbox: Keep,
@@ -104,7 +104,7 @@ impl Default for Retention {
     }
 }
 
-/// A topic's own retention: what is not set follows the node's.
+/// A topic's own retention: a field that is not set follows the node's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TopicRetention {
@@ -116,10 +116,10 @@ pub struct TopicRetention {
     pub replaced: Option<Keep>,
 }
 
-/// A retention that would bring back what is gone.
+/// A retention that would let purged or deleted events come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RetentionError {
-    /// Purged events would be taken in again (P-2).
+    /// Purged events would be accepted again (P-2).
     #[error("retention.dedupe must not be shorter than the longest finite retention of events")]
     DedupeTooShort,
     /// Deleted events would come back (P-5).
@@ -128,7 +128,7 @@ pub enum RetentionError {
 }
 
 impl Retention {
-    /// How long a row stays in one topic.
+    /// The retention of a row in one topic.
     pub fn in_topic(&self, class: RetentionClass, topic: &TopicRetention) -> Keep {
         match class {
             RetentionClass::Regular => topic.regular.unwrap_or(self.regular),
@@ -138,13 +138,13 @@ impl Retention {
         }
     }
 
-    /// How long a row stays: as long as any of its topics keeps it (P-5).
+    /// The retention of a row: the longest of all its topics (P-5).
     pub fn keep<'a>(&self, class: RetentionClass, topics: impl IntoIterator<Item = &'a TopicRetention>) -> Keep {
         let longest = topics.into_iter().map(|topic| self.in_topic(class, topic)).max();
         longest.unwrap_or_else(|| self.in_topic(class, &TopicRetention::default()))
     }
 
-    /// Refuses what would let purged or deleted events come back, with the topics' own retentions counted in.
+    /// Refuses a retention that would let purged or deleted events come back, including the topics' own retentions.
     pub fn validate<'a>(&self, topics: impl IntoIterator<Item = &'a TopicRetention>) -> Result<(), RetentionError> {
         let of_topics = topics.into_iter().flat_map(|topic| [topic.regular, topic.current, topic.replaced]);
         let of_events = [self.regular, self.current, self.replaced];
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_retention_that_brings_back_what_is_gone_is_refused() {
+    fn retention_that_lets_purged_or_deleted_events_return_is_refused() {
         // P-2, P-5
         let fits = Retention::default();
         assert_eq!(fits.validate([]), Ok(()));

@@ -1,8 +1,8 @@
-//! What nodes tell each other of a topic when they catch up (G-7): which events, and what requests left behind.
+//! The shared set of a topic, for catch-up between nodes (G-7): events, and traces of requests.
 //!
-//! The set that two nodes reconcile is a topic's effective events, the requests that took an event of it away or kept
-//! one out, and for versions that were deleted by id their floors. All of it is named by time and id alike: [`Trace`] is
-//! what a topic keeps of a request, [`FloorHint`] what is told instead of a version that nobody may show any more.
+//! The set that two nodes reconcile holds a topic's effective events, the requests that removed or kept out an event of
+//! the topic, and the floors of versions that were deleted by id. All items are identified by time and id: [`Trace`] is
+//! the record of a request in a topic, [`FloorHint`] stands for a version that may no longer be shown.
 
 use crate::{
     address::{Address, Rank},
@@ -17,66 +17,68 @@ use crate::{
     vanish::is_for_all_relays,
 };
 
-/// Whether an event may be given to another node (E-6, E-10, G-7). A request to vanish from one relay is no other's business.
+/// Whether an event may be sent to another node (E-6, E-10, G-7). A request to vanish from one relay stays on that
+/// relay.
 pub fn may_pass_on(event: &Event) -> bool {
     let concerns_others = event.kind != Kind::VANISH || is_for_all_relays(event);
     concerns_others && check_kind(event.kind).is_ok() && check_between_nodes(event).is_ok()
 }
 
-/// How far back nodes compare what they have.
+/// The time window of the shared set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Regular events made before this are left alone: whoever lacks them may have purged them. Versions and requests
-    /// have no such end.
+    /// Regular events created before this are left out: a node that lacks them may have purged them. Versions and
+    /// requests have no such bound.
     pub regular_since: Timestamp,
-    /// What has ended by now is not told.
+    /// Events that have expired by now are left out.
     pub now: Millis,
 }
 
 impl Window {
-    /// Whether an effective event with this kind and time is within it, as far as these show.
+    /// Whether an effective event of this kind and time can be in the window. Ignores the other conditions of
+    /// [`Self::shows`].
     pub fn reaches(&self, kind: Kind, created_at: Timestamp) -> bool {
         RetentionClass::of(kind, true) != RetentionClass::Regular || created_at >= self.regular_since
     }
 
-    /// Whether an effective event is told to other nodes.
+    /// Whether an effective event is in the shared set.
     pub fn shows(&self, event: &Event) -> bool {
         self.reaches(event.kind, event.created_at) && !event.is_expired(self.now) && may_pass_on(event)
     }
 }
 
-/// That a version was there, without the version: enough to raise its key's floor (D-9).
+/// States that a version existed, without its content: enough to raise its key's floor (D-9).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FloorHint {
     /// The key.
     pub key: Address,
-    /// The version.
+    /// The rank of the version.
     pub floor: Rank,
-    /// The deletion request that took it away, or kept it out.
+    /// The deletion request that removed the version, or kept it out.
     pub request: EventId,
 }
 
-/// What a request left behind in a topic, for other nodes to hear of.
+/// The record of a request in a topic, shared with other nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trace {
-    /// The request itself: it took away an event of the topic, or kept one out.
+    /// The request itself: it removed an event of the topic, or kept one out.
     Request {
-        /// When it was made.
+        /// `created_at` of the request.
         created_at: Timestamp,
         /// Its id.
         id: EventId,
     },
-    /// A version of the topic that it named by id.
+    /// The floor hint of a version in the topic that the request named by id.
     Hint(FloorHint),
 }
 
 impl Trace {
-    /// A request, as a trace.
+    /// The trace of a request itself.
     pub fn of(request: &Event) -> Self {
         Self::Request { created_at: request.created_at, id: request.id }
     }
 
-    /// What it is called in the set.
+    /// Time and id of the item in the shared set.
     pub fn item(&self) -> (Timestamp, EventId) {
         match self {
             Self::Request { created_at, id } => (*created_at, *id),
@@ -84,7 +86,7 @@ impl Trace {
         }
     }
 
-    /// Whose trace it is: it goes when the request goes.
+    /// The request of the trace. A trace is removed together with its request.
     pub fn request(&self) -> EventId {
         match self {
             Self::Request { id, .. } => *id,
@@ -92,13 +94,13 @@ impl Trace {
         }
     }
 
-    /// Everything that a deletion leaves in the topics of an event that it deleted.
+    /// All traces of a deletion in the topics of an event that it deleted.
     pub fn of_request(request: &Event, event: &Event) -> Vec<Self> {
         let targets = DeletionTarget::parse_from_event(request).into_iter().filter(|target| target.covers(event));
         targets.flat_map(|target| Self::of_deletion(&target, request.id, event)).collect()
     }
 
-    /// Whether it can be this request's: a hint is about an id that the request names.
+    /// Whether the trace can belong to this request: a hint is about an id that the request names.
     pub fn is_of(&self, request: &Event) -> bool {
         match self {
             Self::Request { .. } => *self == Self::of(request),
@@ -106,7 +108,7 @@ impl Trace {
         }
     }
 
-    /// What a deletion leaves in the topics of an event that it takes away or keeps out.
+    /// The traces of a deletion in the topics of an event that it removes or keeps out.
     pub(crate) fn of_deletion(
         target: &DeletionTarget,
         request: EventId,
@@ -114,17 +116,17 @@ impl Trace {
     ) -> impl Iterator<Item = Self> + use<> {
         let created_at = target.request_created_at;
         let named_by_id = matches!(target.target, DeletionTargetKind::EventId(_));
-        // Nobody takes a hint that reaches beyond its request, so none is given.
+        // Nodes refuse a hint that is newer than its request, so none is created.
         let hint = event.address().filter(|_| named_by_id && event.created_at <= created_at);
         let hint = hint.map(|key| Self::Hint(FloorHint { key, floor: event.rank(), request }));
         [Self::Request { created_at, id: request }].into_iter().chain(hint)
     }
 }
 
-/// What a store has to know for a decision on a hint.
+/// The facts that a store provides for the decision on a hint.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Held<'a> {
-    /// Whether the version itself is known: then its floor is, and nobody's word is needed.
+    /// Whether the id of the version is known: then its floor is known, too.
     pub is_known: bool,
     /// The request that the hint names, if it is stored.
     pub request: Option<&'a Event>,
@@ -134,25 +136,26 @@ pub struct Held<'a> {
     pub key: Option<KeyState>,
 }
 
-/// What becomes of a hint.
+/// The decision on a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HintVerdict {
-    /// The version itself is known.
+    /// This node knows the version itself.
     Known,
-    /// No request that is here backs it.
+    /// No stored request or tombstone justifies the hint.
     Refused,
-    /// It is true enough.
+    /// A stored request or tombstone justifies the hint.
     Taken {
-        /// The key's floor rises to the hint's.
+        /// Whether the key's floor rises to that of the hint.
         raises: bool,
-        /// The effective version that goes with that (D-9).
+        /// The effective version below the new floor, which must be removed (D-9).
         below: Option<EventId>,
-        /// It is passed on from here: the request is, too.
+        /// Whether this node shares the hint further, as it does the request.
         is_passed_on: bool,
     },
 }
 
-/// Decides on a hint of another node. Its word counts only as far as a request of the key's own author goes (G-7).
+/// Decides on a hint of another node, which is accepted only as far as a request of the key's own author justifies it
+/// (G-7).
 pub fn weigh(hint: &FloorHint, held: &Held<'_>) -> HintVerdict {
     if held.is_known {
         return HintVerdict::Known;

@@ -1,7 +1,7 @@
-//! How many different people there are, roughly, in 256 bytes (HyperLogLog, NIP-45).
+//! HyperLogLog sketch in 256 bytes: estimates the number of distinct authors (NIP-45).
 //!
-//! Sketches of several nodes are put together register by register, so that a client learns how many people reacted
-//! without fetching their events, and nobody who did so on two nodes counts twice.
+//! A client merges the sketches of several nodes register by register. So it learns how many people reacted without
+//! fetching their events, and counts a person on two nodes only once.
 
 use std::fmt;
 
@@ -11,31 +11,32 @@ use crate::{filter::Filter, hex, id::PublicKey, tags::Letter, topic::claims_to_b
 
 const REGISTERS: usize = 256;
 
-/// Public keys, each noted by the bytes from an offset on, which the filter sets: a key that was mined to weigh much in
-/// one count weighs nothing in another.
+/// A sketch of public keys. The filter sets the offset of the key bytes that are used, so that a key that was mined to
+/// inflate one count does not inflate another.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Sketch {
-    /// 8 to 23: nine bytes of a key follow.
+    /// 8 to 23. The nine bytes of a key from here on are used.
     offset: usize,
     registers: [u8; REGISTERS],
 }
 
 impl Sketch {
-    /// An empty one for what a filter counts. `None`: the filter has no tag to take an offset from.
+    /// An empty sketch for a filter. `None`: the filter has no tag to take an offset from.
     ///
-    /// The offset comes from the first value of the first tag as written. A `#t` of nothing but topics does not count
-    /// (W-6): a client names them because this node demands it, and asks others the same question without.
+    /// The offset comes from the first value of the first tag, in the order of the filter's JSON. A `#t` that names
+    /// only topics is skipped (W-6): a client adds it because this node requires it, and sends the same filter without
+    /// it to other relays.
     pub fn for_filter(filter: &Filter) -> Option<Self> {
         let only_topics = |letter: Letter| {
             letter == Letter::T
                 && filter.tag_values(letter).is_some_and(|values| values.iter().all(|v| claims_to_be_topic(v)))
         };
         let (_, value) = filter.tags_as_written().find(|(letter, _)| !only_topics(*letter))?;
-        // The digit at place 32 is the upper half of byte 16.
+        // The hex digit at index 32 is the upper half of byte 16.
         Some(Self { offset: usize::from(bytes_of(value?)[16] >> 4) + 8, registers: [0; REGISTERS] })
     }
 
-    /// Notes a public key. Once or often is the same.
+    /// Adds a public key. Adding it again changes nothing.
     pub fn add(&mut self, key: &PublicKey) {
         let Some((index, [a, b, c, d, e, f, g, h, ..])) = key.as_bytes()[self.offset..].split_first() else { return };
         let zeros = u64::from_be_bytes([*a, *b, *c, *d, *e, *f, *g, *h]).leading_zeros();
@@ -43,7 +44,7 @@ impl Sketch {
         *register = (*register).max(zeros as u8 + 1);
     }
 
-    /// The registers, as `hll` has them in an answer.
+    /// The registers, as in the `hll` field of an answer.
     pub fn to_hex(&self) -> String {
         let mut digits = Vec::with_capacity(2 * REGISTERS);
         hex::encode_into(&self.registers, &mut digits);
@@ -58,7 +59,7 @@ impl fmt::Debug for Sketch {
     }
 }
 
-/// An id or a key as it is, an address by its key, anything else by its hash.
+/// The bytes of an id or public key, the public key of an address, or the SHA-256 of any other value.
 fn bytes_of(value: &str) -> [u8; 32] {
     let key_of_address = || {
         let mut parts = value.splitn(3, ':');
@@ -78,14 +79,14 @@ mod tests {
         Sketch::for_filter(&Filter::from_json(json).unwrap()).map(|sketch| sketch.offset)
     }
 
-    /// 64 digits, of which the one at place 32 is `digit`.
+    /// 64 hex digits, with `digit` at index 32.
     fn with_digit(digit: char) -> String {
         format!("{}{digit}{}", "a".repeat(32), "5".repeat(31))
     }
 
     #[test]
     fn the_offset_is_a_digit_of_the_first_value_of_the_first_tag() {
-        // NIP-45. SHA-256 of "nostr" has a 4 at place 32, of "" a 2, of "30023:zz:d" a 9, of "a" an a, of "b" an 8.
+        // NIP-45. SHA-256 of "nostr" has a 4 at index 32, of "" a 2, of "30023:zz:d" a 9, of "a" an a, of "b" an 8.
         let (zero, seven, last) = (with_digit('0'), with_digit('7'), with_digit('f'));
         let loud = seven.to_uppercase();
         for (why, json, expected) in [
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_noted_by_its_leading_zeros_in_the_register_that_its_byte_names() {
+    fn register_of_the_first_key_byte_keeps_the_most_leading_zeros_plus_one() {
         let key = |bytes: [u8; 9]| {
             let mut key = [0xff; 32];
             key[8..17].copy_from_slice(&bytes);

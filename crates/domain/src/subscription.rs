@@ -1,4 +1,4 @@
-//! Node-level subscriptions: which topics this node takes in, and how (S-1).
+//! Node-level subscriptions: the topics that this node carries, and their policies (S-1).
 
 use std::time::Duration;
 
@@ -11,43 +11,43 @@ use crate::{
     topic::TopicId,
 };
 
-/// A topic this node takes in, or took in.
+/// The subscription of this node to a topic, enabled or disabled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeSubscription {
     /// The topic.
     pub topic: TopicId,
-    /// Whether events of it are taken in (T-8).
+    /// Whether events of the topic are admitted (T-8).
     pub enabled: bool,
-    /// Who says so.
+    /// Whether an operator or use decides on `enabled`.
     pub keeper: Keeper,
-    /// How many users subscribe to it.
+    /// The number of users that subscribe to the topic.
     pub ref_count: u64,
-    /// How it is taken in.
+    /// Retention, capacity and priority.
     pub policy: IngestPolicy,
-    /// When it was first enabled.
+    /// When the topic was first enabled.
     pub created_at: Millis,
-    /// When any of this last changed.
+    /// When the subscription last changed.
     pub updated_at: Millis,
 }
 
-/// Who keeps a topic open or closed (T-8).
+/// Whether an operator or use opens and closes a topic (T-8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keeper {
-    /// An operator: it stays as it is until an operator changes it.
+    /// An operator: only an operator changes it.
     #[default]
     Operator,
-    /// Its use: opened by a first event, it may be closed when it is idle, and be opened by use once more.
+    /// Use: a first event opens the topic, idleness may close it, and use may open it again.
     Use,
 }
 
 impl NodeSubscription {
-    /// Whether an event may open a topic of which this is known.
+    /// Whether an event may open a topic with this subscription, or with none.
     pub fn may_open_by_use(known: Option<&Self>) -> bool {
         known.is_none_or(|known| !known.enabled && known.keeper == Keeper::Use)
     }
 
-    /// Whether nobody would miss the topic: its use has opened it, no user subscribes to it, and for as long as `idle`
-    /// no event came and nothing was changed.
+    /// Whether the topic is idle: use opened it, no user subscribes to it, and for `idle` no event arrived and the
+    /// subscription did not change.
     pub fn is_idle(&self, last_event: Option<Millis>, idle: Duration, now: Millis) -> bool {
         let is_over = |at: Millis| Keep::For(idle).is_over(at, now);
         self.enabled
@@ -58,21 +58,21 @@ impl NodeSubscription {
     }
 }
 
-/// How a topic is taken in and kept.
+/// The policy for ingesting and keeping a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct IngestPolicy {
-    /// Where it differs from the node's.
+    /// Overrides of the node's retention.
     pub retention: TopicRetention,
-    /// The most rows it may hold.
+    /// Maximum number of rows.
     pub max_events: Option<u64>,
-    /// The most bytes of JSON it may hold.
+    /// Maximum bytes of JSON.
     pub max_bytes: Option<u64>,
-    /// 0 is the first to be shed.
+    /// Priority under capacity pressure; 0 is shed first.
     pub priority: u8,
     /// Whether history is fetched from peers.
     pub backfill: bool,
-    /// How late events may come.
+    /// How late an event may arrive. `None`: no bound.
     pub max_delay: Option<Duration>,
 }
 
@@ -90,20 +90,20 @@ impl Default for IngestPolicy {
 }
 
 impl IngestPolicy {
-    /// How much the topic may hold.
+    /// The capacity of the topic.
     pub fn capacity(&self) -> Capacity {
         Capacity { max_events: self.max_events, max_bytes: self.max_bytes }
     }
 }
 
-/// A change of a node-level subscription. What is `None` stays as it is.
+/// A change of a node-level subscription. A field that is `None` stays as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SubscriptionChange {
-    /// Enable or disable it.
+    /// Enables or disables the topic.
     pub enabled: Option<bool>,
-    /// Who says so from now on.
+    /// Whether an operator or use decides from now on.
     pub keeper: Option<Keeper>,
-    /// Users that came, less users that left.
+    /// Users that subscribed, minus users that unsubscribed.
     pub ref_count: i64,
     /// A new policy.
     pub policy: Option<IngestPolicy>,
@@ -120,17 +120,17 @@ impl SubscriptionChange {
         Self { enabled: Some(false), keeper: Some(Keeper::Operator), ..Self::default() }
     }
 
-    /// Its first use enables a topic.
+    /// Use enables a topic.
     pub fn open() -> Self {
         Self { enabled: Some(true), keeper: Some(Keeper::Use), ..Self::default() }
     }
 
-    /// A topic that is idle is disabled, until it is used again.
+    /// Disables an idle topic, until it is used again.
     pub fn close_idle() -> Self {
         Self { enabled: Some(false), ..Self::default() }
     }
 
-    /// The subscription that follows from `known`, or from none.
+    /// Applies the change to the known subscription, or to a new one.
     pub fn apply(self, topic: &TopicId, known: Option<NodeSubscription>, now: Millis) -> NodeSubscription {
         let known = known.unwrap_or_else(|| NodeSubscription {
             topic: topic.clone(),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn use_opens_what_is_new_or_was_closed_by_idleness_and_nothing_an_operator_closed() {
+    fn use_opens_new_and_idle_topics_but_none_that_an_operator_closed() {
         // T-8
         let (enable, disable) = (SubscriptionChange::enable(), SubscriptionChange::disable());
         let (open, close) = (SubscriptionChange::open(), SubscriptionChange::close_idle());
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_is_idle_if_its_use_opened_it_and_nothing_happened_for_long_enough() {
+    fn topic_is_idle_if_opened_by_use_and_unchanged_for_the_idle_time() {
         // T-8
         let opened = after(&[SubscriptionChange::open()]).unwrap();
         let at = Millis::from_secs;

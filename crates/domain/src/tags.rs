@@ -1,7 +1,7 @@
-//! The tags of an event, kept flat: three allocations however many items there are.
+//! The tags of an event in flat storage: three allocations, regardless of the number of items.
 //!
-//! `Vec<Vec<String>>` would allocate once per item; an event with fifty tags is common and each of them
-//! crosses the parser, the verifier and the store.
+//! `Vec<Vec<String>>` would allocate once per item; events with fifty tags are common, and each passes through the
+//! parser, the verifier and the store.
 
 use std::fmt;
 
@@ -30,12 +30,12 @@ pub struct Tag<'a> {
     end: usize,
 }
 
-/// A tag name of one letter: what filters ask by (`#e`) and stores index.
+/// A tag name of one letter: filters match by it (`#e`), and stores index it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Letter(u8);
 
 impl Letter {
-    /// `d`: which of an author's addressable events this is.
+    /// `d`: the identifier of an addressable event.
     pub const D: Self = Self(b'd');
     /// `e`: an event.
     pub const E: Self = Self(b'e');
@@ -71,12 +71,12 @@ impl fmt::Debug for Letter {
 }
 
 impl Tags {
-    /// How many tags there are.
+    /// The number of tags.
     pub fn len(&self) -> usize {
         self.tag_ends.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no tags.
     pub fn is_empty(&self) -> bool {
         self.tag_ends.is_empty()
     }
@@ -101,17 +101,17 @@ impl Tags {
         })
     }
 
-    /// The values (second items) of all tags with this name. A tag without a value is passed over.
+    /// The values (second items) of all tags with this name. Skips tags without a value.
     pub fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.iter().filter(move |tag| tag.name() == Some(name)).filter_map(|tag| tag.value())
     }
 
-    /// The values that filters can ask for: of every tag named by one letter.
+    /// The values that filters can match: those of every tag with a one-letter name.
     pub fn indexed(&self) -> impl Iterator<Item = (Letter, &str)> {
         self.iter().filter_map(|tag| Some((Letter::from_name(tag.name()?)?, tag.value()?)))
     }
 
-    /// Room for the tags of an ordinary event. Growing to it step by step costs a third of the time that parsing takes.
+    /// Preallocates for the tags of an ordinary event. Growing step by step would cost a third of the parsing time.
     fn with_room() -> Self {
         Self { text: String::with_capacity(512), item_ends: Vec::with_capacity(24), tag_ends: Vec::with_capacity(8) }
     }
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_keep_every_item_in_its_place() {
+    fn tags_keep_the_order_of_items_and_round_trip_through_json() {
         let nested = vec![vec!["e", "x", ""], vec![], vec!["t", "東京"], vec!["alt", "y"], vec!["d"]];
         let tags: Tags = nested.iter().cloned().collect();
         let back: Vec<Vec<&str>> = tags.iter().map(|tag| tag.items().collect()).collect();

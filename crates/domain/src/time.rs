@@ -1,36 +1,36 @@
-//! Two clocks that must not be mixed: what an event says of itself, and what this node's clock says.
+//! Two types of time that must not be mixed: `created_at` of events, and this node's clock.
 
 use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-/// Seconds since 1970 as written in an event or a filter. The author's word, not ours.
+/// Unix seconds as written in an event or a filter. Claimed by the author, not measured by this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
-    /// The highest value an event may carry (E-8): what every JSON reader keeps exactly.
+    /// The highest value in an event (E-8): every JSON parser represents it exactly.
     pub const MAX_IN_EVENT: Self = Self((1 << 53) - 1);
 }
 
-/// Milliseconds since 1970 by this node's clock: `ingested_at` and everything that retention goes by (P-5).
+/// Unix milliseconds by this node's clock: `ingested_at` and all times that retention uses (P-5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Millis(pub u64);
 
 impl Millis {
-    /// The moment that begins at this second.
+    /// The start of this Unix second.
     pub const fn from_secs(seconds: u64) -> Self {
         Self(seconds.saturating_mul(1_000))
     }
 
-    /// The second this moment lies in, to compare with what events say.
+    /// In whole seconds, to compare with `created_at`.
     pub const fn seconds(self) -> Timestamp {
         Timestamp(self.0 / 1_000)
     }
 
-    /// `duration` earlier, or the beginning of time.
+    /// `duration` earlier, at least 0.
     pub fn before(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub(as_millis(duration)))
     }

@@ -14,7 +14,7 @@ const GLOBAL: &str = "kukuri:global";
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TopicId(Arc<str>);
 
-/// How a topic's name becomes its id. A later version will run beside this one (T-2).
+/// The mapping of a topic's name to its id. A later version will run beside this one (T-2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mapping {
     /// `kukuri:` and the hex of blake3 over network id and normalized name.
@@ -22,35 +22,35 @@ pub enum Mapping {
     V1,
 }
 
-/// Why a text names no topic.
+/// A text that is not a topic.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TopicError {
     /// Nothing is left of the name after normalization.
     #[error("a topic's name must not be empty")]
     EmptyName,
-    /// It starts as an id does and is none: hashing it would hide a slip.
+    /// The text starts like an id but is malformed: hashing it as a name would hide a typing error.
     #[error(
         "`{0}` is no topic id: kukuri:<64 lowercase hex>, kukuri:global, kukuri:user:<64 lowercase hex> or a reserved id"
     )]
     Malformed(String),
     /// A reserved entry of the configuration is neither an id nor a prefix.
-    #[error("reserved topic `{0}` must be `kukuri:<name>` or `kukuri:<name>:*`, at most {longest} bytes", longest = TopicId::LONGEST)]
+    #[error("reserved topic `{0}` must be `kukuri:<name>` or `kukuri:<name>:*`, at most {max} bytes", max = TopicId::MAX_LEN)]
     Reserved(String),
 }
 
 impl TopicId {
     /// Longer ids are malformed: an id has to fit a key of every store.
-    pub const LONGEST: usize = 200;
+    pub const MAX_LEN: usize = 200;
 
-    /// The topic of a node that has no other (T-7, T-9), enabled from the start (T-8).
+    /// The topic of events without any other (T-7, T-9), enabled from the start (T-8).
     pub fn global() -> Self {
         Self(GLOBAL.into())
     }
 
-    /// The topic that a name maps to in a network; an id is taken as it is (T-2).
+    /// The topic that a name maps to in a network. An id maps to itself (T-2).
     pub fn from_name(network: &str, name: &str, mapping: Mapping, rules: &TopicRules) -> Result<Self, TopicError> {
         let normalized = normalize(name);
-        // A slip in an id must not become a topic of its own, whatever its case or white space.
+        // A typing error in an id must not become a topic of its own, whatever its case or white space.
         for text in [name, &normalized] {
             match rules.read(text) {
                 TopicValue::Topic(id) => return Ok(id),
@@ -71,7 +71,7 @@ impl TopicId {
         }
     }
 
-    /// An id this node stored before. Nothing is checked.
+    /// An id that this node stored before, unchecked.
     pub fn trusted(id: &str) -> Self {
         Self(id.into())
     }
@@ -81,7 +81,7 @@ impl TopicId {
         &self.0
     }
 
-    /// The iroh-gossip topic it is carried on (T-3).
+    /// The id of the iroh-gossip topic (T-3).
     pub fn gossip_id(&self) -> [u8; 32] {
         self.hashed().unwrap_or_else(|| *blake3::hash(self.0.as_bytes()).as_bytes())
     }
@@ -92,7 +92,7 @@ impl TopicId {
     }
 }
 
-/// NFKC, lower case without a locale, trimmed, runs of white space as one space (T-2).
+/// Normalizes a name: NFKC, lower case without a locale, trimmed, runs of white space as one space (T-2).
 fn normalize(name: &str) -> String {
     let lower = name.nfkc().collect::<String>().to_lowercase();
     lower.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -116,27 +116,27 @@ pub enum TopicsMode {
     /// Events and filters name their topics.
     #[default]
     Required,
-    /// What names no topic belongs to [`TopicId::global`]; filters may read everything.
+    /// Events without a topic belong to [`TopicId::global`]; filters may match everything.
     Global,
 }
 
-/// What the value of a `t` tag is (T-1).
+/// The meaning of a `t` tag's value (T-1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TopicValue {
     /// A topic.
     Topic(TopicId),
-    /// A plain hashtag: kept, no topic.
+    /// A plain hashtag: kept in the event, but not a topic.
     Hashtag,
-    /// It starts with `kukuri:` and is no topic.
+    /// The value starts with `kukuri:` but is not a topic.
     Malformed,
 }
 
-/// Whether a `t` value claims to be a topic; in an event that was admitted it then is one (T-1).
+/// Whether a `t` value claims to be a topic; in an admitted event such a value is one (T-1).
 pub fn claims_to_be_topic(value: &str) -> bool {
     value.starts_with(PREFIX)
 }
 
-/// How this node reads topics: configuration, the same for its whole run.
+/// The configuration by which this node reads topics; constant while the node runs.
 #[derive(Clone, Debug, Default)]
 pub struct TopicRules {
     /// Whether events must name a topic.
@@ -147,7 +147,7 @@ pub struct TopicRules {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Reserved {
     Exactly(String),
-    /// With the colon at its end.
+    /// A prefix, including the colon at its end.
     Under(String),
 }
 
@@ -156,7 +156,7 @@ impl FromStr for Reserved {
 
     fn from_str(text: &str) -> Result<Self, TopicError> {
         let error = || TopicError::Reserved(text.to_owned());
-        let name = text.strip_prefix(PREFIX).filter(|_| text.len() <= TopicId::LONGEST).ok_or_else(error)?;
+        let name = text.strip_prefix(PREFIX).filter(|_| text.len() <= TopicId::MAX_LEN).ok_or_else(error)?;
         match name.split_once('*') {
             None if !name.is_empty() => Ok(Self::Exactly(text.to_owned())),
             Some((prefix, "")) if prefix.len() > 1 && prefix.ends_with(':') => {
@@ -174,7 +174,7 @@ impl TopicRules {
         Ok(Self { mode, reserved })
     }
 
-    /// What a `t` value is.
+    /// Classifies the value of a `t` tag.
     pub fn read(&self, value: &str) -> TopicValue {
         let Some(name) = value.strip_prefix(PREFIX) else { return TopicValue::Hashtag };
         let of_a_user = || name.strip_prefix(USER_PREFIX).is_some_and(|key| PublicKey::from_hex(key).is_ok());
@@ -182,7 +182,7 @@ impl TopicRules {
             || hex::decode::<32>(name.as_bytes()).is_ok()
             || of_a_user()
             || self.reserved.iter().any(|entry| entry.covers(value));
-        if is_topic && value.len() <= TopicId::LONGEST {
+        if is_topic && value.len() <= TopicId::MAX_LEN {
             TopicValue::Topic(TopicId(value.into()))
         } else {
             TopicValue::Malformed
@@ -209,7 +209,7 @@ impl TopicRules {
         Ok(topics.into())
     }
 
-    /// Whether a filter asks for what may be asked for (T-6).
+    /// Refuses a filter without topics, if this node requires them (T-6).
     pub fn check(&self, filter: &Filter) -> Result<(), FilterWithoutTopic> {
         if self.mode == TopicsMode::Global {
             return Ok(());
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_never_hashed_again_and_a_wrong_one_is_no_name() {
+    fn topic_id_maps_to_itself_and_a_malformed_id_is_an_error() {
         // T-2
         let id = from_name("bitcoin").unwrap();
         assert_eq!(from_name(id.as_str()).unwrap(), id);
@@ -298,7 +298,7 @@ mod tests {
             ("kukuri:lobby2".into(), "malformed"),
             (format!("kukuri:{}", hex.to_uppercase()), "malformed"),
             (format!("kukuri:{}", &hex[1..]), "malformed"),
-            (format!("kukuri:room:{}", "x".repeat(TopicId::LONGEST)), "malformed"),
+            (format!("kukuri:room:{}", "x".repeat(TopicId::MAX_LEN)), "malformed"),
             ("kukuri:".into(), "malformed"),
             ("Kukuri:global".into(), "hashtag"),
             ("東京".into(), "hashtag"),

@@ -1,4 +1,4 @@
-//! Requests to vanish (NIP-62): everything an author has, up to a moment (D-12).
+//! Requests to vanish (NIP-62): they remove all events of an author up to a time (D-12).
 
 use url::Url;
 
@@ -12,7 +12,7 @@ use crate::{
 
 const ALL_RELAYS: &str = "ALL_RELAYS";
 
-/// The addresses this relay is known by, to tell whether a request is meant for it.
+/// The public URLs of this relay, to decide whether a vanish request is for it.
 #[derive(Clone, Debug, Default)]
 pub struct RelayUrls(Vec<String>);
 
@@ -22,12 +22,12 @@ impl RelayUrls {
         Self(urls.iter().map(|url| normalize(url.as_ref())).collect())
     }
 
-    /// Whether this is one of them, however it is spelled.
+    /// Whether the URL is one of them, after normalization.
     pub fn contains(&self, url: &str) -> bool {
         self.0.contains(&normalize(url))
     }
 
-    /// Whether a vanish request is for this relay. One that names no relay at all is malformed.
+    /// Whether a vanish request is for this relay. A request without a `relay` tag is malformed.
     pub(crate) fn are_named_by(&self, request: &Event) -> Result<bool, Refusal> {
         let mut relays = request.tags.values("relay").peekable();
         relays.peek().ok_or(Refusal::MissingRelay)?;
@@ -35,12 +35,13 @@ impl RelayUrls {
     }
 }
 
-/// Whether a vanish request is for every relay there is.
+/// Whether a vanish request is for all relays.
 pub(crate) fn is_for_all_relays(request: &Event) -> bool {
     request.tags.values("relay").any(|relay| relay == ALL_RELAYS)
 }
 
-/// Scheme and host in lower case, no default port, no slash at the end. What is no URL stays as it is.
+/// Normalizes a URL: scheme and host in lower case, no default port, no slash at the end. A text that is not a URL is
+/// unchanged.
 fn normalize(url: &str) -> String {
     match Url::parse(url.trim()) {
         Ok(parsed) => parsed.as_str().trim_end_matches('/').to_owned(),
@@ -48,19 +49,19 @@ fn normalize(url: &str) -> String {
     }
 }
 
-/// The memory of a vanish request; it outlives the request (D-12). The latest per author counts.
+/// The record of a vanish request; it outlives the request (D-12). The latest one per author applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VanishMark {
-    /// Who vanished.
+    /// The author that vanished.
     pub pubkey: PublicKey,
-    /// Everything made up to this time is gone and stays out.
+    /// All events created up to this time are removed and stay out.
     pub until: Timestamp,
     /// The request.
     pub request_id: EventId,
 }
 
 impl VanishMark {
-    /// Whether it takes this event away.
+    /// Whether the mark covers this event.
     pub fn covers(&self, event: &Event) -> bool {
         event.kind != Kind::VANISH && event.created_at <= self.until && event.is_owned_by(&self.pubkey)
     }

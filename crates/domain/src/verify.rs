@@ -1,13 +1,13 @@
-//! An event whose id and signature are true (E-1).
+//! An event whose id and signature are verified (E-1).
 
 use bytes::Bytes;
 use secp256k1::{XOnlyPublicKey, schnorr};
 
 use crate::{event::Event, json::Encoded, limits, refusal::Refusal};
 
-/// An event that its author really signed, with the JSON it is kept and served in.
+/// An event with a verified signature, and the JSON as stored and served.
 ///
-/// Cheap checks come before this one (E-9): it costs some 45 µs, all the others together a few.
+/// Cheap checks come before this one (E-9): it takes about 45 µs, all others together only a few.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
     event: Event,
@@ -21,7 +21,7 @@ impl Verified {
         Self::check_signature(event, encoded)
     }
 
-    /// The costly part of it, for an event that was found true to its id.
+    /// Checks only the signature, the expensive part, of an event whose id is already checked.
     pub(crate) fn check_signature(event: Event, encoded: Encoded) -> Result<Self, Refusal> {
         if !is_signed(&event) {
             return Err(Refusal::WrongSignature);
@@ -29,7 +29,7 @@ impl Verified {
         Ok(Self { event, json: encoded.into_json() })
     }
 
-    /// Takes the event at its word. Only for one that this node verified before it stored it, or that a test made up.
+    /// Skips all checks. Only for an event that this node verified before storing it, or in tests.
     pub fn trusted(event: Event) -> Self {
         let json = event.to_json();
         Self { event, json }
@@ -40,13 +40,13 @@ impl Verified {
         &self.event
     }
 
-    /// Its JSON as it is kept and served.
+    /// The JSON as stored and served.
     pub fn json(&self) -> &Bytes {
         &self.json
     }
 }
 
-/// The JSON of an event that is true to its id, and no longer than this, which is seen first (E-8, E-9).
+/// Encodes an event and checks first its size, then its id (E-8, E-9).
 pub(crate) fn encode_true(event_bytes: usize, event: &Event) -> Result<Encoded, Refusal> {
     let encoded = Encoded::of(event);
     limits::check_encoded(encoded.len(), event_bytes)?;

@@ -1,4 +1,4 @@
-//! Who is asking: private kinds are shown only to a party to them (E-10).
+//! The viewer of a query or a live stream. Private kinds are shown only to their parties (E-10).
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::{event::Event, id::PublicKey};
 pub enum Viewer {
     /// The node itself, for export, check and repair. Sees everything.
     Node,
-    /// A client, with the keys it has authenticated as; none for a stranger.
+    /// A client, with the keys of its NIP-42 authentication; none without one.
     Client(Arc<[PublicKey]>),
 }
 
@@ -19,12 +19,13 @@ impl Viewer {
         Self::Client(Arc::default())
     }
 
-    /// Whether it sees no private event at all.
+    /// Whether the viewer is an unauthenticated client, which sees no private event.
     pub fn is_stranger(&self) -> bool {
         matches!(self, Self::Client(keys) if keys.is_empty())
     }
 
-    /// Whether it may see this event: its author and those in its `p` tags are the parties to a private one.
+    /// Whether the viewer may see the event: the author and the keys in `p` tags are the parties to a private one.
+    #[inline]
     pub fn may_see(&self, event: &Event) -> bool {
         match self {
             Self::Node => true,

@@ -1,16 +1,17 @@
-//! The bridge as a whole: started beside a relay, asked how it is, and stopped.
+//! The bridge as a whole: starts beside an engine, reports its status, and stops.
 
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use iroh::{Endpoint, EndpointAddr, SecretKey};
-use kukuri_relay::Relay;
+use kukuri_engine::Engine;
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::{
     sync::{mpsc, watch},
@@ -19,60 +20,58 @@ use tokio::{
 };
 
 use crate::{
-    book::Book,
-    catching_up::{self, CatchingUp},
+    broadcast::broadcast_published,
+    catch_up::{CatchUpProtocol, start_due_sessions},
+    endpoint::EndpointFactory,
     error::GossipError,
-    fetching::{Fetching, Giving, Large},
-    figures::Figures,
-    inbox,
-    inbox::Inbox,
-    net::Setup,
+    inbox::{Inbox, process_queue},
+    large_events::{Fetches, LargeEventCache, LargeEventProtocol},
+    metrics::{Direction, GossipMetrics},
     peer::{PeerAddress, PeerId},
+    peer_store::{PeerStore, SeenPeer},
     protocol::{PeerStream, Protocol},
-    sending,
     settings::{GossipSettings, PeerPolicy},
-    status::{PeerStatus, State, TopicStatus},
-    supervising::Supervisor,
-    swarm::Swarm,
-    watchdog::Wedged,
+    status::{EndpointState, PeerStatus, TopicStatus},
+    supervisor::Supervisor,
+    topics::{JoinedTopic, JoinedTopics},
+    watchdog::ReplaceReason,
 };
 
-/// Figures are looked at, and who is new among the peers is written, this often.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// When peers were last seen is written this often.
-const WRITE_EVERY: Duration = Duration::from_secs(10);
-/// Peers that wait to be noted.
-const MOST_MEETINGS: usize = 256;
-const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+/// Gauges are set, and new peers written, this often.
+const TICK_INTERVAL: Duration = Duration::from_secs(1);
+/// The times at which peers were seen are written this often.
+const SAVE_PEERS_INTERVAL: Duration = Duration::from_secs(10);
+const MAX_QUEUED_SEEN_PEERS: usize = 256;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A running bridge.
 pub struct Bridge {
-    shared: Arc<Shared>,
+    ctx: Arc<BridgeContext>,
     stopping: watch::Sender<bool>,
     tasks: tokio::sync::Mutex<JoinSet<()>>,
 }
 
-/// What all parts of it share.
-pub(crate) struct Shared {
-    pub(crate) relay: Arc<Relay>,
+/// The parts of the bridge, shared by its tasks.
+pub(crate) struct BridgeContext {
+    pub(crate) engine: Arc<Engine>,
     pub(crate) settings: GossipSettings,
-    pub(crate) figures: Arc<Figures>,
-    pub(crate) book: Arc<Book>,
-    pub(crate) swarm: Arc<Swarm>,
+    pub(crate) metrics: Arc<GossipMetrics>,
+    pub(crate) peers: Arc<PeerStore>,
+    pub(crate) topics: Arc<JoinedTopics>,
     pub(crate) inbox: Arc<Inbox>,
-    pub(crate) large: Arc<Large>,
-    pub(crate) fetching: Fetching,
-    pub(crate) catching_up: Arc<CatchingUp>,
+    pub(crate) large_events: Arc<LargeEventCache>,
+    pub(crate) fetches: Fetches,
+    pub(crate) catch_up: Arc<CatchUpProtocol>,
     pub(crate) health: Arc<Health>,
-    endpoint: Mutex<Option<Endpoint>>,
-    troubles: mpsc::Sender<Wedged>,
-    meetings: mpsc::Sender<PeerId>,
-    has_met: AtomicBool,
-    /// Work that ends with the bridge.
-    errands: Mutex<JoinSet<()>>,
+    /// `None` while it is being replaced.
+    pub(crate) endpoint: Mutex<Option<Endpoint>>,
+    replacements: mpsc::Sender<ReplaceReason>,
+    seen_peers: mpsc::Sender<PeerId>,
+    has_seen_peer: AtomicBool,
+    /// Fetches and catch-up sessions, aborted when the bridge stops.
+    background: Mutex<JoinSet<()>>,
 }
 
-/// What is told to whoever asks how the node is.
 #[derive(Default)]
 pub(crate) struct Health {
     pub(crate) is_replacing: AtomicBool,
@@ -80,221 +79,217 @@ pub(crate) struct Health {
 }
 
 impl Bridge {
-    /// Starts a bridge for a relay, with a key of its own.
-    pub async fn start(relay: Arc<Relay>, settings: GossipSettings, key: [u8; 32]) -> Result<Self, GossipError> {
+    /// Starts a bridge for an engine. `key` is the secret key of its endpoint.
+    pub async fn start(engine: Arc<Engine>, settings: GossipSettings, key: [u8; 32]) -> Result<Self, GossipError> {
         let key = SecretKey::from_bytes(&key);
-        let figures = Arc::new(Figures::new(&relay));
-        let book = Arc::new(Book::open(key.public(), settings.policy, &settings.known, &settings.directory));
-        let (inbox, arrived) = Inbox::new(&settings.limits, Arc::clone(&figures));
-        let (inbox, swarm, large) = (Arc::new(inbox), Arc::<Swarm>::default(), Arc::<Large>::default());
-        let giving = Giving {
-            relay: Arc::clone(&relay),
-            large: Arc::clone(&large),
-            swarm: Arc::clone(&swarm),
+        let metrics = Arc::new(engine.with_recorder(GossipMetrics::register));
+        let peers = Arc::new(PeerStore::open(key.public(), settings.peers, &settings.known, &settings.directory));
+        let (inbox, queued) = Inbox::new(&settings.limits, Arc::clone(&metrics));
+        let (inbox, topics) = (Arc::new(inbox), Arc::<JoinedTopics>::default());
+        let large_events = Arc::<LargeEventCache>::default();
+        let large_event_protocol = LargeEventProtocol {
+            engine: Arc::clone(&engine),
+            cache: Arc::clone(&large_events),
+            topics: Arc::clone(&topics),
             inbox: Arc::clone(&inbox),
-            figures: Arc::clone(&figures),
+            metrics: Arc::clone(&metrics),
         };
-        let catching_up =
-            Arc::new(CatchingUp::new(Arc::clone(&relay), Arc::clone(&swarm), Arc::clone(&figures), &settings.catch_up));
-        let setup = Setup {
+        let (for_catch_up, joined) = (Arc::clone(&engine), Arc::clone(&topics));
+        let catch_up = Arc::new(CatchUpProtocol::new(for_catch_up, joined, Arc::clone(&metrics), &settings.catch_up));
+        let factory = EndpointFactory {
             key,
             settings: settings.clone(),
-            book: Arc::clone(&book),
-            swarm: Arc::clone(&swarm),
-            figures: Arc::clone(&figures),
-            protocols: [Arc::new(giving) as Arc<dyn Protocol>, Arc::clone(&catching_up) as _],
+            peers: Arc::clone(&peers),
+            topics: Arc::clone(&topics),
+            metrics: Arc::clone(&metrics),
+            protocols: [Arc::new(large_event_protocol) as Arc<dyn Protocol>, Arc::clone(&catch_up) as _],
         };
-        let net = setup.bind(settings.listen).await?;
-        let published = relay.published().ok_or(GossipError::Taken)?;
-        let (troubles, trouble) = mpsc::channel(1);
-        let (meetings, met) = mpsc::channel(MOST_MEETINGS);
+        let endpoint = factory.bind(settings.listen).await?;
+        let published = engine.published().ok_or(GossipError::AlreadyBridged)?;
+        let (replacements, replacements_asked) = mpsc::channel(1);
+        let (seen_peers, seen_peers_queue) = mpsc::channel(MAX_QUEUED_SEEN_PEERS);
         let health = Arc::<Health>::default();
-        report(&relay, &health, &swarm, &inbox);
-        let shared = Arc::new(Shared {
-            relay,
+        report_health(&engine, &health, &topics, &inbox);
+        let ctx = Arc::new(BridgeContext {
+            engine,
             settings,
-            figures,
-            book,
-            swarm,
+            metrics,
+            peers,
+            topics,
             inbox,
-            large,
-            fetching: Fetching::default(),
-            catching_up,
+            large_events,
+            fetches: Fetches::default(),
+            catch_up,
             health,
-            endpoint: Mutex::new(Some(net.endpoint.clone())),
-            troubles,
-            meetings,
-            has_met: AtomicBool::new(false),
-            errands: Mutex::default(),
+            endpoint: Mutex::new(Some(endpoint.endpoint.clone())),
+            replacements,
+            seen_peers,
+            has_seen_peer: AtomicBool::new(false),
+            background: Mutex::default(),
         });
         let (stopping, is_stopping) = watch::channel(false);
+        let supervisor = Supervisor {
+            ctx: Arc::clone(&ctx),
+            factory,
+            replacements: replacements_asked,
+            seen_peers: seen_peers_queue,
+        };
         let mut tasks = JoinSet::new();
-        let supervisor = Supervisor { shared: Arc::clone(&shared), setup, trouble, met };
-        tasks.spawn(supervisor.run(net, is_stopping.clone()));
-        tasks.spawn(until(is_stopping.clone(), inbox::take(Arc::clone(&shared), arrived)));
-        tasks.spawn(until(is_stopping.clone(), sending::send(Arc::clone(&shared), published)));
-        tasks.spawn(until(is_stopping.clone(), catching_up::catch_up(Arc::clone(&shared))));
-        tasks.spawn(until(is_stopping, look(Arc::clone(&shared))));
-        Ok(Self { shared, stopping, tasks: tasks.into() })
+        tasks.spawn(supervisor.run(endpoint, is_stopping.clone()));
+        tasks.spawn(until_stopped(is_stopping.clone(), process_queue(Arc::clone(&ctx), queued)));
+        tasks.spawn(until_stopped(is_stopping.clone(), broadcast_published(Arc::clone(&ctx), published)));
+        tasks.spawn(until_stopped(is_stopping.clone(), start_due_sessions(Arc::clone(&ctx))));
+        tasks.spawn(until_stopped(is_stopping, set_gauges_and_save_peers(Arc::clone(&ctx))));
+        Ok(Self { ctx, stopping, tasks: tasks.into() })
     }
 
-    /// How others reach this node.
+    /// The id and addresses of this node.
     pub fn address(&self) -> Result<PeerAddress, GossipError> {
-        let endpoint = self.shared.endpoint().clone().ok_or(GossipError::Down)?;
+        let endpoint = self.ctx.endpoint.lock().clone().ok_or(GossipError::NoEndpoint)?;
         Ok(endpoint.addr().into())
     }
 
-    /// Everybody who is known.
+    /// All known peers.
     pub fn peers(&self) -> Vec<PeerStatus> {
         let mut topics: HashMap<PeerId, usize> = HashMap::new();
-        for joined in self.shared.swarm.all() {
-            joined.around.neighbours().into_iter().for_each(|peer| *topics.entry(peer).or_default() += 1);
+        for joined in self.ctx.topics.all() {
+            joined.state.neighbours().into_iter().for_each(|peer| *topics.entry(peer).or_default() += 1);
         }
-        let mut everybody = self.shared.book.everybody();
+        let mut peers = self.ctx.peers.all();
         for id in topics.keys() {
-            everybody.entry(*id).or_default();
+            peers.entry(*id).or_default();
         }
-        let status = |(id, met): (PeerId, crate::book::Met)| {
-            let address = met.addresses.iter().fold(EndpointAddr::new(id), |address, one| address.with_ip_addr(*one));
+        let status = |(id, peer): (PeerId, SeenPeer)| {
+            let address = peer.addresses.iter().fold(EndpointAddr::new(id), |address, one| address.with_ip_addr(*one));
             PeerStatus {
                 id,
                 address: (!address.is_empty()).then(|| address.into()),
-                is_named: self.shared.book.is_named(&id),
+                is_configured: self.ctx.peers.is_configured(&id),
                 topics: topics.get(&id).copied().unwrap_or_default(),
-                seen: met.seen,
+                seen: peer.seen,
             }
         };
-        everybody.into_iter().map(status).collect()
+        peers.into_iter().map(status).collect()
     }
 
-    /// Every topic that is joined.
+    /// All joined topics.
     pub fn topics(&self) -> Vec<TopicStatus> {
-        let status = |joined: Arc<crate::swarm::Joined>| TopicStatus {
+        let status = |joined: Arc<JoinedTopic>| TopicStatus {
             topic: joined.topic.clone(),
-            neighbours: joined.around.neighbours().into_iter().collect(),
-            received: joined.around.received(),
+            neighbours: joined.state.neighbours().into_iter().collect(),
+            received: joined.state.received(),
         };
-        self.shared.swarm.all().into_iter().map(status).collect()
+        self.ctx.topics.all().into_iter().map(status).collect()
     }
 
-    /// From now on others are talked to. Whoever is welcome no more is disconnected: the endpoint is replaced.
-    pub fn talk_to(&self, policy: PeerPolicy, known: &[PeerAddress]) {
-        if self.shared.book.change(policy, known) {
-            self.shared.trouble(Wedged("who is talked to has changed"));
+    /// Applies new peer settings. If they differ, replaces the endpoint: peers that are no longer allowed are disconnected.
+    pub fn set_peers(&self, policy: PeerPolicy, known: &[PeerAddress]) {
+        if self.ctx.peers.configure(policy, known) {
+            self.ctx.replace_endpoint(ReplaceReason::Reconfigured);
         }
     }
 
-    /// Takes leave of all peers.
+    /// Leaves all topics, closes the endpoint and saves the seen peers.
     pub async fn stop(&self) {
         self.stopping.send_replace(true);
         let mut tasks = self.tasks.lock().await;
         while tasks.join_next().await.is_some() {}
-        self.shared.swarm.clear();
-        let mut errands = std::mem::take(&mut *self.shared.errands());
-        errands.shutdown().await;
-        self.shared.book.write();
+        self.ctx.topics.leave_all();
+        let mut background = std::mem::take(&mut *self.ctx.background.lock());
+        background.shutdown().await;
+        self.ctx.peers.save();
     }
 }
 
-/// Says in `/healthz` how the bridge is. It holds nothing that holds the relay.
-fn report(relay: &Relay, health: &Arc<Health>, swarm: &Arc<Swarm>, inbox: &Arc<Inbox>) {
-    let (health, swarm, inbox) = (Arc::clone(health), Arc::clone(swarm), Arc::clone(inbox));
-    relay.report("gossip", move || {
-        let summary = swarm.summary();
+/// Registers the `gossip` part of `/healthz`. The closure must not hold the engine: the engine holds the closure.
+fn report_health(engine: &Engine, health: &Arc<Health>, topics: &Arc<JoinedTopics>, inbox: &Arc<Inbox>) {
+    let (health, topics, inbox) = (Arc::clone(health), Arc::clone(topics), Arc::clone(inbox));
+    engine.report("gossip", move || {
+        let counts = topics.counts();
         json!({
-            "state": health.state().word(),
-            "topics": summary.topics,
-            "topics_alone": summary.alone,
-            "peers": summary.peers,
-            "queue": inbox.waiting(),
+            "state": health.state().as_str(),
+            "topics": counts.topics,
+            "topics_without_neighbours": counts.without_neighbours,
+            "peers": counts.peers,
+            "queue": inbox.queue_len(),
             "rebuilds": health.rebuilds.load(Ordering::Relaxed),
         })
     });
 }
 
-/// Ends when the bridge is to stop.
+/// Returns when the bridge is to stop.
 pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
-    // An error means that the bridge is gone.
+    // An error means that the `Bridge` was dropped.
     let _ = stopping.wait_for(|stopping| *stopping).await.map(drop);
 }
 
-/// Works until the bridge is to stop.
-async fn until(mut stopping: watch::Receiver<bool>, work: impl Future<Output = ()>) {
+async fn until_stopped(mut stopping: watch::Receiver<bool>, work: impl Future<Output = ()>) {
     tokio::select! {
         () = stopped(&mut stopping) => {}
         () = work => {}
     }
 }
 
-/// Looks at what is measured, and writes down who was met.
-async fn look(shared: Arc<Shared>) {
-    let mut ticks = interval(LOOK_EVERY);
+async fn set_gauges_and_save_peers(ctx: Arc<BridgeContext>) {
+    let mut ticks = interval(TICK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut written = Instant::now();
+    let mut saved = Instant::now();
     loop {
         ticks.tick().await;
-        let (summary, figures) = (shared.swarm.summary(), &shared.figures);
-        figures.topics.set(summary.topics as f64);
-        figures.lonely_topics.set(summary.alone as f64);
-        figures.peers.set(summary.peers as f64);
-        figures.neighbours.set(summary.neighbours as f64);
-        figures.incoming.set(shared.inbox.waiting() as f64);
-        figures.state.set(f64::from(u8::from(shared.health.state() == State::Replacing)));
-        if shared.book.has_news() || written.elapsed() >= WRITE_EVERY {
-            written = Instant::now();
-            let book = Arc::clone(&shared.book);
-            let _ = tokio::task::spawn_blocking(move || book.write()).await;
+        let (counts, metrics) = (ctx.topics.counts(), &ctx.metrics);
+        metrics.topics.set(counts.topics as f64);
+        metrics.topics_without_neighbours.set(counts.without_neighbours as f64);
+        metrics.peers.set(counts.peers as f64);
+        metrics.neighbours.set(counts.neighbours as f64);
+        metrics.queue.of(Direction::In).set(ctx.inbox.queue_len() as f64);
+        metrics.state.set(f64::from(u8::from(ctx.health.state() == EndpointState::Replacing)));
+        if ctx.peers.has_new_address() || saved.elapsed() >= SAVE_PEERS_INTERVAL {
+            saved = Instant::now();
+            let peers = Arc::clone(&ctx.peers);
+            let _ = tokio::task::spawn_blocking(move || peers.save()).await;
         }
     }
 }
 
 impl Health {
-    fn state(&self) -> State {
-        if self.is_replacing.load(Ordering::Relaxed) { State::Replacing } else { State::Running }
+    fn state(&self) -> EndpointState {
+        if self.is_replacing.load(Ordering::Relaxed) { EndpointState::Replacing } else { EndpointState::Running }
     }
 }
 
-impl Shared {
-    /// Whether there is nobody who could hear us.
-    pub(crate) fn is_alone(&self) -> bool {
-        !self.has_met.load(Ordering::Relaxed) && self.book.is_empty()
+impl BridgeContext {
+    /// Whether no peer is known and none was seen since the start.
+    pub(crate) fn knows_no_peer(&self) -> bool {
+        !self.has_seen_peer.load(Ordering::Relaxed) && self.peers.is_empty()
     }
 
-    /// Gossip does not move, as far as somebody can tell.
-    pub(crate) fn trouble(&self, wedged: Wedged) {
-        let _ = self.troubles.try_send(wedged);
+    /// Asks the supervisor for another endpoint. One request is kept at a time: any of them has the same effect.
+    pub(crate) fn replace_endpoint(&self, reason: ReplaceReason) {
+        let _ = self.replacements.try_send(reason);
     }
 
-    /// A peer is there.
-    pub(crate) fn meet(&self, peer: PeerId) {
-        self.has_met.store(true, Ordering::Relaxed);
-        let _ = self.meetings.try_send(peer);
+    /// Notes that a peer became a neighbour.
+    pub(crate) fn note_seen(&self, peer: PeerId) {
+        self.has_seen_peer.store(true, Ordering::Relaxed);
+        let _ = self.seen_peers.try_send(peer);
     }
 
-    /// Does something beside, until it is done or the bridge stops.
-    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let mut errands = self.errands();
-        while errands.try_join_next().is_some() {}
-        errands.spawn(work);
+    /// Spawns a task that is aborted when the bridge stops.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut background = self.background.lock();
+        while background.try_join_next().is_some() {}
+        background.spawn(task);
     }
 
-    /// Opens a stream to a peer, for a protocol of ours.
-    pub(crate) async fn open(&self, peer: PeerId, alpn: &[u8]) -> Result<PeerStream, GossipError> {
-        let endpoint = self.endpoint().clone().ok_or(GossipError::Down)?;
+    /// Opens a stream to a peer for a request protocol.
+    pub(crate) async fn open_stream(&self, peer: PeerId, alpn: &[u8]) -> Result<PeerStream, GossipError> {
+        let endpoint = self.endpoint.lock().clone().ok_or(GossipError::NoEndpoint)?;
         let unreachable = |reason: String| GossipError::Unreachable { peer: peer.to_string(), reason };
         let opening = async {
             let connection = endpoint.connect(peer, alpn).await.map_err(|error| unreachable(format!("{error:#}")))?;
             let streams = connection.open_bi().await.map_err(|error| unreachable(error.to_string()))?;
             Ok(PeerStream::new(connection, streams))
         };
-        timeout(CONNECT_PATIENCE, opening).await.map_err(|_| unreachable("no answer".to_owned()))?
-    }
-
-    pub(crate) fn endpoint(&self) -> MutexGuard<'_, Option<Endpoint>> {
-        self.endpoint.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn errands(&self) -> MutexGuard<'_, JoinSet<()>> {
-        self.errands.lock().unwrap_or_else(PoisonError::into_inner)
+        timeout(CONNECT_TIMEOUT, opening).await.map_err(|_| unreachable("timed out".to_owned()))?
     }
 }

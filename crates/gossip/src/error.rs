@@ -1,30 +1,30 @@
-//! What can go wrong.
+//! Errors of the bridge.
 
 use std::net::SocketAddr;
 
-/// Why the bridge does not start, or does not reach a peer.
+/// Why the bridge can't start, or can't reach a peer.
 #[derive(Debug, thiserror::Error)]
 pub enum GossipError {
-    /// The address can't be used.
+    /// The endpoint can't be bound.
     #[error("can't listen for peers on {address}: {reason}")]
     Bind {
-        /// Where it should listen.
+        /// The address to listen on.
         address: SocketAddr,
-        /// What the system says.
+        /// The cause.
         reason: String,
     },
-    /// Another bridge takes what this relay's clients publish.
-    #[error("this relay has a bridge already")]
-    Taken,
-    /// The endpoint is being replaced.
-    #[error("the endpoint is being replaced")]
-    Down,
+    /// Another bridge receives the published events of this engine.
+    #[error("this engine has a bridge already")]
+    AlreadyBridged,
+    /// There is no endpoint at the moment.
+    #[error("the gossip endpoint is being replaced; try again in a few seconds")]
+    NoEndpoint,
     /// A peer can't be reached.
     #[error("peer {peer} can't be reached: {reason}")]
     Unreachable {
-        /// Whom we tried to reach.
+        /// Its id.
         peer: String,
-        /// Why it failed.
+        /// The cause.
         reason: String,
     },
 }

@@ -1,142 +1,136 @@
-//! What comes in: counted, bounded, and given to the relay in batches.
+//! Messages of peers: rate limited, queued within bounds, decoded, and submitted to the engine in batches.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Instant,
-};
+use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use kukuri_domain::{Origin, TopicId};
-use kukuri_relay::Refused;
+use kukuri_engine::{Refused, metrics::MetricLabel};
 use kukuri_store::Outcome;
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::{
-    bridge::Shared,
-    fetching,
-    figures::{Dropped, Figures, fate},
-    pace::{Allowance, IN_BURST},
+    bridge::BridgeContext,
+    large_events,
+    message_rate::{MessageRateLimiter, RECEIVE_BURST},
+    metrics::{Dropped, GossipMetrics, drop_reason},
     peer::PeerId,
     settings::{GossipLimits, Rate},
     wire::{Message, Unreadable},
 };
 
-/// What may wait for the relay, in messages and in bytes.
-const MOST_WAITING: usize = 8_192;
-const MOST_BYTES: usize = 64 << 20;
-/// What is given to the relay at a time.
-const BATCH: usize = 512;
-/// Peers that are counted one by one; those that rest are forgotten first.
-const MOST_COUNTED: usize = 1_024;
+const MAX_QUEUED_MESSAGES: usize = 8_192;
+const MAX_QUEUED_BYTES: usize = 64 << 20;
+/// Messages submitted to the engine at a time.
+const BATCH_MESSAGES: usize = 512;
+/// Peers with a rate limiter of their own; idle ones are dropped first.
+const MAX_PEER_LIMITERS: usize = 1_024;
 
-/// The way in.
 pub(crate) struct Inbox {
-    queue: mpsc::Sender<Arrived>,
-    room: Arc<Semaphore>,
-    allowances: Mutex<Allowances>,
-    figures: Arc<Figures>,
+    queue: mpsc::Sender<QueuedMessage>,
+    queue_bytes: Arc<Semaphore>,
+    limits: Mutex<ReceiveLimits>,
+    metrics: Arc<GossipMetrics>,
 }
 
-/// A message that waits.
-pub(crate) struct Arrived {
+/// A received message that waits for the engine.
+pub(crate) struct QueuedMessage {
     peer: PeerId,
     topic: TopicId,
     content: Bytes,
-    room: OwnedSemaphorePermit,
+    bytes_permit: OwnedSemaphorePermit,
 }
 
-/// What peers may still send (G-6).
-struct Allowances {
-    all: Allowance,
-    each: Rate,
-    by_peer: HashMap<PeerId, Allowance>,
+/// Rate limits of received messages (G-6).
+struct ReceiveLimits {
+    all_peers: MessageRateLimiter,
+    peer_rate: Rate,
+    by_peer: HashMap<PeerId, MessageRateLimiter>,
 }
 
-impl Allowances {
-    fn admit(&mut self, peer: PeerId, bytes: usize, now: Instant) -> bool {
-        if self.by_peer.len() >= MOST_COUNTED {
-            self.by_peer.retain(|_, allowance| !allowance.is_rested(now));
+impl ReceiveLimits {
+    fn new(all_peers: Rate, peer_rate: Rate, now: Instant) -> Self {
+        let all_peers = MessageRateLimiter::new(all_peers, RECEIVE_BURST, now);
+        Self { all_peers, peer_rate, by_peer: HashMap::new() }
+    }
+
+    fn admit_message(&mut self, peer: PeerId, bytes: usize, now: Instant) -> bool {
+        if self.by_peer.len() >= MAX_PEER_LIMITERS {
+            self.by_peer.retain(|_, limiter| !limiter.is_idle(now));
         }
-        let each = self.each;
-        let own = self.by_peer.entry(peer).or_insert_with(|| Allowance::new(each, IN_BURST, now));
-        // Who is over its own share takes nothing of what all have together.
-        own.admit(bytes, now) && self.all.admit(bytes, now)
+        let rate = self.peer_rate;
+        let own = self.by_peer.entry(peer).or_insert_with(|| MessageRateLimiter::new(rate, RECEIVE_BURST, now));
+        // The own limit first: a peer that exceeds it spends nothing of the limit for all peers.
+        own.try_spend_message(bytes, now) && self.all_peers.try_spend_message(bytes, now)
     }
 }
 
 impl Inbox {
-    pub(crate) fn new(limits: &GossipLimits, figures: Arc<Figures>) -> (Self, mpsc::Receiver<Arrived>) {
-        let (queue, arrived) = mpsc::channel(MOST_WAITING);
-        let now = Instant::now();
-        let allowances = Allowances {
-            all: Allowance::new(limits.from_all, IN_BURST, now),
-            each: limits.from_peer,
-            by_peer: HashMap::new(),
-        };
-        let room = Arc::new(Semaphore::new(MOST_BYTES));
-        (Self { queue, room, allowances: Mutex::new(allowances), figures }, arrived)
+    pub(crate) fn new(limits: &GossipLimits, metrics: Arc<GossipMetrics>) -> (Self, mpsc::Receiver<QueuedMessage>) {
+        let (queue, queued) = mpsc::channel(MAX_QUEUED_MESSAGES);
+        let limits = ReceiveLimits::new(limits.received, limits.peer, Instant::now());
+        let queue_bytes = Arc::new(Semaphore::new(MAX_QUEUED_BYTES));
+        (Self { queue, queue_bytes, limits: Mutex::new(limits), metrics }, queued)
     }
 
-    /// Takes a message, or drops it: nothing waits here, and nothing is answered.
-    pub(crate) fn offer(&self, topic: &TopicId, peer: PeerId, content: Bytes) {
-        self.figures.received.increment(1);
-        if let Err(why) = self.try_offer(topic, peer, content) {
-            self.figures.dropped(why);
+    /// Queues a message, or drops and counts it. Never waits.
+    pub(crate) fn enqueue(&self, topic: &TopicId, peer: PeerId, content: Bytes) {
+        self.metrics.received.increment(1);
+        if let Err(reason) = self.try_enqueue(topic, peer, content) {
+            self.metrics.count_dropped(reason.value());
         }
     }
 
-    fn try_offer(&self, topic: &TopicId, peer: PeerId, content: Bytes) -> Result<(), Dropped> {
-        if !self.admits(peer, content.len()) {
+    fn try_enqueue(&self, topic: &TopicId, peer: PeerId, content: Bytes) -> Result<(), Dropped> {
+        if !self.is_within_rate(peer, content.len()) {
             return Err(Dropped::Rate);
         }
         let bytes = u32::try_from(content.len()).map_err(|_| Dropped::Oversize)?;
-        let room = Arc::clone(&self.room).try_acquire_many_owned(bytes).map_err(|_| Dropped::Queue)?;
-        let arrived = Arrived { peer, topic: topic.clone(), content, room };
-        self.queue.try_send(arrived).map_err(|_| Dropped::Queue)
+        let bytes_permit = Arc::clone(&self.queue_bytes).try_acquire_many_owned(bytes).map_err(|_| Dropped::Queue)?;
+        let message = QueuedMessage { peer, topic: topic.clone(), content, bytes_permit };
+        self.queue.try_send(message).map_err(|_| Dropped::Queue)
     }
 
-    /// Counts what a peer sends or asks for.
-    pub(crate) fn admits(&self, peer: PeerId, bytes: usize) -> bool {
-        self.allowances.lock().unwrap_or_else(PoisonError::into_inner).admit(peer, bytes, Instant::now())
+    /// Counts bytes that a peer sends, or asks for, against its rate limit. `false`: over the limit.
+    pub(crate) fn is_within_rate(&self, peer: PeerId, bytes: usize) -> bool {
+        self.limits.lock().admit_message(peer, bytes, Instant::now())
     }
 
-    /// How many messages wait.
-    pub(crate) fn waiting(&self) -> usize {
-        MOST_WAITING - self.queue.capacity()
+    pub(crate) fn queue_len(&self) -> usize {
+        MAX_QUEUED_MESSAGES - self.queue.capacity()
     }
 }
 
-/// Gives the relay what waits, for as long as there is a bridge.
-pub(crate) async fn take(shared: Arc<Shared>, mut arrived: mpsc::Receiver<Arrived>) {
-    let mut some = Vec::with_capacity(BATCH);
-    while arrived.recv_many(&mut some, BATCH).await > 0 {
-        let mut batch = Vec::with_capacity(some.len());
-        // Room is given back when all of it is decided on.
-        let mut held = Vec::with_capacity(some.len());
-        for Arrived { peer, topic, content, room } in some.drain(..) {
-            held.push(room);
+/// Decodes queued messages and submits their events, for as long as the bridge runs.
+pub(crate) async fn process_queue(ctx: Arc<BridgeContext>, mut queued: mpsc::Receiver<QueuedMessage>) {
+    let mut received = Vec::with_capacity(BATCH_MESSAGES);
+    while queued.recv_many(&mut received, BATCH_MESSAGES).await > 0 {
+        let mut batch = Vec::with_capacity(received.len());
+        // Held until the whole batch is decided.
+        let mut permits = Vec::with_capacity(received.len());
+        for QueuedMessage { peer, topic, content, bytes_permit } in received.drain(..) {
+            permits.push(bytes_permit);
             match Message::decode(content) {
                 Ok(Message::Event(json)) => batch.push((json, Origin::Gossip { peer: *peer.as_bytes(), topic })),
-                Ok(Message::Announcement(id)) => fetching::fetch_soon(&shared, peer, topic, id),
-                Err(Unreadable::Version) => shared.figures.dropped(Dropped::Version),
-                Err(Unreadable::Malformed) => shared.figures.dropped(Dropped::Malformed),
+                Ok(Message::Announcement(id)) => large_events::spawn_fetch(&ctx, peer, topic, id),
+                Err(Unreadable::Version) => ctx.metrics.count_dropped(Dropped::Version.value()),
+                Err(Unreadable::Malformed) => ctx.metrics.count_dropped(Dropped::Malformed.value()),
             }
         }
-        take_in(&shared, batch).await;
+        submit_events(&ctx, batch).await;
     }
 }
 
-/// Gives events to the relay, and counts and tells what becomes of them.
-pub(crate) async fn take_in(shared: &Shared, batch: Vec<(Bytes, Origin)>) -> Vec<Result<Outcome, Refused>> {
+/// Submits events to the engine and counts its answers: one per event, in order.
+pub(crate) async fn submit_events(ctx: &BridgeContext, batch: Vec<(Bytes, Origin)>) -> Vec<Result<Outcome, Refused>> {
     if batch.is_empty() {
         return Vec::new();
     }
-    let answers = shared.relay.take_in(batch).await;
+    let answers = ctx.engine.intake().submit(batch).await;
     for answer in &answers {
-        match fate(answer) {
-            None => shared.figures.accepted.increment(1),
-            Some(why) => shared.figures.dropped(why),
+        match drop_reason(answer) {
+            None => ctx.metrics.accepted.increment(1),
+            Some(reason) => ctx.metrics.count_dropped(reason),
         }
     }
     answers
@@ -151,26 +145,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_floods_is_cut_off_and_the_others_are_heard() {
-        // G-6
+    fn a_flooding_peer_is_limited_and_others_pass_g6() {
         let now = Instant::now();
         let rate = |messages| Rate { messages, bytes: 1 << 30 };
-        let mut allowances =
-            Allowances { all: Allowance::new(rate(50), IN_BURST, now), each: rate(10), by_peer: HashMap::new() };
+        let mut limits = ReceiveLimits::new(rate(50), rate(10), now);
         let peer = |number: u16| {
             let mut bytes = [1; 32];
             bytes[..2].copy_from_slice(&number.to_be_bytes());
             SecretKey::from_bytes(&bytes).public()
         };
-        let mut taken = |number, at| (0..1_000).filter(|_| allowances.admit(peer(number), 1, at)).count();
-        assert!((20..=21).contains(&taken(1, now)), "its own burst and no more");
-        assert!((20..=21).contains(&taken(2, now)), "another is not held up by it");
-        let rest: usize = (3..100).map(|number| taken(number, now)).sum();
-        assert!((55..=62).contains(&rest), "all together have a bound too: {rest}");
+        let mut passed = |number, at| (0..1_000).filter(|_| limits.admit_message(peer(number), 1, at)).count();
+        assert!((20..=21).contains(&passed(1, now)), "its own burst and no more");
+        assert!((20..=21).contains(&passed(2, now)), "another peer is not affected");
+        let rest: usize = (3..100).map(|number| passed(number, now)).sum();
+        assert!((55..=62).contains(&rest), "all peers together are limited, too: {rest}");
         let later = now + Duration::from_secs(3_600);
         for number in 0..3_000 {
-            allowances.admit(peer(number), 1, later + Duration::from_secs(u64::from(number)));
+            limits.admit_message(peer(number), 1, later + Duration::from_secs(u64::from(number)));
         }
-        assert!(allowances.by_peer.len() <= MOST_COUNTED, "strangers do not add up");
+        assert!(limits.by_peer.len() <= MAX_PEER_LIMITERS, "limiters of idle peers are dropped");
     }
 }

@@ -1,48 +1,47 @@
-//! The bridge between a node and its peers: what clients publish here goes out over iroh-gossip, what peers publish comes
-//! in through the relay's one pipeline (G-1 to G-7).
+//! The bridge between a node and its peers: events that clients publish here are broadcast over iroh-gossip, events of peers
+//! are submitted to the engine (G-1 to G-7).
 //!
 //! # Layout
 //!
-//! - [`bridge`]: starting, asking, stopping. `supervising`: one endpoint after the other. [`settings`]: what an operator sets.
-//!   [`status`]: what is told.
-//! - `net`: one endpoint with its gossip. `door`: who may connect. [`peer`], `book`: who is known, and where.
-//! - `following`: topics joined and left. `swarm`: those that are joined. `rejoining`: when neighbours are too
-//!   few. `dialling`: reaching them.
-//! - `inbox`: what comes in. `sending`: what goes out. `wire`: how it is written. `pace`: how fast it may be.
-//! - `protocol`: other protocols over the same endpoint. `fetching`: for events too large to broadcast. `places`: how many
-//!   requests there may be at a time.
-//! - `catching_up`: what gossip has lost, reconciled with peers (G-7).
-//! - `watchdog`: whether gossip still moves. `figures`: for collectors. `clock`: the time.
+//! - [`bridge`]: start, status, stop. `supervisor`: runs the endpoint and replaces it. [`settings`], [`status`], [`metrics`].
+//! - `endpoint`: the iroh endpoint with its gossip. `connections`: access control. [`peer`], `peer_store`: known peers.
+//! - `membership`: joins and leaves topics, receives messages. `topics`: the joined ones. `rejoin`: keeps enough neighbours.
+//!   `dialer`: connects peers.
+//! - `inbox`: received messages, to the engine. `broadcast`: published events, to the peers. `wire`: the encoding of both.
+//!   `message_rate`: rate limits.
+//! - `protocol`: request protocols on the same endpoint. `large_events`: fetches events too large to broadcast.
+//!   `peer_semaphore`: bounds concurrent requests.
+//! - `catch_up`: reconciles topics with peers after losses (G-7).
+//! - `watchdog`: timeouts for iroh-gossip.
 //!
-//! The library loses messages, never rejoins by itself, and can stop for good when a peer freezes or floods. Nothing here
-//! waits for it without a time-out, and a gossip that does not move is replaced as a whole.
+//! iroh-gossip loses messages, never rejoins a topic by itself, and can stop for good when a peer freezes or floods. So no
+//! call into it is without a timeout, and an endpoint whose gossip is stuck is replaced as a whole.
 
-mod book;
 pub mod bridge;
-mod catching_up;
-mod clock;
-mod dialling;
-mod door;
+mod broadcast;
+mod catch_up;
+mod connections;
+mod dialer;
+mod endpoint;
 mod error;
-mod fetching;
-mod figures;
-mod following;
 mod inbox;
-mod net;
-mod pace;
+mod large_events;
+mod membership;
+mod message_rate;
+pub mod metrics;
 pub mod peer;
-mod places;
+mod peer_semaphore;
+mod peer_store;
 mod protocol;
-mod rejoining;
-mod sending;
+mod rejoin;
 pub mod settings;
 pub mod status;
-mod supervising;
-mod swarm;
+mod supervisor;
+mod topics;
 mod watchdog;
 mod wire;
 
 pub use bridge::Bridge;
 pub use error::GossipError;
 pub use peer::{PeerAddress, PeerId};
-pub use settings::{CatchUp, GossipLimits, GossipSettings, PeerPolicy, Rate};
+pub use settings::{CatchUpSettings, GossipLimits, GossipSettings, PeerPolicy, Rate};

@@ -1,92 +1,92 @@
-//! What an operator sets for the bridge.
+//! Settings of the bridge.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use crate::peer::PeerAddress;
 
-/// How a node meets others.
+/// Settings of the bridge.
 #[derive(Clone, Debug)]
 pub struct GossipSettings {
-    /// Where it listens, over UDP. Port 0: any free one.
+    /// The UDP address to listen on. Port 0: any free one.
     pub listen: SocketAddr,
-    /// Further addresses that others may reach it by.
+    /// Further addresses at which peers can reach this node.
     pub addresses: Vec<SocketAddr>,
-    /// Who is talked to.
-    pub policy: PeerPolicy,
-    /// Peers that are known from the start.
+    /// Which peers may connect.
+    pub peers: PeerPolicy,
+    /// Peers that the operator has configured.
     pub known: Vec<PeerAddress>,
     /// URLs of relay servers. Empty: none are used.
     pub relays: Vec<String>,
-    /// Where peers that were met are kept.
+    /// Holds the file of seen peers.
     pub directory: PathBuf,
-    /// How much is taken and given.
+    /// Bounds of traffic.
     pub limits: GossipLimits,
-    /// How what was lost is made up for.
-    pub catch_up: CatchUp,
+    /// Catch-up with peers.
+    pub catch_up: CatchUpSettings,
 }
 
-/// Who is talked to.
+/// Which peers may connect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PeerPolicy {
-    /// Those whom the operator names.
+    /// Only peers that the operator has configured.
     Known,
-    /// Everybody.
+    /// Any peer.
     #[default]
     Open,
 }
 
-/// How much is taken and given (G-6).
+/// Bounds of traffic (G-6).
 #[derive(Clone, Debug)]
 pub struct GossipLimits {
-    /// Topics that are joined at a time.
-    pub topics: usize,
-    /// Peers that are connected at a time.
-    pub peers: usize,
-    /// What one peer may send.
-    pub from_peer: Rate,
-    /// What all peers together may send.
-    pub from_all: Rate,
-    /// What is sent to one topic.
-    pub to_topic: Rate,
-    /// What is sent to all topics together.
-    pub to_all: Rate,
+    /// Maximum number of joined topics.
+    pub max_topics: usize,
+    /// Maximum number of connected peers; configured peers are not refused.
+    pub max_peers: usize,
+    /// Received from one peer.
+    pub peer: Rate,
+    /// Received from all peers together.
+    pub received: Rate,
+    /// Sent to one topic.
+    pub topic: Rate,
+    /// Sent to all topics together.
+    pub sent: Rate,
 }
 
-/// How nodes make up for what was lost (G-7).
+/// Settings of catch-up with peers (G-7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CatchUp {
-    /// Every topic is compared with one of its neighbours about this often.
-    pub every: Duration,
-    /// Events a second, in one session.
+pub struct CatchUpSettings {
+    /// The time between two sessions of a topic, with jitter.
+    pub interval: Duration,
+    /// Events per second in one session.
     pub events_per_second: u32,
-    /// Bytes of them.
+    /// Bytes per second in one session.
     pub bytes_per_second: u64,
 }
 
-impl Default for CatchUp {
+impl Default for CatchUpSettings {
     fn default() -> Self {
-        Self { every: Duration::from_secs(60), events_per_second: 500, bytes_per_second: 2 << 20 }
+        Self { interval: Duration::from_secs(60), events_per_second: 500, bytes_per_second: 2 << 20 }
     }
 }
 
-/// So much a second.
+/// Messages and bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// Messages.
+    /// Messages per second.
     pub messages: u32,
-    /// Their bytes.
+    /// Bytes per second.
     pub bytes: u64,
 }
 
 impl Default for GossipLimits {
     fn default() -> Self {
         Self {
-            topics: 4_000,
-            peers: 128,
-            from_peer: Rate { messages: 2_000, bytes: 8 << 20 },
-            from_all: Rate { messages: 5_000, bytes: 32 << 20 },
-            to_topic: Rate { messages: 1_000, bytes: 2 << 20 },
-            to_all: Rate { messages: 2_000, bytes: 4 << 20 },
+            max_topics: 4_000,
+            max_peers: 128,
+            peer: Rate { messages: 2_000, bytes: 8 << 20 },
+            received: Rate { messages: 5_000, bytes: 32 << 20 },
+            topic: Rate { messages: 1_000, bytes: 2 << 20 },
+            sent: Rate { messages: 2_000, bytes: 4 << 20 },
         }
     }
 }

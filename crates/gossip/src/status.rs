@@ -1,22 +1,19 @@
-//! What the bridge tells of itself.
+//! The status of the bridge, its peers and its topics.
 
 use kukuri_domain::TopicId;
 
 use crate::peer::{PeerAddress, PeerId};
 
-/// What it is at.
+/// The state of the endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum State {
-    /// It runs.
+pub(crate) enum EndpointState {
     #[default]
     Running,
-    /// Gossip did not move; its endpoint is being replaced.
     Replacing,
 }
 
-impl State {
-    /// In a word.
-    pub(crate) fn word(self) -> &'static str {
+impl EndpointState {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
             Self::Replacing => "being replaced",
@@ -24,28 +21,28 @@ impl State {
     }
 }
 
-/// A peer that is known.
+/// A known peer.
 #[derive(Clone, Debug)]
 pub struct PeerStatus {
-    /// Who it is.
+    /// The public key of the peer.
     pub id: PeerId,
-    /// Where it is; `None`: no address is known.
+    /// `None`: no address is known.
     pub address: Option<PeerAddress>,
-    /// Whether the operator names it.
-    pub is_named: bool,
-    /// In how many topics it is a neighbour.
+    /// Whether the operator has configured the peer.
+    pub is_configured: bool,
+    /// The number of topics in which the peer is a neighbour.
     pub topics: usize,
-    /// When it was last met, in Unix seconds; 0: never.
+    /// When the peer last became a neighbour, in Unix seconds; 0: never.
     pub seen: u64,
 }
 
-/// A topic that is joined.
+/// A joined topic.
 #[derive(Clone, Debug)]
 pub struct TopicStatus {
-    /// Which one.
+    /// The topic.
     pub topic: TopicId,
-    /// Who its neighbours are.
+    /// Peers directly connected in this topic.
     pub neighbours: Vec<PeerId>,
-    /// The messages that came over it since it was joined.
+    /// Messages received since the topic was joined.
     pub received: u64,
 }

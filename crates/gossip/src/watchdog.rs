@@ -1,52 +1,80 @@
-//! Whether gossip still moves. One actor serves all topics and peers, and waits for each of them: a peer that does not read
-//! can stop it for good.
+//! Timeouts for iroh-gossip. One actor of it serves all topics and peers and waits for each of them: a peer that does not
+//! read can stop it for good.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use iroh_gossip::{Gossip, TopicId};
+use kukuri_pacing::random_below;
 use tokio::time::{sleep, timeout};
 
-/// Longer than a peer that is gone can hold the actor up.
-const PATIENCE: Duration = Duration::from_secs(5);
-const PROBE_EVERY: Duration = Duration::from_secs(2);
-/// One more than a topic's commands that may wait: the last one gets in only when the actor has taken one.
+/// Longer than a peer that is gone can block the actor.
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+const PROBE_INTERVAL: Duration = Duration::from_secs(2);
+/// One more than the command queue of a topic holds: the last probe is queued only after the actor has taken one.
 const PROBES: usize = 65;
 
-/// Gossip does not move, or has to be replaced for another reason: why.
+/// Why an endpoint is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wedged(pub(crate) &'static str);
+pub(crate) enum ReplaceReason {
+    /// iroh-gossip has not answered this call in time.
+    Wedged(&'static str),
+    /// The actor of iroh-gossip has ended.
+    Ended,
+    /// The operator has changed the peers that may connect.
+    Reconfigured,
+}
 
-/// Waits for the library, but not for ever. Twice, because this process may have been asleep itself.
-pub(crate) async fn patiently<T>(why: &'static str, call: impl Future<Output = T>) -> Result<T, Wedged> {
+impl ReplaceReason {
+    /// Whether the library failed, so that the replacement is counted and logged as a warning.
+    pub(crate) fn is_fault(self) -> bool {
+        match self {
+            Self::Wedged(_) | Self::Ended => true,
+            Self::Reconfigured => false,
+        }
+    }
+}
+
+impl fmt::Display for ReplaceReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Wedged(call) => write!(f, "wedged: no answer to {call}"),
+            Self::Ended => f.write_str("iroh-gossip has ended"),
+            Self::Reconfigured => f.write_str("reconfigured"),
+        }
+    }
+}
+
+/// Waits for a call into iroh-gossip, with a timeout. Waits twice: this process may have been suspended meanwhile.
+pub(crate) async fn call_timeout<T>(name: &'static str, call: impl Future<Output = T>) -> Result<T, ReplaceReason> {
     tokio::pin!(call);
     for _ in 0..2 {
-        if let Ok(done) = timeout(PATIENCE, &mut call).await {
+        if let Ok(done) = timeout(CALL_TIMEOUT, &mut call).await {
             return Ok(done);
         }
     }
-    Err(Wedged(why))
+    Err(ReplaceReason::Wedged(name))
 }
 
-/// Asks for nothing, over and over, on a topic of its own. Ends when there is no answer.
-pub(crate) async fn watch(gossip: &Gossip) -> Wedged {
-    // Nobody else knows it.
-    let topic = TopicId::from_bytes(std::array::from_fn(|_| crate::rejoining::random(256) as u8));
-    let (sender, _receiver) = match patiently("no answer to subscribe", gossip.subscribe(topic, Vec::new())).await {
-        Ok(Ok(joined)) => joined.split(),
-        Ok(Err(_)) => return Wedged("it ended"),
-        Err(wedged) => return wedged,
+/// Probes iroh-gossip with commands that do nothing, on a topic of its own. Returns when there is no answer.
+pub(crate) async fn watch_gossip(gossip: &Gossip) -> ReplaceReason {
+    // Random, so that no peer joins it.
+    let topic = TopicId::from_bytes(std::array::from_fn(|_| random_below(256) as u8));
+    let (sender, _receiver) = match call_timeout("subscribe", gossip.subscribe(topic, Vec::new())).await {
+        Ok(Ok(subscribed)) => subscribed.split(),
+        Ok(Err(_)) => return ReplaceReason::Ended,
+        Err(reason) => return reason,
     };
     loop {
-        let probe = async {
+        let probes = async {
             for _ in 0..PROBES {
                 sender.join_peers(Vec::new()).await?;
             }
             Ok::<(), iroh_gossip::api::ApiError>(())
         };
-        match patiently("no answer to a probe", probe).await {
-            Ok(Ok(())) => sleep(PROBE_EVERY).await,
-            Ok(Err(_)) => return Wedged("it ended"),
-            Err(wedged) => return wedged,
+        match call_timeout("a probe", probes).await {
+            Ok(Ok(())) => sleep(PROBE_INTERVAL).await,
+            Ok(Err(_)) => return ReplaceReason::Ended,
+            Err(reason) => return reason,
         }
     }
 }

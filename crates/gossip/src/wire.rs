@@ -1,43 +1,41 @@
-//! How messages are written. Today's clients send the JSON of an event and nothing else, so that is what we send: its first
-//! byte is `{`. Any other first byte is a version.
+//! The encoding of gossip messages. Clients of the kukuri network send the bare JSON of an event, and so does this node: its
+//! first byte is `{`. Any other first byte is a version.
 
 use bytes::Bytes;
 use kukuri_domain::EventId;
 
-/// Equal on every node: one that takes less would cut off whoever sends more.
-pub(crate) const MAX_MESSAGE: usize = 64 * 1024;
-/// What is left of it for us. The library says nothing about what is larger, and never sends again.
-pub(crate) const MAX_PAYLOAD: usize = MAX_MESSAGE - 64;
+/// The same on every node: a node with less would disconnect peers that send more.
+pub(crate) const MAX_MESSAGE_LEN: usize = 64 * 1024;
+/// Without the overhead of iroh-gossip, which silently stops sending after a larger message.
+pub(crate) const MAX_PAYLOAD_LEN: usize = MAX_MESSAGE_LEN - 64;
 
-const OPENING: u8 = b'{';
-/// The id of an event that is too large to broadcast.
+const JSON_START: u8 = b'{';
+/// First byte of an announcement: the id of an event that is too large to broadcast.
 const ANNOUNCEMENT: u8 = 1;
 
-/// What a message says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
-    /// Here is an event.
+    /// The JSON of an event.
     Event(Bytes),
-    /// There is an event; ask me for it.
+    /// The id of an event to fetch from the sender.
     Announcement(EventId),
 }
 
-/// A message that is not understood.
+/// Why a message can't be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// Of a version that this node does not know.
+    /// The version is unknown to this node.
     Version,
-    /// Too short or too long for what it says it is.
+    /// The length does not fit the version.
     Malformed,
 }
 
 impl Message {
-    /// What is sent for an event.
+    /// The message for an event: the event itself if it fits.
     pub(crate) fn of(id: EventId, json: &Bytes) -> Self {
-        if json.len() <= MAX_PAYLOAD { Self::Event(json.clone()) } else { Self::Announcement(id) }
+        if json.len() <= MAX_PAYLOAD_LEN { Self::Event(json.clone()) } else { Self::Announcement(id) }
     }
 
-    /// As it goes out.
     pub(crate) fn encode(&self) -> Bytes {
         match self {
             Self::Event(json) => json.clone(),
@@ -45,10 +43,9 @@ impl Message {
         }
     }
 
-    /// What came in.
     pub(crate) fn decode(content: Bytes) -> Result<Self, Unreadable> {
         match content.split_first() {
-            Some((&OPENING, _)) => Ok(Self::Event(content)),
+            Some((&JSON_START, _)) => Ok(Self::Event(content)),
             Some((&ANNOUNCEMENT, id)) => {
                 let id: [u8; 32] = id.try_into().map_err(|_| Unreadable::Malformed)?;
                 Ok(Self::Announcement(EventId::from_bytes(id)))
@@ -64,19 +61,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_sent_as_it_is_and_a_large_one_is_announced() {
+    fn a_small_event_is_sent_as_json_and_a_large_one_announced() {
         let id = EventId::from_bytes([9; 32]);
-        let json = |bytes: usize| Bytes::from(vec![OPENING; bytes]);
-        for (bytes, is_sent) in [(2, true), (MAX_PAYLOAD, true), (MAX_PAYLOAD + 1, false), (10 * MAX_MESSAGE, false)] {
+        let json = |bytes: usize| Bytes::from(vec![JSON_START; bytes]);
+        for (bytes, is_sent) in
+            [(2, true), (MAX_PAYLOAD_LEN, true), (MAX_PAYLOAD_LEN + 1, false), (10 * MAX_MESSAGE_LEN, false)]
+        {
             let message = Message::of(id, &json(bytes));
             assert_eq!(message == Message::Event(json(bytes)), is_sent, "{bytes}");
-            assert!(message.encode().len() <= MAX_PAYLOAD);
+            assert!(message.encode().len() <= MAX_PAYLOAD_LEN);
             assert_eq!(Message::decode(message.encode()), Ok(message));
         }
     }
 
     #[test]
-    fn what_is_not_understood_is_told_apart() {
+    fn malformed_messages_and_unknown_versions_are_told_apart() {
         for (content, expected) in [
             (&b""[..], Unreadable::Malformed),
             (b"\x01", Unreadable::Malformed),

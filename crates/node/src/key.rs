@@ -1,5 +1,5 @@
-//! The node's own secrets, each in a file of its own, made at the first start, readable by its owner alone: the key that
-//! clients know the node by, and the one that peers know it by.
+//! The node's secret keys: `node.key` (Nostr, for clients) and `gossip.key` (iroh, for peers). Each is a file that the
+//! node creates at its first start, readable by its owner only.
 
 use std::{
     fs::{self, File},
@@ -16,48 +16,48 @@ const FILE: &str = "node.key";
 const GOSSIP_FILE: &str = "gossip.key";
 const OWNER_ONLY: u32 = 0o600;
 
-/// The node's secret. Never printed by accident: it has no `Debug`.
+/// The node's Nostr key. It has no `Debug`, so that no log prints it by accident.
 pub(crate) struct NodeKey(Keypair);
 
-/// Reads the secret that peers know the node by, making one if there is none. Every number is one.
+/// Reads the iroh key, or creates it. Any 32 bytes are a valid key.
 pub(crate) fn for_gossip(data: &Path) -> anyhow::Result<[u8; 32]> {
-    load_or_make(&data.join(GOSSIP_FILE), |_| true)
+    load_or_create(&data.join(GOSSIP_FILE), |_| true)
 }
 
 impl NodeKey {
-    /// The file it is kept in.
+    /// The path of the key in a data directory.
     pub(crate) fn file(data: &Path) -> PathBuf {
         data.join(FILE)
     }
 
-    /// Reads the key of a data directory, making one if there is none.
-    pub(crate) fn load_or_make(data: &Path) -> anyhow::Result<Self> {
+    /// Reads the key of a data directory, or creates it.
+    pub(crate) fn load_or_create(data: &Path) -> anyhow::Result<Self> {
         let path = Self::file(data);
-        // All but a few numbers are keys.
-        let bytes = load_or_make(&path, |bytes| SecretKey::from_secret_bytes(*bytes).is_ok())?;
-        Self::of(bytes, &path)
+        // A few values are not valid secp256k1 keys.
+        let bytes = load_or_create(&path, |bytes| SecretKey::from_secret_bytes(*bytes).is_ok())?;
+        Self::from_bytes(bytes, &path)
     }
 
     /// Reads a key.
     pub(crate) fn load(path: &Path) -> anyhow::Result<Self> {
-        Self::of(load(path)?, path)
+        Self::from_bytes(load(path)?, path)
     }
 
-    fn of(bytes: [u8; 32], path: &Path) -> anyhow::Result<Self> {
-        let Ok(secret) = SecretKey::from_secret_bytes(bytes) else { return Err(no_key(path)) };
+    fn from_bytes(bytes: [u8; 32], path: &Path) -> anyhow::Result<Self> {
+        let Ok(secret) = SecretKey::from_secret_bytes(bytes) else { return Err(not_a_key(path)) };
         Ok(Self(Keypair::from_secret_key(&secret)))
     }
 
-    /// What others know it by.
+    /// The public key.
     pub(crate) fn public(&self) -> PublicKey {
         let (key, _) = self.0.x_only_public_key();
         PublicKey::from_bytes(key.to_byte_array())
     }
 }
 
-fn load_or_make(path: &Path, is_key: impl Fn(&[u8; 32]) -> bool) -> anyhow::Result<[u8; 32]> {
+fn load_or_create(path: &Path, is_key: impl Fn(&[u8; 32]) -> bool) -> anyhow::Result<[u8; 32]> {
     match load(path) {
-        Err(error) if is_missing(&error) => make(path, is_key).with_context(|| path.display().to_string()),
+        Err(error) if is_missing(&error) => create(path, is_key).with_context(|| path.display().to_string()),
         loaded => loaded,
     }
 }
@@ -66,12 +66,12 @@ fn load(path: &Path) -> anyhow::Result<[u8; 32]> {
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let mode = fs::metadata(path)?.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
-        bail!("{}: others may read the node's key (mode {mode:o}); make it {OWNER_ONLY:o}", path.display());
+        bail!("{}: others may read the node's key (mode {mode:o}); run chmod {OWNER_ONLY:o} on it", path.display());
     }
-    from_hex(text.trim()).ok_or_else(|| no_key(path))
+    from_hex(text.trim()).ok_or_else(|| not_a_key(path))
 }
 
-fn make(path: &Path, is_key: impl Fn(&[u8; 32]) -> bool) -> anyhow::Result<[u8; 32]> {
+fn create(path: &Path, is_key: impl Fn(&[u8; 32]) -> bool) -> anyhow::Result<[u8; 32]> {
     let mut secret = [0; 32];
     loop {
         rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())?;
@@ -79,7 +79,7 @@ fn make(path: &Path, is_key: impl Fn(&[u8; 32]) -> bool) -> anyhow::Result<[u8; 
             break;
         }
     }
-    // Written aside and renamed: half a key would keep the node from starting ever after.
+    // Written to another file and renamed: a partly written key would keep the node from starting.
     let part = path.with_extension("part");
     let mut file = File::options().write(true).create(true).truncate(true).mode(OWNER_ONLY).open(&part)?;
     file.write_all(format!("{}\n", to_hex(&secret)).as_bytes())?;
@@ -98,7 +98,7 @@ fn from_hex(text: &str) -> Option<[u8; 32]> {
     bytes.try_into().ok().filter(|_| digits.len() == 64)
 }
 
-fn no_key(path: &Path) -> anyhow::Error {
+fn not_a_key(path: &Path) -> anyhow::Error {
     anyhow::anyhow!("{}: not a key: 64 hex digits are expected", path.display())
 }
 
@@ -111,22 +111,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_made_once_and_only_its_owner_may_read_it() {
+    fn a_key_is_created_once_and_readable_by_its_owner_only() {
         let dir = tempfile::tempdir().unwrap();
-        let made = NodeKey::load_or_make(dir.path()).unwrap();
+        let created = NodeKey::load_or_create(dir.path()).unwrap();
         let path = NodeKey::file(dir.path());
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, OWNER_ONLY);
-        assert_eq!(NodeKey::load_or_make(dir.path()).unwrap().public(), made.public());
+        assert_eq!(NodeKey::load_or_create(dir.path()).unwrap().public(), created.public());
 
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        let error = NodeKey::load_or_make(dir.path()).map(drop).unwrap_err().to_string();
+        let error = NodeKey::load_or_create(dir.path()).map(drop).unwrap_err().to_string();
         assert!(error.contains("others may read"), "{error}");
         fs::set_permissions(&path, fs::Permissions::from_mode(OWNER_ONLY)).unwrap();
         assert_eq!(for_gossip(dir.path()).unwrap(), for_gossip(dir.path()).unwrap());
         let both = [FILE, GOSSIP_FILE].map(|file| fs::read(dir.path().join(file)).unwrap());
-        assert_ne!(both[0], both[1], "one secret for each purpose");
+        assert_ne!(both[0], both[1], "each purpose has its own key");
         fs::write(&path, "nonsense").unwrap();
-        let error = NodeKey::load_or_make(dir.path()).map(drop).unwrap_err().to_string();
+        let error = NodeKey::load_or_create(dir.path()).map(drop).unwrap_err().to_string();
         assert!(error.contains("64 hex digits"), "{error}");
     }
 }

@@ -2,15 +2,13 @@
 //!
 //! # Layout
 //!
-//! - [`serve`]: starting, reloading and stopping the relay. [`key`]: the node's own. [`wiring`]: settings to parts.
-//! - [`command`]: what it can do beside that, one file each. [`control`]: commands to a node that runs.
-//! - [`config`]: what can be set. [`options`]: the command line. [`output`]: what commands answer.
-//! - [`calendar`]: days and dates.
+//! - [`serve`]: starts, reloads and stops the node. [`key`]: the node's secret keys. [`wiring`]: starts the parts.
+//! - [`command`]: the other commands, one file each. [`admin_socket`]: requests of commands to a running node.
+//! - [`config`]: the configuration keys. [`options`]: the command line. [`output`]: standard output and error lines.
 
-mod calendar;
+mod admin_socket;
 mod command;
 mod config;
-mod control;
 mod key;
 mod options;
 mod output;
@@ -27,7 +25,7 @@ fn main() -> ExitCode {
     match run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // One line that says what is wrong; nobody wants to read a stack trace.
+            // One line for operators, without a stack trace.
             eprintln!("kukuri-node: {}", output::one_line(&error));
             ExitCode::FAILURE
         }
@@ -35,7 +33,7 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> anyhow::Result<()> {
-    let mut flags = cli.place.flags();
+    let mut flags = cli.paths.flags();
     cli.serve.add_to(&mut flags);
     let command = match cli.command {
         None => return serve::run(flags),
@@ -43,7 +41,9 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             serve.add_to(&mut flags);
             return serve::run(flags);
         }
-        Some(Command::Config(options)) if options.defaults => return Ok(output::print(&config::print::example())?),
+        Some(Command::Config(options)) if options.defaults => {
+            return Ok(output::print(&config::print::example::<config::Settings>())?);
+        }
         Some(Command::Config(options)) => {
             options.serve.add_to(&mut flags);
             return Ok(output::print(&config::print::effective(&config::load(&flags)?))?);
@@ -62,7 +62,8 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Export(options) => block_on(command::export::run(settings, options)),
         Command::Stats(options) => block_on(command::stats::run(settings, options)),
         Command::Outbox(command) => block_on(command::outbox::run(settings, command)),
-        Command::Index(command) => block_on(command::index::run(settings, command)),
+        Command::Service(command) => block_on(command::service::run(settings, command)),
+        Command::Index(command) => block_on(command::service::run_index(settings, command)),
         Command::Gossip(command) => block_on(command::gossip::run(settings, command)),
         Command::Retention(command) => block_on(command::retention::run(settings, command)),
         Command::Explain(options) => block_on(command::explain::run(settings, options)),

@@ -1,5 +1,4 @@
-//! The command line: what the node can do, and what a flag sets. Flags are text here; `config` reads them like every
-//! other source, so that an error is told in one way.
+//! The command line. Flags that set keys stay text here; `config` reads them as a layer, so that errors read the same.
 
 use std::path::PathBuf;
 
@@ -13,10 +12,10 @@ use crate::{
         export::Export,
         gossip::Gossip,
         import::Import,
-        index::Index,
         key::Key,
         outbox::Outbox,
         retention::Retention,
+        service::{IndexCommand, ServiceCommand},
         stats::Stats,
         topic::Topic,
     },
@@ -34,68 +33,71 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) paths: Paths,
     #[command(flatten)]
     pub(crate) serve: Serve,
 }
 
-/// What it can do.
+/// A command.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Runs the node (the default).
     Serve(Serve),
-    /// Prints the configuration as it takes effect, and where each value comes from.
+    /// Prints the effective configuration, and where each value comes from.
     Config(Config),
-    /// Which topics the node takes in, and how.
+    /// Lists and sets the topics that the node accepts.
     #[command(subcommand)]
     Topic(Topic),
-    /// Takes in events from a file of one JSON object a line.
+    /// Imports events from a file with one JSON object per line.
     Import(Import),
-    /// Writes events as one JSON object a line.
+    /// Exports events, one JSON object per line.
     Export(Export),
     /// Prints figures of the store.
     Stats(Stats),
-    /// Prints what became visible and what went, and how far those have come who follow it.
+    /// Prints the log of changes (outbox) and how far its consumers are.
     #[command(subcommand)]
     Outbox(Outbox),
-    /// The index for search.
+    /// The services that follow the outbox, such as the search index.
     #[command(subcommand)]
-    Index(Index),
-    /// Other nodes that events are carried to and from.
+    Service(ServiceCommand),
+    /// The search index: short for `service … index-v1`.
+    #[command(subcommand)]
+    Index(IndexCommand),
+    /// Peers: other nodes with which events are exchanged.
     #[command(subcommand)]
     Gossip(Gossip),
-    /// Purges what has stayed long enough.
+    /// Purges events whose retention has passed.
     #[command(subcommand)]
     Retention(Retention),
-    /// Says why an event is, or is not, visible.
+    /// Explains why an event is, or is not, visible.
     Explain(Explain),
-    /// Copies everything as it is at one moment, while the node runs.
+    /// Writes a consistent backup, while the node runs.
     Backup(Backup),
-    /// Puts a backup in the place of a store that is not there.
+    /// Restores a backup where there is no store yet.
     Restore(Restore),
     /// Compares the parts of the store with each other: indexes, counters, outbox. Changes nothing.
     Check,
-    /// Writes the store's file anew, as small as it can be. The node must be stopped.
+    /// Rewrites the store's file without free pages. The node must be stopped.
     Compact,
-    /// Copies everything a store holds into an empty one, of the same kind or the other.
+    /// Copies a store into an empty one, of the same kind or the other.
     Copy(Copy),
-    /// Makes the tables of a store on Postgres, or brings them up to date. A node that starts does so by itself unless
-    /// postgres.migrate is off.
+    /// Creates or migrates the tables of a store on Postgres. A node does so when it starts unless postgres.migrate is
+    /// off.
     Migrate,
     /// The node's own key.
     #[command(subcommand)]
     Key(Key),
     /// Prints a script that completes commands in a shell.
     Completions {
-        /// For which shell.
+        /// The shell.
         shell: clap_complete::Shell,
     },
 }
 
-/// Where things are: the same for every command, listed after what is its own.
+/// Flags of every command, listed in the help after the command's own.
 #[derive(Args)]
-pub(crate) struct Place {
-    /// The configuration file [default: kukuri.toml, if it is there].
+pub(crate) struct Paths {
+    /// The configuration file [default: kukuri.toml, if it exists].
     #[arg(long, global = true, display_order = 101, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Where the node keeps its data [default: data].
@@ -106,24 +108,24 @@ pub(crate) struct Place {
     store: Option<String>,
 }
 
-/// How the node runs.
+/// Flags for running the node.
 #[derive(Args)]
 pub(crate) struct Serve {
-    /// Where it listens [default: 127.0.0.1:7777].
+    /// The address to listen on [default: 127.0.0.1:7777].
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
-    /// The URL clients know it by [default: ws:// and the listening address].
+    /// The URL that clients connect to [default: ws:// and the listening address].
     #[arg(long, value_name = "URL")]
     public_url: Option<String>,
     /// Whether events and filters must name topics: required or global [default: required].
     #[arg(long, value_name = "MODE")]
     topics_mode: Option<String>,
-    /// Whether rate limits hold: on or off [default: on].
+    /// Whether rate limits apply: on or off [default: on].
     #[arg(long, value_name = "ON|OFF")]
     rate_limits: Option<String>,
 }
 
-/// What is printed of the configuration.
+/// Flags of `config`.
 #[derive(Args)]
 pub(crate) struct Config {
     /// Prints an example file instead, with every key, its default and what it does.
@@ -133,15 +135,15 @@ pub(crate) struct Config {
     pub(crate) serve: Serve,
 }
 
-impl Place {
-    /// What these flags set.
+impl Paths {
+    /// Returns the configuration keys that these flags set.
     pub(crate) fn flags(self) -> Flags {
         Flags { config: self.config, values: given([("data", self.data), ("store", self.store)]) }
     }
 }
 
 impl Serve {
-    /// Adds what these flags set.
+    /// Adds the configuration keys that these flags set.
     pub(crate) fn add_to(self, flags: &mut Flags) {
         flags.values.extend(given([
             ("listen", self.listen),

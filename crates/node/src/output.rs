@@ -1,8 +1,8 @@
-//! What a command answers: text on standard output.
+//! Text on standard output, and errors in one line.
 
 use std::io::{self, Write};
 
-/// Writes an answer. A reader who has left (`| head`) has seen enough; that is no error.
+/// Writes to standard output. A closed pipe (`| head`) is no error.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -11,7 +11,7 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     }
 }
 
-/// What went wrong, in one line. A cause that is told already is not told again.
+/// An error and its causes in one line. A cause that the line already ends with is not repeated.
 pub(crate) fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {

@@ -1,4 +1,4 @@
-//! Starting the relay on its store, reloading what is set, and stopping so that nothing accepted is lost.
+//! Starts the relay on its store, reloads the configuration on SIGHUP, and stops without losing accepted events.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -12,9 +12,10 @@ use std::{
 
 use anyhow::{Context, bail};
 use kukuri_domain::{PublicKey, topic::TopicsMode};
+use kukuri_engine::{Engine, EngineParts, upkeep};
 use kukuri_gossip::Bridge;
-use kukuri_relay::{Relay, http, server, upkeep};
-use kukuri_search::following::CONSUMER;
+use kukuri_http::{Exporter, HttpFront};
+use kukuri_relay::Relay;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     net::TcpListener,
@@ -23,23 +24,27 @@ use tokio::{
 };
 
 use crate::{
+    admin_socket::{self, AdminContext},
     config::{self, Flags, Loaded, Settings},
-    control::{self, Running},
     key::NodeKey,
     output,
-    wiring::{self, gossiping, searching::Searching, stores},
+    wiring::{
+        self, gossiping, searching,
+        services::{self, ServiceParts},
+        stores,
+    },
 };
 
-/// Clients that do not take their leave are left behind after this.
-const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Files the node needs beside its connections.
+/// Bound of the wait for clients to close their connections at shutdown.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Open files that the node needs in addition to its connections.
 const OTHER_FILES: u64 = 64;
 
 pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
     let loaded = config::load(&flags)?;
     let filter = loaded.settings.log.to_filter();
-    let is_watched = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(is_watched).init();
+    let is_terminal = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(is_terminal).init();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(serve(flags, loaded))
 }
@@ -47,7 +52,7 @@ pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
 async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     let settings = &loaded.settings;
     let data = settings.data.clone();
-    let _alone = take_directory(&data)?;
+    let _lock = lock_directory(&data)?;
     let store = match stores::for_serving(settings).await {
         Err(error) if stores::is_locked(&error) => bail!(
             "another node runs on {}; stop it first, or choose another directory with --data",
@@ -55,69 +60,87 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
         ),
         opened => opened?,
     };
-    // Whoever starts a node says that its clock is right; a rest of days is no jump.
+    // A start confirms the clock: after days without running, the difference is no jump.
     store.confirm_clock(wiring::now()).await?;
     wiring::check_retention(settings, &*store).await?;
-    let key = NodeKey::load_or_make(&data)?;
-    allow_connections(settings);
-    let signals = Signals::listen()?;
+    let key = NodeKey::load_or_create(&data)?;
+    raise_open_files_limit(settings);
+    let signals = Signals::install()?;
     let listener =
         TcpListener::bind(settings.listen).await.with_context(|| format!("can't listen on {}", settings.listen))?;
     let listening = listener.local_addr()?;
     let public_url = wiring::public_url(settings, listening);
-    let config = wiring::relay_config(settings, &public_url, Some(key.public()))?;
-    let searching = Searching::start(settings, &store).await?.map(Arc::new);
-    let finder = searching.as_ref().map(|searching| searching.finder());
-    let (relay, writer) = Relay::start(Arc::clone(&store), finder.clone(), config).await?;
-    if let Some(searching) = &searching {
-        searching.consumer().on_done(relay.watch_consumer(CONSUMER, searching.status()));
+    let config = wiring::engine_config(settings, &public_url)?;
+    let index = searching::open(settings).await?;
+    let finder = index.as_ref().map(|index| searching::finder(settings, index, &store));
+    let exporter = Exporter::new();
+    let (engine, writer) = Engine::start(EngineParts {
+        store: Arc::clone(&store),
+        finder: finder.clone(),
+        config,
+        policies: Vec::new(),
+        recorder: exporter.recorder(),
+    })
+    .await?;
+    let parts = ServiceParts { settings, store: Arc::clone(&store), index };
+    let services = Arc::new(services::start_all(&parts).await?);
+    for service in services.iter() {
+        service.on_done(engine.watch_consumer(service.info().name, service.status()));
     }
-    let bridge = gossiping::start(settings, &relay).await?;
-    let upkeep = tokio::spawn(upkeep::keep_in_order(Arc::clone(&relay)));
-    let running = Arc::new(Running { relay: Arc::clone(&relay), searching: searching.clone(), bridge: bridge.clone() });
-    let commands = tokio::spawn(control::server::serve(control::server::listen(&data)?, running));
+    let relay = Arc::new(Relay::new(Arc::clone(&engine), settings.relay.info(Some(key.public()))));
+    let front = Arc::new(HttpFront::new(Arc::clone(&relay), exporter, wiring::http_config(settings)));
+    let bridge = gossiping::start(settings, &engine).await?;
+    let upkeep = tokio::spawn(upkeep::run(Arc::clone(&engine)));
+    let admin = Arc::new(AdminContext {
+        engine: Arc::clone(&engine),
+        services: Arc::clone(&services),
+        bridge: bridge.clone(),
+        is_command: false,
+    });
+    let commands = tokio::spawn(admin_socket::server::serve(admin_socket::server::listen(&data)?, admin));
     let (stopping, is_stopping) = watch::channel(false);
-    let routes = http::routes(Arc::clone(&relay)).merge(wiring::reading::routes(&relay, store, finder, is_stopping));
-    let serving = tokio::spawn(server::serve(Arc::clone(&relay), listener, routes));
+    let routes = kukuri_http::routes(Arc::clone(&front));
+    let routes = routes.merge(wiring::reading::routes(&front, store, finder, is_stopping));
+    let serving = tokio::spawn(kukuri_http::serve(Arc::clone(&front), listener, routes));
 
     announce(settings, &public_url, listening, bridge.as_deref())?;
     let mut writer = writer;
-    let reloading = Reloading { flags, loaded, listening, own_key: key.public(), bridge: bridge.clone() };
+    let reloader = Reloader { flags, loaded, listening, own_key: key.public(), bridge: bridge.clone() };
     tokio::select! {
-        () = signals.until_stop(reloading, &relay) => {}
+        () = signals.until_stop(reloader, &front, &relay) => {}
         ended = &mut writer => {
             ended?;
-            bail!("the writer ended; see the log for why");
+            bail!("the writer stopped unexpectedly; the log says why");
         }
     }
 
     tracing::info!("stopping");
     stopping.send_replace(true);
-    relay.stop();
-    tokio::join!(relay.emptied(LEAVE_TIMEOUT), async {
+    engine.stop();
+    tokio::join!(relay.wait_until_empty(CLOSE_TIMEOUT), async {
         if let Some(bridge) = &bridge {
             bridge.stop().await;
         }
     });
     commands.abort();
-    // Both end because the relay stops.
+    // Server and upkeep end because the engine stops.
     let _ = (serving.await, upkeep.await, commands.await);
-    control::server::remove(&data);
-    drop((relay, bridge));
-    if let Some(searching) = searching {
-        searching.stop().await;
-    }
-    // It ends with the last connection; what was accepted is committed whether or not that one has left.
-    match tokio::time::timeout(LEAVE_TIMEOUT, writer).await {
+    admin_socket::server::remove(&data);
+    drop((front, relay, engine, bridge));
+    services.stop().await;
+    // The writer ends with the last connection. Accepted events are committed even if a connection remains.
+    match tokio::time::timeout(CLOSE_TIMEOUT, writer).await {
         Ok(ended) => ended?,
-        Err(_) => tracing::warn!("some clients did not take their leave"),
+        Err(_) => {
+            tracing::warn!(timeout = ?CLOSE_TIMEOUT, "some clients did not close their connections; dropping them")
+        }
     }
     tracing::info!("stopped");
     Ok(())
 }
 
-/// One node in a data directory: its key and its control socket are there.
-fn take_directory(data: &Path) -> anyhow::Result<File> {
+/// Only one node may use a data directory, which contains its key and its admin socket.
+fn lock_directory(data: &Path) -> anyhow::Result<File> {
     let at = || data.display().to_string();
     if !data.exists() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(data).with_context(at)?;
@@ -133,7 +156,7 @@ fn take_directory(data: &Path) -> anyhow::Result<File> {
     }
 }
 
-/// The signals a node listens to, from before it says that it is there.
+/// Signal handlers, installed before the node announces itself: a signal's default action would kill the process.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -141,24 +164,25 @@ struct Signals {
 }
 
 impl Signals {
-    fn listen() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("signals can't be heard");
+    fn install() -> anyhow::Result<Self> {
+        let install = |kind| signal(kind).context("can't install signal handlers");
         Ok(Self {
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
-            hangup: listen(SignalKind::hangup())?,
+            terminate: install(SignalKind::terminate())?,
+            interrupt: install(SignalKind::interrupt())?,
+            hangup: install(SignalKind::hangup())?,
         })
     }
 
-    /// Waits until the node is asked to stop; asked to reload, it reads again what is set.
-    async fn until_stop(mut self, mut reloading: Reloading, relay: &Relay) {
+    /// Reloads on SIGHUP; returns on SIGTERM or SIGINT.
+    async fn until_stop(mut self, mut reloader: Reloader, front: &HttpFront, relay: &Relay) {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return,
                 _ = self.interrupt.recv() => return,
                 _ = self.hangup.recv() => {
-                    if let Err(error) = reloading.reload(relay).await {
-                        tracing::error!("the configuration stays as it was: {}", output::one_line(&error));
+                    if let Err(error) = reloader.reload(front, relay).await {
+                        let error = output::one_line(&error);
+                        tracing::error!("configuration not reloaded, the old one stays in effect: {error}");
                     }
                 }
             }
@@ -166,8 +190,8 @@ impl Signals {
     }
 }
 
-/// What a reload starts from.
-struct Reloading {
+/// The state that a reload needs.
+struct Reloader {
     flags: Flags,
     loaded: Loaded,
     listening: SocketAddr,
@@ -175,36 +199,40 @@ struct Reloading {
     bridge: Option<Arc<Bridge>>,
 }
 
-impl Reloading {
-    async fn reload(&mut self, relay: &Relay) -> anyhow::Result<()> {
+impl Reloader {
+    async fn reload(&mut self, front: &HttpFront, relay: &Relay) -> anyhow::Result<()> {
         let loaded = config::load(&self.flags)?;
         let changed = self.loaded.changed_keys(&loaded);
-        let (waiting, taken_up): (Vec<&str>, Vec<&str>) =
+        let (need_restart, reloaded): (Vec<&str>, Vec<&str>) =
             changed.into_iter().partition(|key| config::needs_restart(key));
         let settings = &loaded.settings;
-        wiring::check_retention(settings, relay.store()).await?;
+        let engine = relay.engine();
+        wiring::check_retention(settings, engine.store()).await?;
         let public_url = wiring::public_url(settings, self.listening);
-        let mut config = wiring::relay_config(settings, &public_url, Some(self.own_key))?;
+        let mut config = wiring::engine_config(settings, &public_url)?;
         if self.loaded.settings.auth == settings.auth {
-            // Reading it again is no reason to begin anew.
-            config.auth = relay.config().auth;
+            // Without `enforce_at` the old start of enforcement stays; a reload does not restart the grace period.
+            config.auth = engine.config().auth;
         }
-        allow_connections(settings);
-        relay.reconfigure(config);
+        raise_open_files_limit(settings);
+        front.reconfigure(wiring::http_config(settings));
+        relay.set_info(settings.relay.info(Some(self.own_key)));
+        // Last, because it makes every connection read the new configuration.
+        engine.reconfigure(config);
         if let Some(bridge) = &self.bridge {
             gossiping::reload(settings, bridge);
         }
-        tracing::info!(changed = taken_up.join(" "), "configuration reloaded");
-        if !waiting.is_empty() {
-            tracing::warn!(keys = waiting.join(" "), "these changes wait for a restart");
+        tracing::info!(changed = reloaded.join(" "), "configuration reloaded");
+        if !need_restart.is_empty() {
+            tracing::warn!(keys = need_restart.join(" "), "these changes take effect at the next restart");
         }
         self.loaded = loaded;
         Ok(())
     }
 }
 
-/// Every connection is an open file: as many are allowed as the system lets us have.
-fn allow_connections(settings: &Settings) {
+/// Raises the limit of open files (`RLIMIT_NOFILE`), as every connection needs one.
+fn raise_open_files_limit(settings: &Settings) {
     let wanted = settings.limits.connections as u64 + OTHER_FILES;
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= wanted) {
@@ -217,8 +245,8 @@ fn allow_connections(settings: &Settings) {
         tracing::warn!(
             allowed,
             wanted,
-            "the system allows fewer open files than limits.connections needs: connections beyond it will fail. \
-             Raise it with `ulimit -n` or LimitNOFILE= of systemd, or lower limits.connections"
+            "the system allows fewer open files than limits.connections needs: further connections will fail. \
+             Raise the limit with `ulimit -n` or LimitNOFILE= of systemd, or lower limits.connections"
         );
     }
 }
@@ -233,7 +261,7 @@ fn announce(
         Some(bridge) => bridge.address()?.to_string(),
         None => "none: gossip is off".to_owned(),
     };
-    let mode = match settings.topics.mode {
+    let mode = match *settings.topics.mode {
         TopicsMode::Required => "required: events and filters name topics",
         TopicsMode::Global => "global: any Nostr client works",
     };

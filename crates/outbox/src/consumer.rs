@@ -1,4 +1,4 @@
-//! A named consumer: from its offset on, in ascending batches, effect first and offset then (O-6).
+//! A named consumer: applies rows in ascending batches, the effect first and the offset then (O-6).
 
 use std::{
     sync::{Arc, OnceLock},
@@ -14,31 +14,33 @@ use tokio::{
 
 use crate::{
     batch,
-    handle::{Command, Done, Handle},
+    handle::{AppliedHook, Command, Handle},
+    pause,
     sink::{Batch, Reached, Sink, SinkError, Target},
     status::{State, Status},
 };
 
-/// How a consumer runs.
+/// Settings of a consumer.
 #[derive(Clone, Debug)]
 pub struct ConsumerSettings {
-    /// The most rows that are done at a time.
+    /// Maximum number of rows per batch.
     pub batch_rows: usize,
-    /// How often it looks for rows of which it heard nothing.
-    pub poll: Duration,
-    /// After it has done something it waits for so long, or for so many rows: they cost less together.
-    pub gather: Duration,
-    /// So many rows are not waited for any longer.
-    pub gather_rows: usize,
-    /// For how long nobody takes over from an instance that has said nothing.
-    pub lease: Duration,
-    /// Who runs it. `None`: somebody new. One who comes again, and can't run twice, need not wait for a lease to end.
+    /// How often it looks for rows without a notification (O-4).
+    pub poll_interval: Duration,
+    /// Wait after a batch, so that more rows share the cost of the next one.
+    pub batch_delay: Duration,
+    /// Number of rows that ends this wait early.
+    pub batch_delay_rows: usize,
+    /// Another instance takes over from a silent one after this time.
+    pub lease_ttl: Duration,
+    /// The instance, for the lease. `None`: a new one. A process that can't run twice uses the same number every time, and so
+    /// need not wait for its old lease after a crash.
     pub holder: Option<Holder>,
-    /// The first wait after a failure; it doubles with each.
-    pub first_retry: Duration,
-    /// The longest wait after a failure.
-    pub last_retry: Duration,
-    /// What time it is.
+    /// Wait after the first failure; it doubles with each further one.
+    pub min_backoff: Duration,
+    /// Maximum wait after a failure.
+    pub max_backoff: Duration,
+    /// The current time.
     pub clock: fn() -> Millis,
 }
 
@@ -46,13 +48,13 @@ impl Default for ConsumerSettings {
     fn default() -> Self {
         Self {
             batch_rows: 2_000,
-            poll: Duration::from_secs(1),
-            gather: Duration::from_secs(1),
-            gather_rows: 256,
-            lease: Duration::from_secs(30),
+            poll_interval: Duration::from_secs(1),
+            batch_delay: Duration::from_secs(1),
+            batch_delay_rows: 256,
+            lease_ttl: Duration::from_secs(30),
             holder: None,
-            first_retry: Duration::from_millis(100),
-            last_retry: Duration::from_secs(30),
+            min_backoff: Duration::from_millis(100),
+            max_backoff: Duration::from_secs(30),
             clock: system_clock,
         }
     }
@@ -68,21 +70,19 @@ pub struct Consumer {
     heads: watch::Receiver<Seq>,
     commands: mpsc::Receiver<Command>,
     status: watch::Sender<Status>,
-    done: Arc<OnceLock<Done>>,
+    applied: Arc<OnceLock<AppliedHook>>,
     leased_at: Option<Instant>,
-    /// An operator wants everything anew.
-    rebuild_wanted: bool,
+    rebuild_requested: bool,
 }
 
-/// Why a consumer does not go on as it is.
+/// Why the current work of a consumer ends.
 enum Halt {
-    /// It is to end.
     Stop,
-    /// It begins again: told so, or overtaken.
-    Again,
-    /// It waits for an operator, in this state.
+    /// Starts over from the lease: after a command, or because another instance has the lease.
+    Restart,
+    /// Waits for an operator, in this state.
     Wait(State),
-    /// It tries again after a while.
+    /// Retries after a backoff.
     Retry(String),
 }
 
@@ -94,31 +94,33 @@ impl Consumer {
         let (commands, receiver) = mpsc::channel(8);
         let (status, watched) = watch::channel(Status::default());
         let heads = store.watch_outbox();
-        let done = Arc::new(OnceLock::new());
+        let applied = Arc::new(OnceLock::new());
+        let clock = settings.clock;
         let holder = settings.holder.unwrap_or_else(|| Holder(random()));
         let consumer = Self {
             name: name.to_owned(),
-            store,
+            store: Arc::clone(&store),
             sink,
             settings,
             holder,
             heads,
             commands: receiver,
             status,
-            done: Arc::clone(&done),
+            applied: Arc::clone(&applied),
             leased_at: None,
-            rebuild_wanted: false,
+            rebuild_requested: false,
         };
-        Handle { commands, status: watched, done, task: tokio::spawn(consumer.run()) }
+        let task = tokio::spawn(consumer.run());
+        Handle { name: name.to_owned(), store, clock, commands, status: watched, applied, task }
     }
 
     async fn run(mut self) {
         let mut failures = 0;
-        let mut next = Halt::Again;
+        let mut next = Halt::Restart;
         loop {
             next = match next {
                 Halt::Stop => break,
-                Halt::Again => {
+                Halt::Restart => {
                     let before = self.status.borrow().offset;
                     let Err(halt) = self.follow().await;
                     if self.status.borrow().offset > before {
@@ -127,74 +129,79 @@ impl Consumer {
                     halt
                 }
                 Halt::Wait(state) => {
-                    if state != State::Paused {
-                        tracing::error!(consumer = self.name, ?state, "a consumer waits for an operator");
+                    match state {
+                        State::Paused => tracing::warn!(consumer = self.name, "paused until an operator resumes it"),
+                        _ => tracing::error!(consumer = self.name, ?state, "consumer waits for an operator"),
                     }
-                    self.say(state);
+                    self.set_state(state);
                     failures = 0;
                     self.wait_for_operator().await
                 }
                 Halt::Retry(why) => {
                     failures += 1;
-                    tracing::warn!(consumer = self.name, why, failures, "a consumer tries again");
-                    self.say(State::Retrying { why, times: failures });
-                    self.rest(self.retry_after(failures)).await.err().unwrap_or(Halt::Again)
+                    tracing::warn!(consumer = self.name, why, failures, "consumer failed; retrying");
+                    self.set_state(State::Retrying { why, times: failures });
+                    self.sleep_or_command(self.backoff(failures)).await.err().unwrap_or(Halt::Restart)
                 }
             };
         }
         if self.leased_at.is_some()
             && let Err(error) = self.store.release(&self.name, self.holder).await
         {
-            tracing::warn!(consumer = self.name, %error, "a lease could not be given back; it ends by itself");
+            tracing::warn!(consumer = self.name, %error, "can't release the lease; it runs out by itself");
         }
-        self.say(State::Stopped);
+        self.set_state(State::Stopped);
     }
 
-    /// Follows until something ends it.
+    /// Applies rows until a halt.
     async fn follow(&mut self) -> Step<std::convert::Infallible> {
         self.take_lease().await?;
-        let offset = self.begin_at().await?;
-        if self.rebuild_wanted {
+        if self.is_paused().await? {
+            self.note_progress(self.stored_offset().await?.unwrap_or_default());
+            return Err(Halt::Wait(State::Paused));
+        }
+        let offset = self.start_offset().await?;
+        if self.rebuild_requested {
             return self.rebuild(offset).await;
         }
         let Some(mut offset) = offset else { return self.rebuild(None).await };
         loop {
             let before = offset;
-            let is_full = self.follow_some(&mut offset).await?;
+            let is_full = self.apply_next_rows(&mut offset).await?;
             if is_full {
-                self.heed_next()?;
+                self.check_commands()?;
                 continue;
             }
-            self.say(State::Following);
+            self.set_state(State::Following);
             if offset > before {
-                self.let_rows_gather(offset).await?;
+                self.delay_next_batch(offset).await?;
             } else {
                 self.wait_for_rows().await?;
             }
         }
     }
 
-    /// Does the next rows. Returns whether there may be more at once.
-    async fn follow_some(&mut self, offset: &mut Seq) -> Step<bool> {
+    /// Applies one batch. Returns whether it was full, so that more rows may be there.
+    async fn apply_next_rows(&mut self, offset: &mut Seq) -> Step<bool> {
         self.keep_lease().await?;
-        self.see_head(*offset);
+        self.note_progress(*offset);
         let rows = self.rows_after(*offset).await?;
         let Some(last) = rows.last() else { return Ok(false) };
         self.apply(Target::Current, *offset, &rows).await?;
-        self.done_to(last.seq).await?;
+        self.advance(last.seq).await?;
         *offset = last.seq;
-        self.see_head(*offset);
-        if let Some(done) = self.done.get() {
-            done(&rows);
+        self.note_progress(*offset);
+        if let Some(applied) = self.applied.get() {
+            applied(&rows);
         }
         Ok(rows.len() == self.settings.batch_rows)
     }
 
-    // Where it begins.
+    // The start.
 
-    /// `None`: with a snapshot. A sink that has less than the store believes has lost something; one that has more was
-    /// stopped before it could say so, or an operator wants a replay: what is done twice is done once (O-7).
-    async fn begin_at(&mut self) -> Step<Option<Seq>> {
+    /// `None`: from a snapshot. A sink behind the store's offset has lost effects. A sink ahead of it was stopped between effect
+    /// and offset, or an operator wants a replay: applying rows twice has the effect of once (O-7).
+    async fn start_offset(&mut self) -> Step<Option<Seq>> {
         let stored = self.stored_offset().await?;
         Ok(match self.sink.reached().await.map_err(|error| Halt::Retry(error.to_string()))? {
             Reached::NotKept => stored,
@@ -208,7 +215,7 @@ impl Consumer {
         Ok(offsets.into_iter().find(|offset| offset.consumer == self.name).map(|offset| offset.last_seq))
     }
 
-    // A step.
+    // One batch.
 
     async fn rows_after(&mut self, offset: Seq) -> Step<Vec<OutboxRow>> {
         match self.store.outbox(offset, self.settings.batch_rows).await {
@@ -218,17 +225,17 @@ impl Consumer {
     }
 
     async fn apply(&mut self, target: Target, after: Seq, rows: &[OutboxRow]) -> Step {
-        let batch = batch::look_up(&*self.store, after, rows, self.now()).await.map_err(retry)?;
+        let batch = batch::of_rows(&*self.store, after, rows, self.now()).await.map_err(retry)?;
         match self.sink.apply(target, &batch).await {
             Ok(()) => Ok(()),
-            Err(SinkError::Passing(error)) => Err(Halt::Retry(error.to_string())),
+            Err(SinkError::Transient(error)) => Err(Halt::Retry(error.to_string())),
             Err(SinkError::Poison(_)) if rows.len() > 1 => {
-                // The first half is good, or has the bad row in it: so the row is found, and all before it is done.
+                // Halving finds the bad row and applies all rows before it.
                 let (first, second) = rows.split_at(rows.len() / 2);
                 let middle = first.last().map_or(after, |row| row.seq);
                 Box::pin(self.apply(target, after, first)).await?;
                 if target == Target::Current {
-                    self.done_to(middle).await?;
+                    self.advance(middle).await?;
                 }
                 Box::pin(self.apply(target, middle, second)).await
             }
@@ -238,42 +245,42 @@ impl Consumer {
         }
     }
 
-    /// The offset, after the effect (O-6).
-    async fn done_to(&mut self, seq: Seq) -> Step {
+    /// Stores the offset, after the effect (O-6).
+    async fn advance(&mut self, seq: Seq) -> Step {
         match self.store.advance(&self.name, self.holder, seq, self.now()).await {
             Err(StoreError::LeaseLost { .. }) => {
                 self.leased_at = None;
-                Err(Halt::Again)
+                Err(Halt::Restart)
             }
-            done => {
-                done.map_err(retry)?;
+            advanced => {
+                advanced.map_err(retry)?;
                 self.status.send_modify(|status| status.offset = seq);
                 Ok(())
             }
         }
     }
 
-    // Everything anew.
+    // Rebuilding.
 
-    /// Fills a copy from a snapshot, follows the rows since, and puts it in place (O-8). The one in use, if there is one, is
-    /// kept up to date meanwhile. Ends by beginning again.
+    /// Fills a new copy from a snapshot and the rows since, and switches to it (O-8). The copy in use, if there is one, is
+    /// kept up to date meanwhile.
     async fn rebuild(&mut self, mut in_use: Option<Seq>) -> Step<std::convert::Infallible> {
         let of = self.store.stats().await.map_err(retry)?.effective;
-        self.say(State::Rebuilding { done: 0, of });
-        self.sink.begin().await.map_err(passing)?;
+        self.set_state(State::Rebuilding { done: 0, of });
+        self.sink.begin().await.map_err(retry_sink)?;
         let (mut cursor, mut done) = (SnapshotCursor::default(), 0);
         let seq = loop {
             self.keep_lease().await?;
             let page = self.store.snapshot(cursor, self.settings.batch_rows).await.map_err(retry)?;
             done += page.events.len() as u64;
             self.fill(&batch::of_snapshot(page.events)).await?;
-            self.say(State::Rebuilding { done, of: of.max(done) });
-            self.heed_next()?;
+            self.set_state(State::Rebuilding { done, of: of.max(done) });
+            self.check_commands()?;
             if let Some(offset) = &mut in_use {
-                // What can't be followed any more, or is broken, is about to be replaced.
-                match self.follow_some(offset).await {
+                // A copy that can't be kept up to date is replaced soon.
+                match self.apply_next_rows(offset).await {
                     Err(Halt::Wait(_) | Halt::Retry(_)) => in_use = None,
-                    followed => drop(followed?),
+                    applied => drop(applied?),
                 }
             }
             match page.next {
@@ -281,7 +288,7 @@ impl Consumer {
                 None => break page.seq,
             }
         };
-        // An empty batch says how far the snapshot reaches.
+        // An empty batch records the position of the snapshot.
         self.fill(&Batch { last: Some(seq), after: seq, ..Batch::default() }).await?;
         let mut offset = seq;
         loop {
@@ -293,24 +300,24 @@ impl Consumer {
             if rows.len() < self.settings.batch_rows {
                 break;
             }
-            self.heed_next()?;
+            self.check_commands()?;
         }
-        // It may take a while.
+        // The switch may take long.
         if !self.renew_lease().await? {
-            return Err(Halt::Again);
+            return Err(Halt::Restart);
         }
-        self.sink.switch().await.map_err(passing)?;
-        self.rebuild_wanted = false;
-        self.done_to(offset).await?;
+        self.sink.switch().await.map_err(retry_sink)?;
+        self.rebuild_requested = false;
+        self.advance(offset).await?;
         self.status.send_modify(|status| status.builds += 1);
-        tracing::info!(consumer = self.name, events = done, "a consumer was built anew");
-        Err(Halt::Again)
+        tracing::info!(consumer = self.name, events = done, "consumer rebuilt");
+        Err(Halt::Restart)
     }
 
     async fn fill(&mut self, batch: &Batch) -> Step {
         match self.sink.apply(Target::Next, batch).await {
             Err(SinkError::Poison(why)) => Err(Halt::Wait(State::Stuck { at: batch.after, why })),
-            filled => filled.map_err(passing),
+            filled => filled.map_err(retry_sink),
         }
     }
 
@@ -321,123 +328,156 @@ impl Consumer {
             if self.renew_lease().await? {
                 return Ok(());
             }
-            // How far the other one is counts here, too (O-9).
+            // The backlog counts on every node (O-9).
             if let Some(offset) = self.stored_offset().await? {
-                self.see_head(offset);
+                self.note_progress(offset);
             }
-            self.say(State::Standby);
-            self.rest(self.settings.lease / 10).await?;
+            self.set_state(State::Standby);
+            self.sleep_or_command(self.settings.lease_ttl / 10).await?;
         }
     }
 
     async fn keep_lease(&mut self) -> Step {
-        let is_fresh = self.leased_at.is_some_and(|at| at.elapsed() < self.settings.lease / 3);
-        if is_fresh || self.renew_lease().await? { Ok(()) } else { Err(Halt::Again) }
+        let is_fresh = self.leased_at.is_some_and(|at| at.elapsed() < self.settings.lease_ttl / 3);
+        if is_fresh {
+            return Ok(());
+        }
+        // Another process may have set the pause flag.
+        if !self.renew_lease().await? || self.is_paused().await? {
+            return Err(Halt::Restart);
+        }
+        Ok(())
     }
 
     async fn renew_lease(&mut self) -> Step<bool> {
         let now = self.now();
-        let until = Millis(now.0 + self.settings.lease.as_millis() as u64);
+        let until = Millis(now.0 + self.settings.lease_ttl.as_millis() as u64);
         let asked = Instant::now();
         let is_own = self.store.lease(&self.name, self.holder, until, now).await.map_err(retry)?;
         self.leased_at = is_own.then_some(asked);
         Ok(is_own)
     }
 
-    // Waiting, and what may end it.
+    // Waiting and commands.
 
-    /// Waits for rows: for a word of them, or until it is time to look.
+    /// Waits for a notification of new rows, or for the poll interval.
     async fn wait_for_rows(&mut self) -> Step {
-        let poll = self.settings.poll;
+        let poll = self.settings.poll_interval;
         let command = tokio::select! {
             command = self.commands.recv() => command.unwrap_or(Command::Stop),
-            // Whether it changed, or nobody is left to change it, a look tells.
+            // An error means that the store is closing: the next read reports it.
             _ = timeout(poll, self.heads.changed()) => return Ok(()),
         };
-        self.heed(command).await
+        self.obey(command).await
     }
 
-    /// Waits for many rows, or for a while.
-    async fn let_rows_gather(&mut self, offset: Seq) -> Step {
-        let enough = Seq(offset.0 + self.settings.gather_rows as u64);
+    /// Waits for the batch delay, or until many rows are there.
+    async fn delay_next_batch(&mut self, offset: Seq) -> Step {
+        let enough = Seq(offset.0 + self.settings.batch_delay_rows as u64);
         let command = tokio::select! {
             command = self.commands.recv() => command.unwrap_or(Command::Stop),
-            _ = timeout(self.settings.gather, self.heads.wait_for(|head| *head >= enough)) => return Ok(()),
+            _ = timeout(self.settings.batch_delay, self.heads.wait_for(|head| *head >= enough)) => return Ok(()),
         };
-        self.heed(command).await
+        self.obey(command).await
     }
 
-    async fn rest(&mut self, time: Duration) -> Step {
+    async fn sleep_or_command(&mut self, time: Duration) -> Step {
         let command = tokio::select! {
             command = self.commands.recv() => command.unwrap_or(Command::Stop),
             () = sleep(time) => return Ok(()),
         };
-        self.heed(command).await
+        self.obey(command).await
     }
 
     async fn wait_for_operator(&mut self) -> Halt {
         loop {
-            let patience = self.settings.lease / 3;
-            match timeout(patience, self.commands.recv()).await {
+            match timeout(self.settings.lease_ttl / 3, self.commands.recv()).await {
                 Ok(command) => {
-                    let heeded = self.heed(command.unwrap_or(Command::Stop)).await;
-                    return heeded.err().unwrap_or(Halt::Again);
+                    let obeyed = self.obey(command.unwrap_or(Command::Stop)).await;
+                    return obeyed.err().unwrap_or(Halt::Restart);
                 }
-                // Another instance would fare no better.
-                Err(_) => drop(self.renew_lease().await),
+                Err(_) => {
+                    // Keeping the lease keeps other instances out: they would halt at the same row.
+                    if let Err(halt) = self.check_wait().await {
+                        return halt;
+                    }
+                }
             }
         }
     }
 
-    /// In the middle of something only what ends it counts.
-    fn heed_next(&mut self) -> Step {
+    /// While waiting for an operator: another process may have ended a pause, and the outbox may lose rows that a paused
+    /// consumer needs (O-8). A failing store is asked again at the next tick.
+    async fn check_wait(&mut self) -> Step {
+        let is_held = self.renew_lease().await.unwrap_or(true);
+        if self.status.borrow().state != State::Paused {
+            return Ok(());
+        }
+        if !is_held || !self.is_paused().await.unwrap_or(true) {
+            return Err(Halt::Restart);
+        }
+        if let Ok(Some(offset)) = self.start_offset().await
+            && let Err(StoreError::Truncated { first, .. }) = self.store.outbox(offset, 1).await
+        {
+            return Err(Halt::Wait(State::TooFarBehind { first }));
+        }
+        Ok(())
+    }
+
+    async fn is_paused(&self) -> Step<bool> {
+        let offsets = self.store.offsets().await.map_err(retry)?;
+        Ok(pause::paused_since(&offsets, &self.name).is_some())
+    }
+
+    /// Between batches only commands that end the current work are obeyed.
+    fn check_commands(&mut self) -> Step {
         match self.commands.try_recv() {
             Ok(Command::Stop) | Err(mpsc::error::TryRecvError::Disconnected) => Err(Halt::Stop),
             Ok(Command::Rebuild) => {
-                self.rebuild_wanted = true;
-                Err(Halt::Again)
+                self.rebuild_requested = true;
+                Err(Halt::Restart)
             }
-            Ok(Command::Pause) => Err(Halt::Wait(State::Paused)),
+            Ok(Command::Pause) => Err(Halt::Restart),
             Ok(_) | Err(mpsc::error::TryRecvError::Empty) => Ok(()),
         }
     }
 
-    async fn heed(&mut self, command: Command) -> Step {
+    async fn obey(&mut self, command: Command) -> Step {
         match command {
             Command::Stop => Err(Halt::Stop),
-            Command::Resume => Err(Halt::Again),
-            Command::Pause => Err(Halt::Wait(State::Paused)),
+            // The pause flag in the store decides.
+            Command::Pause | Command::Resume => Err(Halt::Restart),
             Command::Skip(row) => self.skip(row).await,
             Command::Replay(after) => {
                 self.store.set_offset(&self.name, after, self.now()).await.map_err(retry)?;
                 self.status.send_modify(|status| status.offset = after);
-                Err(Halt::Again)
+                Err(Halt::Restart)
             }
             Command::Rebuild => {
-                self.rebuild_wanted = true;
-                Err(Halt::Again)
+                self.rebuild_requested = true;
+                Err(Halt::Restart)
             }
         }
     }
 
-    /// Goes on past the row it is stuck at, as it was told to.
+    /// Skips the row that the consumer is stuck at.
     async fn skip(&mut self, row: Seq) -> Step {
-        let State::Stuck { at, why } = self.status.borrow().state.clone() else { return Err(Halt::Again) };
+        let State::Stuck { at, why } = self.status.borrow().state.clone() else { return Err(Halt::Restart) };
         if at == row {
-            tracing::error!(consumer = self.name, row = row.0, why, "a row is skipped, as an operator said");
+            tracing::error!(consumer = self.name, row = row.0, why, "skipping a row on an operator's command");
             let after = self.status.borrow().offset;
             self.sink
                 .apply(Target::Current, &Batch { after, last: Some(row), ..Batch::default() })
                 .await
-                .map_err(passing)?;
-            self.done_to(row).await?;
+                .map_err(retry_sink)?;
+            self.advance(row).await?;
         }
-        Err(Halt::Again)
+        Err(Halt::Restart)
     }
 
-    // What it says.
+    // The status.
 
-    fn say(&self, state: State) {
+    fn set_state(&self, state: State) {
         self.status.send_if_modified(|status| {
             let is_new = status.state != state;
             status.state = state;
@@ -445,7 +485,7 @@ impl Consumer {
         });
     }
 
-    fn see_head(&self, offset: Seq) {
+    fn note_progress(&self, offset: Seq) {
         let head = (*self.heads.borrow()).max(offset);
         self.status.send_if_modified(|status| {
             let is_new = (status.offset, status.head) != (offset, head);
@@ -458,9 +498,9 @@ impl Consumer {
         (self.settings.clock)()
     }
 
-    fn retry_after(&self, failures: u32) -> Duration {
-        let doubled = self.settings.first_retry.saturating_mul(1 << failures.saturating_sub(1).min(20));
-        doubled.min(self.settings.last_retry)
+    fn backoff(&self, failures: u32) -> Duration {
+        let doubled = self.settings.min_backoff.saturating_mul(1 << failures.saturating_sub(1).min(20));
+        doubled.min(self.settings.max_backoff)
     }
 }
 
@@ -468,7 +508,7 @@ fn retry(error: StoreError) -> Halt {
     Halt::Retry(error.to_string())
 }
 
-fn passing(error: SinkError) -> Halt {
+fn retry_sink(error: SinkError) -> Halt {
     Halt::Retry(error.to_string())
 }
 
@@ -479,7 +519,7 @@ fn system_clock() -> Millis {
 
 fn random() -> u128 {
     let mut bytes = [0; 16];
-    // The system always has some; what were not random would only be less unique.
+    // If this failed, holders would only be less unique.
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     u128::from_be_bytes(bytes)
 }

@@ -1,106 +1,118 @@
-//! What can be asked of a consumer that runs.
+//! Control of a running consumer.
 
 use std::sync::{Arc, OnceLock};
 
-use kukuri_store::{OutboxRow, Seq};
+use kukuri_domain::Millis;
+use kukuri_store::{OutboxRow, Result, Seq, Store};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
 };
 
-use crate::status::{State, Status};
+use crate::{
+    pause,
+    status::{State, Status},
+};
 
-/// Called with rows whose effect is there.
-pub(crate) type Done = Box<dyn Fn(&[OutboxRow]) + Send + Sync>;
+/// Called with rows after their effect is in place.
+pub(crate) type AppliedHook = Box<dyn Fn(&[OutboxRow]) + Send + Sync>;
 
-/// What a consumer is asked to do.
+/// A command to a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Pause,
     Resume,
-    /// Everything after this row once more.
+    /// Applies all rows after this one again.
     Replay(Seq),
-    /// On past this row, at which it is stuck.
+    /// Skips this row, if the consumer is stuck at it.
     Skip(Seq),
-    /// Everything anew, from a snapshot.
     Rebuild,
     Stop,
 }
 
-/// A consumer that runs. It goes on if this is dropped.
+/// A running consumer. It keeps running when the handle is dropped.
 pub struct Handle {
+    pub(crate) name: String,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: fn() -> Millis,
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) status: watch::Receiver<Status>,
-    pub(crate) done: Arc<OnceLock<Done>>,
+    pub(crate) applied: Arc<OnceLock<AppliedHook>>,
     pub(crate) task: JoinHandle<()>,
 }
 
 impl Handle {
-    /// What it is at, as it changes.
+    /// The status, as it changes.
     pub fn status(&self) -> watch::Receiver<Status> {
         self.status.clone()
     }
 
-    /// Has this called with rows when their effect is there, soon after. The first one to ask is heeded.
-    pub fn on_done(&self, done: impl Fn(&[OutboxRow]) + Send + Sync + 'static) {
-        let _ = self.done.set(Box::new(done));
+    /// Calls `hook` with rows soon after their effect is in place. Only the first call has an effect.
+    pub fn on_done(&self, hook: impl Fn(&[OutboxRow]) + Send + Sync + 'static) {
+        let _ = self.applied.set(Box::new(hook));
     }
 
-    /// Lets it rest until it is resumed.
-    pub async fn pause(&self) {
-        self.ask(Command::Pause).await;
+    /// Pauses the consumer, in every process on the store, until it is resumed; a restart does not resume it.
+    pub async fn pause(&self) -> Result<()> {
+        pause::set_paused(&*self.store, &self.name, Some((self.clock)())).await?;
+        self.send(Command::Pause).await;
+        Ok(())
     }
 
-    /// Lets it go on: after a pause, or past what was wrong with a row once that is mended.
-    pub async fn resume(&self) {
-        self.ask(Command::Resume).await;
+    /// Ends a pause, or retries the row that the consumer is stuck at.
+    pub async fn resume(&self) -> Result<()> {
+        self.clear_pause().await?;
+        self.send(Command::Resume).await;
+        Ok(())
     }
 
-    /// Has it do everything after a row once more, while the rows are there (O-8).
+    /// Applies all rows after `after` again, while the outbox has them (O-8).
     pub async fn replay(&self, after: Seq) {
-        self.ask(Command::Replay(after)).await;
+        self.send(Command::Replay(after)).await;
     }
 
-    /// Has it go on past the row it is stuck at, without the effect of it. This is logged.
+    /// Skips the row that the consumer is stuck at, without its effect. This is logged.
     pub async fn skip(&self, row: Seq) {
-        self.ask(Command::Skip(row)).await;
+        self.send(Command::Skip(row)).await;
     }
 
-    /// Has it build everything anew. What is there stays in use until then.
-    pub async fn rebuild(&self) {
-        self.ask(Command::Rebuild).await;
+    /// Rebuilds from a snapshot; ends a pause. The copy in use stays in use until the new one is complete.
+    pub async fn rebuild(&self) -> Result<()> {
+        self.clear_pause().await?;
+        self.send(Command::Rebuild).await;
+        Ok(())
     }
 
-    /// Ends it when what it is at is done.
-    pub async fn stop(self) {
-        self.ask(Command::Stop).await;
-        // It ends by itself; a panic of it was logged.
-        let _ = self.task.await;
-    }
-
-    /// The same where several have this.
-    pub async fn end(&self) {
-        self.ask(Command::Stop).await;
-        // Whoever is not there any more says nothing, and has ended too.
+    /// Stops the consumer after the batch at hand.
+    pub async fn stop(&self) {
+        self.send(Command::Stop).await;
+        // An error means that the task has ended already.
         let _ = self.status().wait_for(|status| status.state == State::Stopped).await;
     }
 
-    /// Ends it in the middle of whatever it is at, as a crash would. Its lease ends by itself.
+    /// Ends the consumer at once, as a crash would. Its lease runs out by itself.
     pub async fn abort(self) {
         self.task.abort();
         let _ = self.task.await;
     }
 
-    /// Waits until everything up to a row is done. `false`: that will not be without an operator.
+    /// Waits until all rows up to `seq` are applied. `false`: the consumer waits for an operator.
     pub async fn caught_up(&self, seq: Seq) -> bool {
         let mut status = self.status();
-        let is_over =
+        let is_decided =
             |status: &Status| status.state.is_waiting() || (status.offset >= seq && status.state == State::Following);
-        status.wait_for(is_over).await.is_ok_and(|status| status.offset >= seq)
+        status.wait_for(is_decided).await.is_ok_and(|status| status.offset >= seq)
     }
 
-    async fn ask(&self, command: Command) {
-        // A consumer that has ended is asked nothing.
+    async fn clear_pause(&self) -> Result<()> {
+        if pause::paused_since(&self.store.offsets().await?, &self.name).is_some() {
+            pause::set_paused(&*self.store, &self.name, None).await?;
+        }
+        Ok(())
+    }
+
+    async fn send(&self, command: Command) {
+        // An error means that the consumer has ended.
         let _ = self.commands.send(command).await;
     }
 }

@@ -1,19 +1,23 @@
-//! Following the outbox: a named consumer over any store, and whatever it feeds.
+//! Following the outbox: named consumers over any store, and the services that they feed.
 //!
 //! # Layout
 //!
-//! - [`sink`]: what is fed. [`consumer`]: the one who feeds it. `batch`: rows as what became of events.
-//! - [`handle`]: what can be asked of a consumer that runs. [`status`]: what it is at.
+//! - [`sink`]: the effect of a consumer. [`consumer`]: applies rows to a sink. `batch`: rows as changes of events.
+//! - [`handle`]: control of a running consumer. [`status`]: its state. [`pause`]: the pause flag in the store.
+//! - [`service`]: a sink with a name, figures and a verification; the list of all services.
 //!
-//! See the crate's README for how to write a sink, and for what is promised.
+//! See the crate's README for how to write a service, and for the guarantees.
 
 mod batch;
 pub mod consumer;
 pub mod handle;
+pub mod pause;
+pub mod service;
 pub mod sink;
 pub mod status;
 
 pub use consumer::{Consumer, ConsumerSettings};
 pub use handle::Handle;
+pub use service::{Figure, RunningService, Service, ServiceError, ServiceInfo, Services, Verification};
 pub use sink::{Batch, Change, Reached, Sink, SinkError, Target};
 pub use status::{State, Status};

@@ -1,81 +1,82 @@
-//! What a consumer feeds.
+//! The effect of a consumer: an index, a judgement, a count.
 
 use async_trait::async_trait;
 use kukuri_domain::{EventId, Reason};
 use kukuri_store::{BoundEvent, Seq};
 
-/// What became of an event.
+/// A change of the effective set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It is effective.
+    /// The event is effective.
     Upsert(BoundEvent),
-    /// It was effective and is no more.
+    /// The event was effective and is no longer.
     Delete(EventId, Reason),
 }
 
-/// Changes that belong together. Each event is in it once, as its last row leaves it.
+/// Changes to apply together. Each event occurs once, as its last row leaves it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// In the order of the events' last rows.
     pub changes: Vec<Change>,
-    /// The row after which it begins.
+    /// The row before the batch.
     pub after: Seq,
-    /// The row up to which all is done with it. `None`: it is a part of a snapshot.
+    /// The last row of the batch. `None`: the batch is part of a snapshot.
     pub last: Option<Seq>,
 }
 
-/// Which of two copies is meant while everything is built anew.
+/// The copy that a batch is applied to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// The one in use.
+    /// The copy in use.
     Current,
-    /// The one that will take its place.
+    /// The copy that a rebuild fills.
     Next,
 }
 
-/// How far a sink has come by its own account.
+/// How far a sink has come, by its own records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reached {
-    /// It does not know: the store's offset counts.
+    /// The sink keeps no position: the store's offset counts.
     NotKept,
-    /// It has nothing yet.
+    /// The sink is empty.
     Nothing,
-    /// Everything up to this row is in it.
+    /// All rows up to this one are applied.
     Row(Seq),
 }
 
-/// Why a sink could not take something.
+/// A failure of a sink.
 #[derive(Debug, thiserror::Error)]
 pub enum SinkError {
-    /// It may go well another time.
+    /// A retry may succeed.
     #[error("{0}")]
-    Passing(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// It will never go well: something in the batch is at fault.
+    Transient(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// No retry can succeed: a change in the batch is at fault.
     #[error("{0}")]
     Poison(String),
 }
 
 impl SinkError {
-    /// A failure that may pass.
-    pub fn passing(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self::Passing(error.into())
+    /// A failure that a retry may cure.
+    pub fn transient(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Transient(error.into())
     }
 }
 
-/// Something that follows what is effective: an index, a judgement, a count.
+/// Applies batches of changes.
 ///
-/// A batch may come again after a crash (O-7): the effect of a change made twice is that of once.
+/// A batch may come again after a failure or a crash (O-7): applying a change twice has the effect of once.
 #[async_trait]
 pub trait Sink: Send + Sync + 'static {
-    /// How far it has come. One that keeps this with its effects, in one transaction, repeats nothing.
+    /// How far the sink has come. A sink that records this in the transaction of its effects repeats nothing.
     async fn reached(&self) -> Result<Reached, SinkError>;
 
-    /// Makes changes, durably, all of them or none, and notes how far they reach if it keeps that.
+    /// Applies changes durably and then records `batch.last`, if the sink keeps a position. A failed call may leave some of
+    /// the changes applied, never a position ahead of them.
     async fn apply(&self, target: Target, batch: &Batch) -> Result<(), SinkError>;
 
-    /// Begins an empty copy beside the one in use. One that was begun before is thrown away.
+    /// Begins an empty copy beside the one in use, and discards a copy begun earlier.
     async fn begin(&self) -> Result<(), SinkError>;
 
-    /// Puts that copy in the place of the one in use.
+    /// Replaces the copy in use by the one that was begun.
     async fn switch(&self) -> Result<(), SinkError>;
 }

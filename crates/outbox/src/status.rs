@@ -1,71 +1,86 @@
-//! What a consumer is at, for operators and for metrics.
+//! The status of a consumer, for operators and metrics.
 
 use kukuri_store::Seq;
 
-/// What a consumer does now.
+/// The state of a consumer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum State {
-    /// It begins.
+    /// Not at work yet.
     #[default]
     Starting,
-    /// Another instance runs it; this one waits to take over.
+    /// Another instance has the lease; this one waits to take over.
     Standby,
-    /// It has done all there is, or is at it.
+    /// Applying rows, or waiting for new ones.
     Following,
-    /// It builds everything anew from a snapshot.
+    /// Filling a new copy from a snapshot.
     Rebuilding {
-        /// Events that are in so far.
+        /// Events applied so far.
         done: u64,
         /// About how many there are.
         of: u64,
     },
-    /// An operator has stopped it for a while.
+    /// Paused by an operator.
     Paused,
-    /// Something failed; it tries again.
+    /// Waiting to retry after a failure.
     Retrying {
-        /// What failed.
+        /// The failure.
         why: String,
-        /// How often in a row.
+        /// Failures in a row.
         times: u32,
     },
-    /// It can't go on past this row. Nothing is skipped: an operator has to mend what is wrong, and resume it.
+    /// A row can't be applied. Nothing is skipped: an operator repairs the cause and resumes the consumer.
     Stuck {
         /// The row.
         at: Seq,
         /// What is wrong with it.
         why: String,
     },
-    /// The rows it needs are gone (O-8): it has to be built anew.
+    /// The outbox no longer has the rows that the consumer needs (O-8): it waits for a rebuild.
     TooFarBehind {
-        /// The first row there is.
+        /// The first row of the outbox.
         first: Seq,
     },
-    /// It has ended.
+    /// Ended.
     Stopped,
 }
 
 impl State {
-    /// Whether it goes on only if somebody does something.
+    /// Whether only an operator can make the consumer continue.
     pub fn is_waiting(&self) -> bool {
         matches!(self, Self::Paused | Self::Stuck { .. } | Self::TooFarBehind { .. } | Self::Stopped)
     }
+
+    /// The state's name in JSON. Stable.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Standby => "standby",
+            Self::Following => "following",
+            Self::Rebuilding { .. } => "rebuilding",
+            Self::Paused => "paused",
+            Self::Retrying { .. } => "retrying",
+            Self::Stuck { .. } => "stuck",
+            Self::TooFarBehind { .. } => "too_far_behind",
+            Self::Stopped => "stopped",
+        }
+    }
 }
 
-/// What a consumer is at.
+/// The status of a consumer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// What it does now.
+    /// The state.
     pub state: State,
-    /// Everything up to here is done, by this instance or another.
+    /// The last row whose effect is in place, by this instance or another.
     pub offset: Seq,
-    /// The highest row it knows of.
+    /// The last known row of the outbox.
     pub head: Seq,
-    /// How often everything was built anew since it started.
+    /// Rebuilds completed since the consumer started.
     pub builds: u64,
 }
 
 impl Status {
-    /// Rows that are still to be done (O-9).
+    /// Rows still to be applied (O-9).
     pub fn backlog(&self) -> u64 {
         self.head.0.saturating_sub(self.offset.0)
     }

@@ -1,26 +1,26 @@
-//! A session for one question.
+//! A pooled session that runs one query.
 //!
-//! When whoever asked has left, its future is dropped, but the statement would run on and the session with it. So a
-//! session is given back only once it has answered. One that is dropped before, for this or by an error, is closed, and
-//! the server ends its statement as soon as it looks for its client (`client_connection_check_interval`).
+//! If a caller drops its future, the statement keeps running on the server and keeps the session busy. So a session
+//! returns to the pool only after its query has finished. A session that is dropped earlier, by cancellation or by an
+//! error, is closed, and the server ends its statement at the next client check (`client_connection_check_interval`).
 
 use std::ops::{Deref, DerefMut};
 
 use sqlx::{PgConnection, PgPool, Postgres, pool::PoolConnection};
 
-/// A session of a pool, at work.
+/// A pooled session with a query in progress. Dropping it closes the session.
 pub struct Asking {
     session: PoolConnection<Postgres>,
     is_answered: bool,
 }
 
 impl Asking {
-    /// Takes one.
+    /// Acquires a session from the pool.
     pub async fn of(pool: &PgPool) -> sqlx::Result<Self> {
         Ok(Self { session: pool.acquire().await?, is_answered: false })
     }
 
-    /// Gives the session back: nothing runs in it.
+    /// Returns the session to the pool. Call it when no statement is running.
     pub fn done(mut self) {
         self.is_answered = true;
     }

@@ -1,9 +1,10 @@
-//! What everything that is kept on PostgreSQL shares.
+//! Code shared by every component that stores data in PostgreSQL.
 //!
 //! # Layout
 //!
-//! - [`connecting`]: the first session, or why there is none. [`asking`]: a session of a pool, at work.
-//! - [`migrating`]: a schema's version, and the way from an older one.
+//! - [`connecting`]: the first session, or the reason why there is none. [`asking`]: a pooled session that runs one
+//!   query.
+//! - [`migrating`]: schema versions and migrations.
 
 pub mod asking;
 pub mod connecting;
@@ -13,41 +14,41 @@ pub use asking::Asking;
 pub use connecting::{Server, name_of};
 pub use migrating::Migrations;
 
-/// A `Result` of this crate.
+/// Result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a database can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The server, or the way to it, failed.
+    /// The server or the connection to it failed.
     #[error("{0}")]
     Engine(#[from] sqlx::Error),
-    /// There is no session.
+    /// No session could be opened.
     #[error("{name}: {reason}")]
     NotOpened {
-        /// What the database is called in messages.
+        /// Display name of the database.
         name: String,
-        /// In one line, without a password.
+        /// One line, without the password.
         reason: String,
     },
-    /// The tables were made by a newer program.
+    /// A newer program created the tables.
     #[error("{name}: its tables have version {found}, this program knows {supported}")]
     Newer {
-        /// What the database is called in messages.
+        /// Display name of the database.
         name: String,
-        /// The version of the tables.
+        /// Version of the tables.
         found: u32,
-        /// The newest version this program knows.
+        /// Newest version that this program knows.
         supported: u32,
     },
-    /// The tables were made by an older program, or not at all, and may not be changed now.
+    /// The tables are missing or of an older version, and migrations are not allowed now.
     #[error("{name}: its tables have version {found}, this program needs {supported}: bring them up to date first")]
     Older {
-        /// What the database is called in messages.
+        /// Display name of the database.
         name: String,
-        /// The version of the tables.
+        /// Version of the tables.
         found: u32,
-        /// The version this program needs.
+        /// Version that this program needs.
         supported: u32,
     },
 }

@@ -1,6 +1,6 @@
-//! A schema's version, and the way from an older one.
+//! Schema versions and migrations.
 //!
-//! Migrations are SQL files, each run once, in order, in one transaction for all that are missing.
+//! Migrations are SQL files. Each runs once, in order; all missing ones run in one transaction.
 
 use std::time::Duration;
 
@@ -11,21 +11,21 @@ use crate::{Error, Result, Server};
 /// The migrations of a schema.
 #[derive(Clone, Copy, Debug)]
 pub struct Migrations {
-    /// Its name. It is part of statements.
+    /// Name of the schema. Used verbatim in SQL statements.
     pub schema: &'static str,
-    /// The advisory lock at which processes that start together wait for each other.
+    /// Advisory lock that serializes processes that start at the same time.
     pub lock: i64,
-    /// All there are, each with a title and its SQL: the first is number 1.
+    /// All migrations, each with a title and its SQL. The first has number 1.
     pub steps: &'static [(&'static str, &'static str)],
 }
 
 impl Migrations {
-    /// The version this program works with.
+    /// The schema version that this program works with.
     pub const fn version(&self) -> u32 {
         self.steps.len() as u32
     }
 
-    /// Brings the schema of a database up to date. Returns from which version to which.
+    /// Migrates the schema of a database. Returns the versions before and after.
     pub async fn run_at(&self, url: &str, within: Duration) -> Result<(u32, u32)> {
         let server = Server::parse(url)?;
         let mut connection = server.connect(within).await?;
@@ -35,7 +35,7 @@ impl Migrations {
         Ok((found, self.version()))
     }
 
-    /// Sees to it that the schema is this program's: brought up to date if it may be changed, else refused if it is not.
+    /// Ensures that the schema has this program's version: migrates it if `may_change`, else refuses any other version.
     pub async fn prepare(&self, server: &Server, connection: &mut PgConnection, may_change: bool) -> Result<()> {
         let prepared = match may_change {
             true => self.run(connection, &server.name).await.map(drop),
@@ -44,8 +44,8 @@ impl Migrations {
         prepared.map_err(|error| server.explain(error, self.schema))
     }
 
-    /// Brings the schema up to date. One that is newer than this program is left untouched. Returns the version it had: 0
-    /// if there was none.
+    /// Migrates the schema; refuses a schema newer than this program and leaves it untouched. Returns the previous
+    /// version, 0 if there was no schema.
     async fn run(&self, connection: &mut PgConnection, name: &str) -> Result<u32> {
         let Self { schema, lock, steps } = self;
         let begin = format!("BEGIN; SELECT pg_advisory_xact_lock({lock})");
@@ -69,7 +69,7 @@ impl Migrations {
         Ok(found)
     }
 
-    /// Refuses a schema that is not this program's: older, newer, or not there.
+    /// Refuses a schema that is older, newer or missing.
     async fn check(&self, connection: &mut PgConnection, name: &str) -> Result<()> {
         let exists = sqlx::query_scalar("SELECT to_regclass($1) IS NOT NULL");
         let exists: bool = exists.bind(format!("{}.migrations", self.schema)).fetch_one(&mut *connection).await?;

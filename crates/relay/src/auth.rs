@@ -2,14 +2,14 @@
 
 use kukuri_domain::{Event, Kind, Millis, PublicKey, Verified, vanish::RelayUrls};
 
-/// An answer may be this many seconds old, or ahead.
-const MOST_SECONDS: u64 = 600;
+/// Seconds that an answer may be old, or ahead.
+const MAX_CLOCK_DIFFERENCE: u64 = 600;
 
 /// A challenge for one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Challenge(String);
 
-/// Why an answer does not count. Its `Display` is the message of `OK false`.
+/// Why an answer to a challenge is refused. Its `Display` is the message of `OK false`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Rejected(&'static str);
 
@@ -20,10 +20,10 @@ impl std::fmt::Display for Rejected {
 }
 
 impl Challenge {
-    /// A new one, which nobody can have foreseen.
+    /// A random challenge.
     pub(crate) fn new() -> Self {
         let mut random = [0; 16];
-        // It does not fail once the system has started; a challenge that can be foreseen would let nobody in.
+        // Can't fail once the system has started. A challenge that stayed zero would still not prove a key.
         let filled = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
         debug_assert_eq!(filled, Ok(random.len()));
         Self(random.iter().map(|byte| format!("{byte:02x}")).collect())
@@ -33,12 +33,12 @@ impl Challenge {
         &self.0
     }
 
-    /// The key that this event proves to be its sender's.
+    /// The key that the event proves its sender to own.
     pub(crate) fn check(&self, event: Event, relay: &RelayUrls, now: Millis) -> Result<PublicKey, Rejected> {
         if event.kind != Kind::AUTHENTICATION {
             return Err(Rejected("an authentication is of kind 22242"));
         }
-        if event.created_at.0.abs_diff(now.seconds().0) > MOST_SECONDS {
+        if event.created_at.0.abs_diff(now.seconds().0) > MAX_CLOCK_DIFFERENCE {
             return Err(Rejected("this authentication is too old, or ahead of time"));
         }
         if event.tags.values("challenge").next() != Some(self.as_str()) {

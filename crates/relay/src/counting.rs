@@ -6,15 +6,17 @@
 use std::sync::Arc;
 
 use kukuri_domain::{Admitted, Event, EventId, Filter, Viewer};
+use kukuri_engine::{
+    live::{LiveFilter, LiveIndex, LiveSubscription, QueueReceiver, client_queue},
+    visibility::SharedVisibility,
+};
 use kukuri_store::{Outcome, Rest, Seq, StoredEvent};
 
 use crate::{
-    hub::{Asked, Hub, Ticket},
-    message::{ClientMessage, SubscriptionId, say},
-    queue::{Receiver, queue},
+    message::{ClientMessage, SubscriptionId, reply},
     session::{
         frames::{Frames, Opcode},
-        ok,
+        ok_reply,
     },
 };
 
@@ -29,44 +31,44 @@ pub fn read_event(text: &str) -> Option<Event> {
 /// Reads `["REQ", …]`. `None` if it is anything else.
 pub fn read_request(text: &str) -> Option<Vec<Filter>> {
     match ClientMessage::parse(text) {
-        Ok(ClientMessage::Request(_, filters)) => Some(filters),
+        Ok(ClientMessage::Req(_, filters)) => Some(filters),
         _ => None,
     }
 }
 
 /// Clients with one live subscription each.
 pub struct Listeners {
-    hub: Arc<Hub>,
-    receivers: Vec<Receiver>,
-    _tickets: Vec<Ticket>,
+    index: Arc<LiveIndex>,
+    receivers: Vec<QueueReceiver>,
+    _subscriptions: Vec<LiveSubscription>,
 }
 
 impl Listeners {
     /// A client for each of these filters.
     pub fn new(filters: impl IntoIterator<Item = Filter>) -> Self {
-        let hub = Arc::new(Hub::new(None));
+        let index = Arc::new(LiveIndex::new(None, SharedVisibility::default()));
         let subscribe = |filter| {
-            let (queue, receiver) = queue();
-            let ticket = hub.subscribe(vec![Asked { filter, words: None }], Viewer::Client(Arc::default()), queue);
-            (receiver, ticket)
+            let (queue, receiver) = client_queue();
+            let wanted = vec![LiveFilter { filter, words: None }];
+            (receiver, index.subscribe(wanted, Viewer::Client(Arc::default()), queue))
         };
-        let (receivers, tickets) = filters.into_iter().map(subscribe).unzip();
-        Self { hub, receivers, _tickets: tickets }
+        let (receivers, subscriptions) = filters.into_iter().map(subscribe).unzip();
+        Self { index, receivers, _subscriptions: subscriptions }
     }
 
     /// Queues an event for each client that asked for it. Returns how many there are.
     pub fn publish(&self, admitted: &Admitted) -> usize {
-        self.hub.publish(admitted, Some(Seq(1)))
+        self.index.deliver(admitted, Some(Seq(1)))
     }
 
     /// Takes everything off the queues. Returns how much that was.
     pub fn drain(&mut self) -> usize {
-        let waiting = |receiver: &mut Receiver| std::iter::from_fn(|| receiver.next_if_ready()).count();
+        let waiting = |receiver: &mut QueueReceiver| std::iter::from_fn(|| receiver.next_if_ready()).count();
         self.receivers.iter_mut().map(waiting).sum()
     }
 }
 
-/// What is about to be sent to a client.
+/// The send buffer of a client.
 pub struct Outbound {
     subscription: SubscriptionId,
     frames: Frames,
@@ -80,18 +82,18 @@ impl Outbound {
 
     /// Adds the answer to an event that was stored.
     pub fn stored(&mut self, id: EventId) {
-        self.frames.push(Opcode::Text, &[ok(&id.to_string(), &Outcome::Stored).as_bytes()]);
+        self.frames.push(Opcode::Text, &[ok_reply(&id.to_string(), &Outcome::Stored).as_bytes()]);
     }
 
     /// Adds a live event.
     pub fn live(&mut self, json: &[u8]) {
-        self.frames.push(Opcode::Text, &say::event(&self.subscription, json));
+        self.frames.push(Opcode::Text, &reply::event(&self.subscription, json));
     }
 
     /// Adds stored events and the end of them.
     pub fn answer(&mut self, events: &[StoredEvent]) {
         events.iter().for_each(|event| self.live(&event.json));
-        self.frames.push(Opcode::Text, &[say::end_of_stored(&self.subscription, Rest::None).as_bytes()]);
+        self.frames.push(Opcode::Text, &[reply::eose(&self.subscription, Rest::None).as_bytes()]);
     }
 
     /// Everything is sent. Returns how many bytes that is.

@@ -1,47 +1,23 @@
-//! The relay: events in, queries and live events out, over WebSocket (NIP-01).
+//! The relay: the NIP-01 family on WebSocket, in front of the engine.
 //!
 //! # Layout
 //!
-//! - [`relay`]: what all connections share. [`config`]: what an operator sets. `topics`: which are taken in.
-//! - [`server`]: accepting connections; `door`: who is let in; `rates`: how fast they may ask.
-//! - [`http`]: the one port; `information`: NIP-11; `page`: for people; `metrics`: for machines.
-//! - `session`: one client. `message`: what is said. `auth`: who says it (NIP-42). `sync`: reconciliation (NIP-77).
-//! - `intake`: the cheap checks of an event. `pipeline`: the one writer. `recent`: ephemeral events that passed.
-//! - `hub`: live subscriptions; `live`: what they are told of. `queue`: what waits for a client.
-//! - [`upkeep`]: what runs by itself. `disk`: its free space. `consumers`: how far those are behind who
-//!   follow the outbox. `clock`: the time.
-//! - `bridging`: for a bridge to other nodes. `parts`: what else of the node reports here.
-//! - `counting` (a feature, for `cargo xtask counts`): single steps, to see what they cost.
+//! - [`relay`]: what all connections share. `metrics`: what is counted. [`nip11`]: the information document.
+//! - `session`: one connection. `message`: what clients and the relay say. `closed`: why a request is refused.
+//! - `auth`: NIP-42. `negentropy`: NIP-77.
+//! - `counting` (a feature, for `cargo xtask counts`): single steps, to count their instructions.
 
 mod auth;
-mod bridging;
-mod clock;
-pub mod config;
-mod consumers;
+mod closed;
 #[cfg(feature = "counting")]
 pub mod counting;
-mod disk;
-mod door;
-pub mod http;
-mod hub;
-mod information;
-mod intake;
-mod live;
 mod message;
 mod metrics;
-mod page;
-mod parts;
-mod pipeline;
-mod queue;
-mod rates;
-mod recent;
+mod negentropy;
+pub mod nip11;
 pub mod relay;
-pub mod server;
 mod session;
-mod sync;
-mod topics;
-pub mod upkeep;
 
-pub use config::RelayConfig;
-pub use intake::Refused;
+pub use metrics::RelayMetrics;
+pub use nip11::Info;
 pub use relay::Relay;

@@ -1,4 +1,4 @@
-//! What clients and the relay say to each other (NIP-01): one JSON array per WebSocket message.
+//! Messages of clients and of the relay (NIP-01): one JSON array per WebSocket message.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -6,85 +6,58 @@ use kukuri_domain::Filter;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::{closed::Closed, metrics::Verb};
+
 /// A client's name for one of its subscriptions, as a JSON string. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SubscriptionId(Arc<str>);
 
 impl SubscriptionId {
-    /// NIP-01's limit, in characters.
-    pub(crate) const LONGEST: usize = 64;
+    /// NIP-01's limit.
+    pub(crate) const MAX_CHARS: usize = 64;
 
     pub(crate) fn new(name: &str) -> Self {
-        // Every event that is sent repeats it: it is quoted once.
+        // Quoted once: every event that is sent repeats it.
         Self(serde_json::Value::from(name).to_string().into())
     }
 }
 
-/// What a client says.
+/// A message of a client.
 #[derive(Debug)]
 pub(crate) enum ClientMessage<'t> {
-    /// `["EVENT", event]`: the event's JSON, not read yet.
+    /// `["EVENT", event]`: the event's JSON, not parsed yet.
     Event(&'t str),
     /// `["AUTH", event]`.
     Auth(&'t str),
     /// `["REQ", id, filter…]`.
-    Request(SubscriptionId, Vec<Filter>),
+    Req(SubscriptionId, Vec<Filter>),
     /// `["COUNT", id, filter…]`.
     Count(SubscriptionId, Vec<Filter>),
     /// `["CLOSE", id]`.
     Close(SubscriptionId),
     /// `["NEG-OPEN", id, filter, message]` (NIP-77).
-    Reconcile(SubscriptionId, Box<Filter>, Vec<u8>),
+    NegOpen(SubscriptionId, Box<Filter>, Vec<u8>),
     /// `["NEG-MSG", id, message]`.
-    ReconcileOn(SubscriptionId, Vec<u8>),
+    NegMessage(SubscriptionId, Vec<u8>),
     /// `["NEG-CLOSE", id]`.
-    ReconcileNoMore(SubscriptionId),
+    NegClose(SubscriptionId),
 }
 
-/// The first word of a message, for counting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verb {
-    Event,
-    Auth,
-    Request,
-    Count,
-    Close,
-    Reconcile,
-    Unreadable,
-}
-
-impl Verb {
-    pub(crate) const ALL: [Self; 7] =
-        [Self::Event, Self::Auth, Self::Request, Self::Count, Self::Close, Self::Reconcile, Self::Unreadable];
-
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Event => "EVENT",
-            Self::Auth => "AUTH",
-            Self::Request => "REQ",
-            Self::Count => "COUNT",
-            Self::Close => "CLOSE",
-            Self::Reconcile => "NEG",
-            Self::Unreadable => "unreadable",
-        }
-    }
-}
-
-/// What is wrong with a message, and how its sender hears of it.
+/// A message that can't be served, by how its sender is told.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// Nothing in it can be answered to.
+pub(crate) enum BadMessage {
+    /// By a NOTICE: it has no id to answer to.
     Notice(String),
-    /// A subscription that can't be.
-    Closed(SubscriptionId, String),
-    /// A count that can't be. A subscription of the same id goes on.
-    NotCounted(SubscriptionId, String),
-    /// A reconciliation that can't be.
-    NotReconciled(SubscriptionId, String),
+    /// A REQ, by CLOSED.
+    Req(SubscriptionId, Closed),
+    /// A COUNT, by CLOSED. A subscription of the same id goes on.
+    Count(SubscriptionId, Closed),
+    /// A NEG message, by NEG-ERR.
+    Neg(SubscriptionId, Closed),
 }
 
 impl<'t> ClientMessage<'t> {
-    pub(crate) fn parse(text: &'t str) -> Result<Self, Fault> {
+    pub(crate) fn parse(text: &'t str) -> Result<Self, BadMessage> {
         let parts: Vec<&'t RawValue> =
             serde_json::from_str(text).map_err(|_| notice("a message is a JSON array that starts with a word"))?;
         let (verb, rest) = parts.split_first().ok_or_else(|| notice("a message must not be empty"))?;
@@ -96,29 +69,29 @@ impl<'t> ClientMessage<'t> {
             ("CLOSE", [id]) => Ok(Self::Close(subscription_id(id)?)),
             ("REQ", [id, filters @ ..]) => {
                 let id = subscription_id(id)?;
-                let filters = filters_of(filters).map_err(|reason| Fault::Closed(id.clone(), reason))?;
-                Ok(Self::Request(id, filters))
+                let filters = filters_of(filters).map_err(|reason| BadMessage::Req(id.clone(), reason))?;
+                Ok(Self::Req(id, filters))
             }
             ("COUNT", [id, filters @ ..]) => {
                 let id = subscription_id(id)?;
-                let filters = filters_of(filters).map_err(|reason| Fault::NotCounted(id.clone(), reason))?;
+                let filters = filters_of(filters).map_err(|reason| BadMessage::Count(id.clone(), reason))?;
                 Ok(Self::Count(id, filters))
             }
             ("NEG-OPEN", [id, filter, message]) => {
                 let id = subscription_id(id)?;
-                let broken = |reason: String| Fault::NotReconciled(id.clone(), format!("invalid: {reason}"));
-                let filter = Filter::from_json(filter.get()).map_err(|error| broken(error.to_string()))?;
-                let message = hex_bytes(message).ok_or_else(|| broken(NOT_HEX.to_owned()))?;
-                Ok(Self::Reconcile(id, Box::new(filter), message))
+                let refused = |reason: Closed| BadMessage::Neg(id.clone(), reason);
+                let filter = Filter::from_json(filter.get()).map_err(|error| refused(error.into()))?;
+                let message = hex_bytes(message).ok_or_else(|| refused(Closed::NotHex))?;
+                Ok(Self::NegOpen(id, Box::new(filter), message))
             }
             ("NEG-MSG", [id, message]) => {
                 let id = subscription_id(id)?;
                 match hex_bytes(message) {
-                    Some(message) => Ok(Self::ReconcileOn(id, message)),
-                    None => Err(Fault::NotReconciled(id, format!("invalid: {NOT_HEX}"))),
+                    Some(message) => Ok(Self::NegMessage(id, message)),
+                    None => Err(BadMessage::Neg(id, Closed::NotHex)),
                 }
             }
-            ("NEG-CLOSE", [id]) => Ok(Self::ReconcileNoMore(subscription_id(id)?)),
+            ("NEG-CLOSE", [id]) => Ok(Self::NegClose(subscription_id(id)?)),
             ("EVENT" | "AUTH" | "CLOSE" | "REQ" | "COUNT" | "NEG-OPEN" | "NEG-MSG" | "NEG-CLOSE", _) => {
                 Err(notice(&format!("{verb} has the wrong number of parts")))
             }
@@ -131,17 +104,15 @@ impl<'t> ClientMessage<'t> {
         match self {
             Self::Event(_) => Verb::Event,
             Self::Auth(_) => Verb::Auth,
-            Self::Request(..) => Verb::Request,
+            Self::Req(..) => Verb::Req,
             Self::Count(..) => Verb::Count,
             Self::Close(_) => Verb::Close,
-            Self::Reconcile(..) | Self::ReconcileOn(..) | Self::ReconcileNoMore(_) => Verb::Reconcile,
+            Self::NegOpen(..) | Self::NegMessage(..) | Self::NegClose(_) => Verb::Neg,
         }
     }
 }
 
-const NOT_HEX: &str = "a reconciliation message is hex";
-
-/// The bytes that a JSON string of hex digits, in either case, stands for.
+/// The bytes of a JSON string of hex digits, in either case.
 fn hex_bytes(raw: &RawValue) -> Option<Vec<u8>> {
     let text = raw.get().strip_prefix('"')?.strip_suffix('"')?;
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
@@ -152,31 +123,32 @@ fn hex_bytes(raw: &RawValue) -> Option<Vec<u8>> {
     pairs.map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()
 }
 
-fn notice(what: &str) -> Fault {
-    Fault::Notice(format!("invalid: {what}"))
+fn notice(what: &str) -> BadMessage {
+    BadMessage::Notice(format!("invalid: {what}"))
 }
 
-fn subscription_id(raw: &RawValue) -> Result<SubscriptionId, Fault> {
+fn subscription_id(raw: &RawValue) -> Result<SubscriptionId, BadMessage> {
     let id: Cow<'_, str> = serde_json::from_str(raw.get()).map_err(|_| notice("a subscription id is a string"))?;
-    if id.is_empty() || id.chars().count() > SubscriptionId::LONGEST {
-        return Err(notice(&format!("a subscription id has 1 to {} characters", SubscriptionId::LONGEST)));
+    if id.is_empty() || id.chars().count() > SubscriptionId::MAX_CHARS {
+        return Err(notice(&format!("a subscription id has 1 to {} characters", SubscriptionId::MAX_CHARS)));
     }
     Ok(SubscriptionId::new(&id))
 }
 
-fn filters_of(raw: &[&RawValue]) -> Result<Vec<Filter>, String> {
+fn filters_of(raw: &[&RawValue]) -> Result<Vec<Filter>, Closed> {
     if raw.is_empty() {
-        return Err("invalid: a request has at least one filter".to_owned());
+        return Err(Closed::NoFilter);
     }
-    raw.iter().map(|filter| Filter::from_json(filter.get()).map_err(|error| format!("invalid: {error}"))).collect()
+    raw.iter().map(|filter| Ok(Filter::from_json(filter.get())?)).collect()
 }
 
-/// The event in a message of the usual form, not read yet. If that turns out to be none, the message has to be read as a whole.
-pub(crate) fn usual_event(text: &str) -> Option<&str> {
+/// The event's JSON in a message of the common form, not parsed yet. If it is not one event, the message has to be parsed
+/// as a whole.
+pub(crate) fn common_event_form(text: &str) -> Option<&str> {
     text.strip_prefix(r#"["EVENT","#)?.strip_suffix(']')
 }
 
-/// The id that an event which can't be read claims to have, so that its sender can tell which one is meant.
+/// The id that an unreadable event claims to have, for the OK that refuses it.
 pub(crate) fn claimed_id(event: &str) -> String {
     #[derive(Deserialize)]
     struct Claim<'t> {
@@ -187,25 +159,25 @@ pub(crate) fn claimed_id(event: &str) -> String {
     claim.map(|claim| claim.id.chars().take(64).collect()).unwrap_or_default()
 }
 
-/// What the relay says, each as the text of one message.
-pub(crate) mod say {
+/// Messages of the relay, as text.
+pub(crate) mod reply {
     use kukuri_store::{Count, Rest};
 
     use super::SubscriptionId;
 
-    /// For the event of this id, or what it claims to be its id.
+    /// For an event's id, or the id it claims to have.
     pub(crate) fn ok(id: &str, accepted: bool, message: &str) -> String {
         let accepted = if accepted { ",true," } else { ",false," };
         [r#"["OK","#, &quoted(id), accepted, &quoted(message), "]"].concat()
     }
 
-    /// In parts, so that an event's JSON is copied but once.
+    /// In parts, so that an event's JSON is copied once.
     pub(crate) fn event<'a>(subscription: &'a SubscriptionId, json: &'a [u8]) -> [&'a [u8]; 5] {
         [br#"["EVENT","#, subscription.0.as_bytes(), b",", json, b"]"]
     }
 
-    /// With what is known of what was left out (NIP-67).
-    pub(crate) fn end_of_stored(subscription: &SubscriptionId, rest: Rest) -> String {
+    /// With a hint whether matches were left out (NIP-67).
+    pub(crate) fn eose(subscription: &SubscriptionId, rest: Rest) -> String {
         let hint = match rest {
             Rest::None => r#",["finish"]"#,
             Rest::More => r#",["more"]"#,
@@ -224,7 +196,7 @@ pub(crate) mod say {
         format!(r#"["COUNT",{},{{"count":{events}{}}}]"#, &subscription.0, sketch.unwrap_or_default())
     }
 
-    pub(crate) fn reconcile(subscription: &SubscriptionId, message: &[u8]) -> String {
+    pub(crate) fn neg_message(subscription: &SubscriptionId, message: &[u8]) -> String {
         use std::fmt::Write;
         let mut text = format!(r#"["NEG-MSG",{},""#, &subscription.0);
         text.reserve(message.len() * 2 + 2);
@@ -236,7 +208,7 @@ pub(crate) mod say {
         text
     }
 
-    pub(crate) fn not_reconciled(subscription: &SubscriptionId, reason: &str) -> String {
+    pub(crate) fn neg_error(subscription: &SubscriptionId, reason: &str) -> String {
         format!(r#"["NEG-ERR",{},{}]"#, &subscription.0, quoted(reason))
     }
 
@@ -244,12 +216,12 @@ pub(crate) mod say {
         format!(r#"["NOTICE",{}]"#, quoted(text))
     }
 
-    pub(crate) fn challenge(challenge: &str) -> String {
+    pub(crate) fn auth_challenge(challenge: &str) -> String {
         format!(r#"["AUTH",{}]"#, quoted(challenge))
     }
 
     fn quoted(text: &str) -> String {
-        // To write a text can't fail.
+        // Writing a string as JSON can't fail.
         serde_json::to_string(text).unwrap_or_default()
     }
 }
@@ -259,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_malformed_message_has_its_answer() {
+    fn every_malformed_message_is_answered() {
         for (text, answer) in [
             ("", "invalid: a message is a JSON array"),
             ("{}", "invalid: a message is a JSON array"),
@@ -274,28 +246,28 @@ mod tests {
             (r#"["NEG-OPEN","s",{}]"#, "invalid: NEG-OPEN has the wrong number of parts"),
         ] {
             match ClientMessage::parse(text) {
-                Err(Fault::Notice(said)) => assert!(said.starts_with(answer), "{text}: {said}"),
+                Err(BadMessage::Notice(said)) => assert!(said.starts_with(answer), "{text}: {said}"),
                 other => panic!("{text}: {other:?}"),
             }
         }
         let long = format!(r#"["REQ","{}",{{}}]"#, "x".repeat(65));
-        assert!(matches!(ClientMessage::parse(&long), Err(Fault::Notice(_))));
+        assert!(matches!(ClientMessage::parse(&long), Err(BadMessage::Notice(_))));
         for text in [r#"["REQ","s"]"#, r#"["REQ","s",{"ids":["x"]}]"#] {
-            assert!(matches!(ClientMessage::parse(text), Err(Fault::Closed(..))), "{text}");
+            assert!(matches!(ClientMessage::parse(text), Err(BadMessage::Req(..))), "{text}");
         }
-        assert!(matches!(ClientMessage::parse(r#"["COUNT","s",1]"#), Err(Fault::NotCounted(..))));
+        assert!(matches!(ClientMessage::parse(r#"["COUNT","s",1]"#), Err(BadMessage::Count(..))));
         for text in [
             r#"["NEG-OPEN","s",{"ids":["x"]},"61"]"#,
             r#"["NEG-OPEN","s",{},"6"]"#,
             r#"["NEG-OPEN","s",{},"6g"]"#,
             r#"["NEG-MSG","s",61]"#,
         ] {
-            assert!(matches!(ClientMessage::parse(text), Err(Fault::NotReconciled(..))), "{text}");
+            assert!(matches!(ClientMessage::parse(text), Err(BadMessage::Neg(..))), "{text}");
         }
     }
 
     #[test]
-    fn an_event_that_can_not_be_read_is_answered_by_the_id_it_claims() {
+    fn an_unreadable_event_is_answered_by_the_id_it_claims() {
         assert_eq!(claimed_id(r#"{"id":"abc","kind":-1}"#), "abc");
         assert_eq!(claimed_id(r#"{"kind":1}"#), "");
         assert_eq!(claimed_id("[]"), "");

@@ -1,20 +1,19 @@
-//! Failures inside this index.
+//! Failures below the port.
 
 use kukuri_search::IndexError;
 
-/// A failure below the port.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The server, or the way to it, failed, or its tables are not for this program.
+    /// The server or the connection failed, or the tables are not for this program.
     #[error(transparent)]
     Server(#[from] kukuri_postgres::Error),
-    /// Somebody else has written since this instance last did.
-    #[error("overtaken")]
+    /// The copy is not as this instance last saw it.
+    #[error("another process has written to the index since")]
     Overtaken,
-    /// There is no copy to fill or to put in place.
-    #[error("no index was begun, or another process has begun one since")]
+    /// There is no copy to fill or to switch to.
+    #[error("no rebuild was begun, or another process has begun one since")]
     NotBegun,
-    /// What was read is not what this index writes.
+    /// A stored value is not one that this program writes.
     #[error("{0}")]
     Damaged(&'static str),
 }
@@ -22,18 +21,19 @@ pub(crate) enum Failure {
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
 impl Failure {
-    /// A table could not be had in time.
+    /// `lock_timeout` has passed.
     pub(crate) fn is_lock_timeout(&self) -> bool {
         let Self::Server(kukuri_postgres::Error::Engine(sqlx::Error::Database(error))) = self else { return false };
         error.code().as_deref() == Some("55P03")
     }
 
-    /// In the port's words.
-    pub(crate) fn of(self, name: &str) -> IndexError {
+    /// Converts to the port's error; `name`: the database.
+    pub(crate) fn into_index_error(self, name: &str) -> IndexError {
         match self {
-            Self::Overtaken => IndexError::Locked(name.to_owned()),
+            Self::Overtaken => IndexError::Overtaken(name.to_owned()),
+            Self::NotBegun => IndexError::NotBegun(name.to_owned()),
             Self::Damaged(what) => IndexError::Damaged(what.to_owned()),
-            other => IndexError::Engine(Box::new(other)),
+            Self::Server(error) => IndexError::Engine(Box::new(error)),
         }
     }
 }

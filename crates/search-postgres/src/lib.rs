@@ -2,19 +2,19 @@
 //!
 //! # Layout
 //!
-//! - `index`: the port of `kukuri_search`, put together from the rest.
-//! - `open`: sessions and migrations. `error`: failures in the port's words.
-//! - `writing`: changes, and a copy in the place of another. `row`: a document as columns.
-//! - `searching`: which documents have the words, and which of them is best.
+//! - `index`: the port of `kukuri_search`.
+//! - `open`: connection pools and migrations. `error`: failures, converted to the port's.
+//! - `write`: changes to a copy, and the switch to a rebuilt one. `row`: a document as columns.
+//! - `search`: candidates by SQL, ranked here.
 //!
-//! See the crate's README for what is promised and measured.
+//! See the crate's README for guarantees and figures.
 
 mod error;
 mod index;
 mod open;
 mod row;
-mod searching;
-mod writing;
+mod search;
+mod write;
 
 pub use index::PostgresIndex;
 pub use open::PostgresIndexOptions;

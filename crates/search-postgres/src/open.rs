@@ -1,4 +1,4 @@
-//! Sessions: who searches and who writes.
+//! Connection pools for searches and for the writer, and migrations.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use sqlx::{Connection, PgPool, postgres::PgPoolOptions};
 
 use crate::error::Result;
 
-/// Processes that start together wait for each other at this lock.
+/// The advisory lock serializes processes that start together.
 const MIGRATIONS: Migrations = Migrations {
     schema: "cn_search",
     lock: 7_742_364_215,
     steps: &[("schema", include_str!("../migrations/0001_schema.sql"))],
 };
 
-/// How an index on Postgres is opened.
+/// Options of an index on Postgres.
 #[derive(Clone, Debug)]
 pub struct PostgresIndexOptions {
-    /// The most sessions that search at a time. One more writes.
+    /// Maximum number of connections for searches. The writer has one more.
     pub readers: u32,
-    /// How long a session is waited for, also the first.
+    /// Maximum wait for a connection.
     pub acquire_timeout: Duration,
-    /// How long a search may take.
+    /// `statement_timeout` of a search.
     pub query_timeout: Duration,
-    /// Whether tables are made or brought up to date first.
+    /// Whether to create or migrate the tables.
     pub migrate: bool,
 }
 
@@ -38,15 +38,15 @@ impl Default for PostgresIndexOptions {
     }
 }
 
-/// The sessions of an index.
+/// The connection pools of an index.
 pub(crate) struct Sessions {
     pub(crate) readers: PgPool,
     pub(crate) writer: PgPool,
-    /// What the database is called in messages.
+    /// The database's name in messages.
     pub(crate) name: String,
 }
 
-/// What sessions are told that search. How common the words are decides on the plan, so each search is planned.
+/// Session settings for searches. The best plan depends on how common the words are, so plans are not cached.
 const READING: [(&str, &str); 6] = [
     ("client_connection_check_interval", "500ms"),
     ("default_transaction_read_only", "on"),
@@ -56,7 +56,7 @@ const READING: [(&str, &str); 6] = [
     ("jit", "off"),
 ];
 
-/// What sessions are told that write. One that is frozen gives its row back soon.
+/// Session settings for the writer. A frozen writer loses its row lock after 5 s.
 const WRITING: [(&str, &str); 5] = [
     ("idle_in_transaction_session_timeout", "5s"),
     ("statement_timeout", "60s"),
@@ -80,7 +80,7 @@ pub(crate) async fn connect(url: &str, options: &PostgresIndexOptions) -> Result
     })
 }
 
-/// Makes the tables, or brings them up to date.
+/// Creates or migrates the tables.
 pub(crate) async fn migrate(url: &str) -> Result<(u32, u32)> {
     Ok(MIGRATIONS.run_at(url, PostgresIndexOptions::default().acquire_timeout).await?)
 }

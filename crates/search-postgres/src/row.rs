@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use kukuri_search::{Document, analyzer::tokens};
 
-/// Between the words of a document, and between its counts: in none of them.
-const BETWEEN: &str = " ";
-/// Between its topics.
-const BETWEEN_TOPICS: &str = "\u{1f}";
+/// Separates words and counts; occurs in neither.
+const SEPARATOR: &str = " ";
+const TOPIC_SEPARATOR: &str = "\u{1f}";
 
-/// Documents, column by column. What is a list in a row is one text here, because lists of lists have to be of one length.
+/// Documents by column, for `unnest`. Lists are joined to one text each: arrays of arrays must have equal lengths.
 #[derive(Default)]
 pub(crate) struct Rows {
     pub(crate) ids: Vec<[u8; 32]>,
@@ -36,25 +35,25 @@ impl Rows {
             let (_, in_body) = counts.entry(token.text).or_default();
             *in_body = in_body.saturating_add(1);
         }
-        let most = i16::MAX as u16;
+        let max_count = i16::MAX as u16;
         let joined = |numbers: Vec<u16>| {
-            let texts: Vec<String> = numbers.into_iter().map(|number| number.min(most).to_string()).collect();
-            texts.join(BETWEEN)
+            let texts: Vec<String> = numbers.into_iter().map(|number| number.min(max_count).to_string()).collect();
+            texts.join(SEPARATOR)
         };
         let topics: Vec<&str> = document.topics.iter().map(|topic| topic.as_str()).collect();
         self.ids.push(*document.id.as_bytes());
         self.authors.push(*document.author.as_bytes());
         self.kinds.push(document.kind.0.into());
         self.created_at.push(signed(document.created_at.0));
-        self.topics.push(topics.join(BETWEEN_TOPICS));
+        self.topics.push(topics.join(TOPIC_SEPARATOR));
         self.title_counts.push(joined(counts.values().map(|(in_title, _)| *in_title).collect()));
         self.body_counts.push(joined(counts.values().map(|(_, in_body)| *in_body).collect()));
-        self.terms.push(counts.into_keys().collect::<Vec<_>>().join(BETWEEN));
+        self.terms.push(counts.into_keys().collect::<Vec<_>>().join(SEPARATOR));
         self.lengths.push(i32::try_from(length).unwrap_or(i32::MAX));
     }
 }
 
-/// As a column has it: nothing in a store is greater.
+/// As a `bigint`; larger values are clamped.
 pub(crate) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

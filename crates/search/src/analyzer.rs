@@ -1,8 +1,8 @@
 //! Text to tokens, the same for every index and for live matching.
 //!
-//! Scripts with spaces give words. Scripts without give pairs of neighbours, so that 東京 is found in 東京都庁, and single
-//! characters for those who ask for one. References to keys and events (`nostr:…`) say nothing to a reader and are left
-//! out; of a URL the host and the path are kept. A `#` before a word makes no difference.
+//! Scripts with spaces give words. Scripts without give overlapping bigrams, so that 東京 is found in 東京都庁, and single
+//! characters for queries of one. `nostr:…` references are dropped; of a URL host and path are kept; a `#` before a word is
+//! ignored.
 
 use std::ops::Range;
 
@@ -10,41 +10,41 @@ use unicode_script::{Script, UnicodeScript};
 
 use crate::folding::{Folded, fold};
 
-/// Changes whenever texts are taken apart in another way: an index of another version has to be built anew.
+/// Changes with the tokens of any text: an index of another version is rebuilt.
 pub const VERSION: u32 = 2;
-/// A longer word is a key, a hash or noise.
-const LONGEST_WORD: usize = 48;
+/// Maximum length of a word, in characters: longer ones are keys, hashes or noise.
+const MAX_WORD_CHARS: usize = 48;
 const REFERENCE: &str = "nostr:";
 
-/// A piece of a text that can be found.
+/// A searchable piece of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// What it is compared by.
+    /// The folded text, as it is compared.
     pub text: String,
-    /// Where it stands in the text, in bytes.
-    pub place: Range<usize>,
+    /// Byte range in the original text.
+    pub range: Range<usize>,
 }
 
-/// For what a text is taken apart.
+/// Why a text is tokenized.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// It is to be found.
+    /// It is indexed.
     Document,
-    /// It is looked for: a run of several characters by its pairs alone.
+    /// It is searched for: a run of several characters gives bigrams only.
     Query,
 }
 
-/// The tokens by which a text is found, in order.
+/// The tokens of a text to be indexed, in order.
 pub fn tokens(text: &str) -> Vec<Token> {
-    take_apart(text, Purpose::Document)
+    tokenize(text, Purpose::Document)
 }
 
-/// The tokens that a text must have to be found by this one.
+/// The tokens that a match of this query has.
 pub(crate) fn query_tokens(text: &str) -> Vec<Token> {
-    take_apart(text, Purpose::Query)
+    tokenize(text, Purpose::Query)
 }
 
-fn take_apart(text: &str, purpose: Purpose) -> Vec<Token> {
+fn tokenize(text: &str, purpose: Purpose) -> Vec<Token> {
     let folded = fold(text);
     let mut scan = Scan { folded: &folded, at: 0, purpose, tokens: Vec::new() };
     while scan.at < folded.len() {
@@ -80,7 +80,7 @@ impl Scan<'_> {
     fn take_run(&mut self) {
         let end = self.end_of(self.at, |class| class == Class::Dense);
         let is_single = end - self.at == 1;
-        // コーヒー・マシン is also written without the dot.
+        // コーヒー・マシン is also written without the dot: index the bigram across it.
         if self.purpose == Purpose::Document && self.joins_katakana(end) {
             self.push(end - 1..end + 2);
         }
@@ -110,19 +110,19 @@ impl Scan<'_> {
             end += 1;
             part = end;
         }
-        if end - start <= LONGEST_WORD {
+        if end - start <= MAX_WORD_CHARS {
             self.push(start..end);
         }
         self.at = end;
     }
 
-    /// What follows `://`, if a scheme begins here.
+    /// The index after `://`, if a scheme begins here.
     fn after_scheme(&self) -> Option<usize> {
         let end = self.end_of(self.at, |class| class == Class::Word);
         self.spells(end, "://").then_some(end + 3)
     }
 
-    /// Host and path; what follows them is made by machines.
+    /// Takes host and path; query and fragment are skipped.
     fn take_url(&mut self, host: usize) {
         let is_end = |folded: &Folded| folded.character.is_whitespace() || "<>\"()[]{}|".contains(folded.character);
         let length = |from: usize, until: &dyn Fn(&Folded) -> bool| {
@@ -144,24 +144,24 @@ impl Scan<'_> {
         self.at = end;
     }
 
-    fn push(&mut self, places: Range<usize>) {
-        let Some(some) = self.folded.get(places) else { return };
+    fn push(&mut self, characters: Range<usize>) {
+        let Some(some) = self.folded.get(characters) else { return };
         let (Some(first), Some(last)) = (some.first(), some.last()) else { return };
         let text = some.iter().map(|folded| folded.character).filter(|character| Class::of(*character) != Class::Other);
-        self.tokens.push(Token { text: text.collect(), place: first.place.start..last.place.end });
+        self.tokens.push(Token { text: text.collect(), range: first.range.start..last.range.end });
     }
 
     fn class_at(&self, at: usize) -> Option<Class> {
         self.folded.get(at).map(|folded| Class::of(folded.character))
     }
 
-    /// Whether here is an apostrophe with a letter after it.
+    /// Whether there is an apostrophe with a letter after it.
     fn is_within_word(&self, at: usize) -> bool {
         let is_apostrophe = self.folded.get(at).is_some_and(|folded| matches!(folded.character, '\'' | '’'));
         is_apostrophe && self.class_at(at + 1) == Some(Class::Word)
     }
 
-    /// Whether here is a dot between words of katakana.
+    /// Whether there is a middle dot between katakana.
     fn joins_katakana(&self, at: usize) -> bool {
         let is_katakana = |at: usize| {
             self.folded.get(at).is_some_and(|folded| {
@@ -181,7 +181,7 @@ impl Scan<'_> {
         text.chars().all(|character| rest.next() == Some(character))
     }
 
-    /// Where a run of a class ends that goes on at a place.
+    /// End of the run of a class from `at` on.
     fn end_of(&self, at: usize, is_in: impl Fn(Class) -> bool) -> usize {
         let rest = self.folded.get(at..).unwrap_or_default();
         let length = rest.iter().position(|folded| !is_in(Class::of(folded.character)));
@@ -189,14 +189,14 @@ impl Scan<'_> {
     }
 }
 
-/// How a character is written with others.
+/// How a character forms tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
-    /// In words with something between them.
+    /// Part of a word; words have separators.
     Word,
-    /// One after the other.
+    /// Of a script without spaces between words.
     Dense,
-    /// Not at all: spaces, punctuation, signs.
+    /// Separator: space, punctuation, symbol.
     Other,
 }
 
@@ -205,7 +205,7 @@ impl Class {
         if character.is_ascii() {
             return if character.is_ascii_alphanumeric() { Self::Word } else { Self::Other };
         }
-        // Vowel signs of Thai and the like are marks, not letters.
+        // Vowel signs of Thai and similar scripts are marks, not letters.
         let is_dense = is_dense(character);
         let is_mark = is_dense && unicode_normalization::char::is_combining_mark(character);
         match (character.is_alphanumeric() || is_mark, is_dense) {
@@ -217,7 +217,7 @@ impl Class {
 }
 
 fn is_dense(character: char) -> bool {
-    // The extension tells where shared characters belong, such as ー.
+    // Script extensions cover shared characters such as ー.
     let scripts = character.script_extension();
     let dense = [
         Script::Han,
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_spaced_scripts() {
+    fn scripts_with_spaces_give_words() {
         assert_eq!(
             texts("Hello, World! foo_bar e-mail don’t 3.14"),
             ["hello", "world", "foo", "bar", "e", "mail", "don", "dont", "3", "14"]
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_and_characters_of_dense_scripts() {
+    fn scripts_without_spaces_give_bigrams_and_characters() {
         assert_eq!(texts("東京都"), ["東", "東京", "京", "京都", "都"]);
         assert_eq!(asked("東京都"), ["東京", "京都"]);
         assert_eq!(asked("猫"), ["猫"]);
@@ -272,14 +272,14 @@ mod tests {
     }
 
     #[test]
-    fn scripts_that_mix() {
+    fn mixed_scripts_are_split_where_the_script_changes() {
         assert_eq!(asked("Rustで書く"), ["rust", "で書", "書く"]);
         assert_eq!(asked("第3回"), ["第", "3", "回"]);
         assert_eq!(asked("iPhone15"), ["iphone15"]);
     }
 
     #[test]
-    fn hashtags_are_words_references_are_nothing_and_urls_are_host_and_path() {
+    fn hashtags_give_words_urls_host_and_path_and_references_nothing() {
         assert_eq!(texts("#Rust #日本"), ["rust", "日", "日本", "本"]);
         assert_eq!(texts("by nostr:npub1qqqsyqcyq5rqwzqf now"), ["by", "now"]);
         assert_eq!(texts("see https://www.Example.com/a-page?utm=1#top."), ["see", "example", "com", "a", "page"]);
@@ -289,29 +289,29 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_found_in_signs() {
+    fn symbols_give_no_tokens() {
         assert_eq!(texts("!?… ─ 🎉 \u{0} \u{200b}"), Vec::<String>::new());
     }
 
     #[test]
-    fn tokens_know_their_place() {
+    fn tokens_keep_their_byte_range() {
         let text = "Ｒｕｓｔ と ｶﾞ";
-        let places: Vec<_> = tokens(text).into_iter().map(|token| &text[token.place]).collect();
-        assert_eq!(places, ["Ｒｕｓｔ", "と", "ｶﾞ"]);
+        let originals: Vec<_> = tokens(text).into_iter().map(|token| &text[token.range]).collect();
+        assert_eq!(originals, ["Ｒｕｓｔ", "と", "ｶﾞ"]);
     }
 
     proptest::proptest! {
         #[test]
-        fn any_text_is_taken_apart_and_found_by_itself(text in "\\PC{0,60}") {
+        fn any_text_matches_itself(text in "\\PC{0,60}") {
             let of_document: std::collections::HashSet<String> = texts(&text).into_iter().collect();
             for token in query_tokens(&text) {
                 assert!(of_document.contains(&token.text), "{}", token.text);
-                assert!(text.get(token.place.clone()).is_some_and(|piece| !piece.is_empty()));
+                assert!(text.get(token.range.clone()).is_some_and(|piece| !piece.is_empty()));
             }
         }
 
         #[test]
-        fn a_part_of_dense_text_finds_the_whole(
+        fn part_of_a_text_without_spaces_matches_the_whole(
             before in "[ぁ-んァ-ヶ一-龠]{0,5}",
             part in "[ぁ-んァ-ヶ一-龠]{1,5}",
             after in "[ぁ-んァ-ヶ一-龠]{0,5}",

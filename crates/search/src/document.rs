@@ -1,24 +1,24 @@
-//! What of an event can be found: the text its readers see, by kind.
+//! The searchable text of an event: what its readers see, by kind.
 
 use kukuri_domain::{Event, Kind};
 use serde_json::Value;
 
 use crate::analyzer::{Token, tokens};
 
-/// The kinds that are indexed unless an operator says otherwise (C-1).
+/// Default of `search.kinds` (C-1).
 pub const DEFAULT_KINDS: [u16; 7] = [0, 1, 11, 1111, 30023, 30818, 1063];
 
-/// The text of an event: what it is called, and the rest. Both may be empty.
+/// The text of an event. Both parts may be empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Text {
-    /// Names and titles: found first.
+    /// Names and titles, which rank higher.
     pub title: String,
     /// Everything else.
     pub body: String,
 }
 
 impl Text {
-    /// The text of an event. One of a kind that nothing is known of is its content.
+    /// The text of an event; of an unknown kind, its content.
     pub fn of(event: &Event) -> Self {
         let tag = |name| event.tags.values(name).next();
         let hashtags = event.tags.values("t").filter(|value| !value.starts_with("kukuri:"));
@@ -27,7 +27,7 @@ impl Text {
             Kind(11) => Self::new([tag("title"), tag("subject")], [Some(event.content.as_str())], hashtags),
             Kind(30023) => Self::new([tag("title")], [tag("summary"), Some(event.content.as_str())], hashtags),
             Kind(30818) => {
-                // A wiki article without a title is known by its identifier.
+                // The identifier is the title of a wiki article without one.
                 let title = tag("title").or_else(|| tag("d"));
                 Self::new([title], [tag("summary"), Some(event.content.as_str())], hashtags)
             }
@@ -39,7 +39,7 @@ impl Text {
         }
     }
 
-    /// A profile is JSON that anybody may have written.
+    /// Untrusted JSON: anything but an object has no text.
     fn of_profile(content: &str) -> Self {
         let Ok(Value::Object(fields)) = serde_json::from_str(content) else { return Self::default() };
         let field = |name: &str| fields.get(name).and_then(Value::as_str);
@@ -63,7 +63,7 @@ impl Text {
         tokens(&self.title).into_iter().chain(tokens(&self.body))
     }
 
-    /// Whether there is nothing to be found.
+    /// Whether both parts are empty.
     pub fn is_empty(&self) -> bool {
         self.title.is_empty() && self.body.is_empty()
     }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_is_found_by_what_its_readers_see() {
+    fn text_of_each_kind_is_what_its_readers_see() {
         // C-1
         let profile = r#"{"name":"ana","display_name":"アナ","about":"likes tea","picture":"https://x/y.png","age":3}"#;
         for (event, found) in [

@@ -1,4 +1,5 @@
-//! From what an index says to what may be shown: every hit is looked up in the store first (C-1).
+//! From hits to events that may be shown: every hit is read from the store first (C-1), and events that are too new for the
+//! index are added from the outbox.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -6,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kukuri_domain::{Event, EventId, Kind, Millis, TopicId, Viewer};
+use kukuri_domain::{Event, EventId, Kind, Millis, TopicId};
 use kukuri_store::{BoundEvent, Op, Store, StoreError, StoredEvent};
 
 use crate::{
@@ -14,16 +15,16 @@ use crate::{
     index::{IndexError, Search, SearchIndex},
 };
 
-/// Hits that are looked up at a time, at least.
-const FEWEST: usize = 16;
-/// So many hits are looked at for one answer; more than a few that are gone are rare.
-const MOST_HITS: usize = 2_000;
-/// Rows of the outbox that an index may lag behind and still be made up for.
-const MOST_ROWS: usize = 4_096;
-/// Events of them that are held at a time.
-const AT_ONCE: usize = 128;
+/// Minimum number of hits requested from the index at a time.
+const MIN_HITS: usize = 16;
+/// Maximum number of hits examined for one answer.
+const MAX_HITS: usize = 2_000;
+/// Maximum lag of the index, in outbox rows, that is made up for by reading the outbox.
+const MAX_LAG_ROWS: usize = 4_096;
+/// Events of those rows held in memory at a time.
+const LOOKUP_BATCH: usize = 128;
 
-/// Why nothing can be said.
+/// A failed search.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
     /// The index failed.
@@ -34,29 +35,29 @@ pub enum FindError {
     Store(#[from] StoreError),
 }
 
-/// Something that was found and is effective.
+/// An effective event that matches a search.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The event, as it is served.
+    /// The event in its stored form, as it is served.
     pub stored: StoredEvent,
-    /// The event.
+    /// The event, parsed.
     pub event: Event,
-    /// Its topics.
+    /// The topics in which the event is effective.
     pub topics: Vec<TopicId>,
-    /// How good it is; `None`: it is too new to be in the index.
+    /// The index's score; `None`: the event is not in the index yet.
     pub score: Option<f32>,
 }
 
-/// What a search found.
+/// The answer to a search.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// The best first, no more than were asked for.
+    /// The best first; at most `Search::limit`.
     pub found: Vec<Found>,
-    /// Where the next page begins, if there may be one.
+    /// `Search::skip` of the next page, if there may be one.
     pub next: Option<usize>,
 }
 
-/// An index and the store it follows.
+/// Searches an index and reads the hits from the store.
 #[derive(Clone)]
 pub struct Finder {
     index: Arc<dyn SearchIndex>,
@@ -68,12 +69,12 @@ pub struct Finder {
 type Measure = Box<dyn Fn(Duration) + Send + Sync>;
 
 impl Finder {
-    /// Finds in this index what is in this store. Events of these kinds are indexed.
+    /// `kinds`: the kinds that are indexed.
     pub fn new(index: Arc<dyn SearchIndex>, store: Arc<dyn Store>, kinds: impl IntoIterator<Item = Kind>) -> Self {
         Self { index, store, kinds: Arc::new(kinds.into_iter().collect()), measure: Arc::default() }
     }
 
-    /// What an event will be found by, once it is in the index. `None`: by nothing, for its kind is not indexed.
+    /// The tokens of an event; `None`: its kind is not indexed.
     pub fn words_of(&self, event: &Event) -> Option<HashSet<String>> {
         self.kinds.contains(&event.kind).then(|| Text::of(event).tokens().map(|token| token.text).collect())
     }
@@ -83,49 +84,47 @@ impl Finder {
         &self.index
     }
 
-    /// Has this called with the time that each search takes, also of clones. The first one to ask is heeded.
+    /// Calls `measure` with the duration of each search, also of clones. Only the first call has an effect.
     pub fn on_found(&self, measure: impl Fn(Duration) + Send + Sync + 'static) {
         let _ = self.measure.set(Box::new(measure));
     }
 
-    /// What answers a search and may be seen, as many as there are up to its limit. `accepts` narrows it further.
+    /// Matching events. `shows` has to ask the visibility for the viewer (E-10, M-5); it may narrow the search as well.
     pub async fn find(
         &self,
         search: &Search,
-        viewer: &Viewer,
         now: Millis,
-        accepts: impl Fn(&Event, &[TopicId]) -> bool,
+        shows: impl Fn(&Event, &[TopicId]) -> bool,
     ) -> Result<Findings, FindError> {
         let started = Instant::now();
-        let findings = self.look_for(search, viewer, now, accepts).await?;
+        let findings = self.find_unmeasured(search, now, shows).await?;
         if let Some(measure) = self.measure.get() {
             measure(started.elapsed());
         }
         Ok(findings)
     }
 
-    async fn look_for(
+    async fn find_unmeasured(
         &self,
         search: &Search,
-        viewer: &Viewer,
         now: Millis,
-        accepts: impl Fn(&Event, &[TopicId]) -> bool,
+        shows: impl Fn(&Event, &[TopicId]) -> bool,
     ) -> Result<Findings, FindError> {
         let mut findings = Findings::default();
         let mut seen = HashSet::new();
-        // What the index does not have yet comes first: it is the newest.
+        // Events that are not in the index yet are the newest: they come first.
         if search.skip == 0 {
-            let accepts = |found: &Found| viewer.may_see(&found.event) && accepts(&found.event, &found.topics);
-            findings.found = self.newest(search, now, accepts).await?;
+            let shows = |found: &Found| shows(&found.event, &found.topics);
+            findings.found = self.not_yet_indexed(search, now, shows).await?;
         }
         seen.extend(findings.found.iter().map(|found| found.event.id));
         let mut skip = search.skip;
-        while findings.found.len() < search.limit && skip - search.skip < MOST_HITS {
-            let wanted = (search.limit - findings.found.len()).max(FEWEST);
-            let hits = self.index.search(&Search { skip, limit: wanted, ..search.clone() }).await?;
+        while findings.found.len() < search.limit && skip - search.skip < MAX_HITS {
+            let requested = (search.limit - findings.found.len()).max(MIN_HITS);
+            let hits = self.index.search(&Search { skip, limit: requested, ..search.clone() }).await?;
             let ids: Vec<EventId> = hits.iter().map(|hit| hit.id).collect();
             let looked_up = self.store.get(&ids, now).await?;
-            let is_end = hits.len() < wanted;
+            let is_end = hits.len() < requested;
             for (hit, bound) in hits.into_iter().zip(looked_up) {
                 if findings.found.len() == search.limit {
                     findings.next = Some(skip);
@@ -133,7 +132,7 @@ impl Finder {
                 }
                 skip += 1;
                 let Some(found) = bound.map(|bound| found(bound, Some(hit.score))).transpose()? else { continue };
-                let is_shown = viewer.may_see(&found.event) && accepts(&found.event, &found.topics);
+                let is_shown = shows(&found.event, &found.topics);
                 if is_shown && seen.insert(hit.id) {
                     findings.found.push(found);
                 }
@@ -146,9 +145,9 @@ impl Finder {
         Ok(findings)
     }
 
-    /// What has become effective since the index was written, and matches, the newest first. An index that is far behind
-    /// is not made up for.
-    async fn newest(
+    /// Matching events of outbox rows after the index's position, the newest first; none if the index lags by more than
+    /// [`MAX_LAG_ROWS`].
+    async fn not_yet_indexed(
         &self,
         search: &Search,
         now: Millis,
@@ -156,10 +155,10 @@ impl Finder {
     ) -> Result<Vec<Found>, FindError> {
         let head = *self.store.watch_outbox().borrow();
         let reached = self.index.reached().await?.unwrap_or_default().seq;
-        if head.0.saturating_sub(reached.0) > MOST_ROWS as u64 {
+        if head.0.saturating_sub(reached.0) > MAX_LAG_ROWS as u64 {
             return Ok(Vec::new());
         }
-        let rows = match self.store.outbox(reached, MOST_ROWS).await {
+        let rows = match self.store.outbox(reached, MAX_LAG_ROWS).await {
             Err(StoreError::Truncated { .. }) => return Ok(Vec::new()),
             rows => rows?,
         };
@@ -167,20 +166,20 @@ impl Finder {
         ids.reverse();
         let mut once = HashSet::new();
         ids.retain(|id| once.insert(*id));
-        let mut newest = Vec::new();
-        for some in ids.chunks(AT_ONCE) {
-            for bound in self.store.get(some, now).await?.into_iter().flatten() {
+        let mut found_events = Vec::new();
+        for batch in ids.chunks(LOOKUP_BATCH) {
+            for bound in self.store.get(batch, now).await?.into_iter().flatten() {
                 let found = found(bound, None)?;
                 let has_words = self.words_of(&found.event).is_some_and(|words| search.query.is_in(&words));
-                if has_words && found.meets(search) && accepts(&found) && newest.len() < search.limit {
-                    newest.push(found);
+                if has_words && found.meets(search) && accepts(&found) && found_events.len() < search.limit {
+                    found_events.push(found);
                 }
             }
-            if newest.len() >= search.limit {
+            if found_events.len() >= search.limit {
                 break;
             }
         }
-        Ok(newest)
+        Ok(found_events)
     }
 }
 
@@ -190,7 +189,7 @@ fn found(bound: BoundEvent, score: Option<f32>) -> Result<Found, StoreError> {
 }
 
 impl Found {
-    /// Whether it meets what a search asks for beside words.
+    /// Whether the event meets the restrictions of a search, words aside.
     fn meets(&self, search: &Search) -> bool {
         let event = &self.event;
         search.topics.as_ref().is_none_or(|topics| topics.iter().any(|topic| self.topics.contains(topic)))

@@ -1,5 +1,4 @@
-//! Text as it is compared: compatibility forms, case and Latin accents folded, each character with its place in the
-//! original.
+//! Text folding before tokens are compared: NFKC, case, Latin accents. Each character keeps its byte range in the original.
 
 use std::ops::Range;
 
@@ -10,10 +9,10 @@ use unicode_script::{Script, UnicodeScript};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Folded {
     pub(crate) character: char,
-    pub(crate) place: Range<usize>,
+    pub(crate) range: Range<usize>,
 }
 
-/// Folds a text. Characters that belong together (a kana and its voicing, a letter and its accent) are folded together.
+/// Folds a text by clusters: a kana with its voicing mark, a letter with its accents.
 pub(crate) fn fold(text: &str) -> Vec<Folded> {
     let mut folded = Vec::with_capacity(text.len());
     let mut rest = text.char_indices().peekable();
@@ -24,32 +23,32 @@ pub(crate) fn fold(text: &str) -> Vec<Folded> {
         }
         let cluster = &text[start..end];
         if cluster.len() == 1 {
-            // Most text of the web.
+            // Fast path for ASCII.
             let character = first.to_ascii_lowercase();
-            folded.push(Folded { character, place: start..end });
+            folded.push(Folded { character, range: start..end });
             continue;
         }
         let lower = cluster.nfkc().flat_map(fold_case).nfkc();
         for character in lower.flat_map(without_accent) {
-            folded.push(Folded { character, place: start..end });
+            folded.push(Folded { character, range: start..end });
         }
     }
     folded
 }
 
-/// Whether a character forms one with what stands before it.
+/// Whether a character belongs to the cluster of the one before it.
 fn joins(character: char) -> bool {
-    // Half-width voicing marks are no combining marks, but become such; Korean vowels and endings join their consonant.
+    // Half-width voicing marks become combining marks under NFKC; Korean vowels and finals join their consonant.
     matches!(character, '\u{ff9e}' | '\u{ff9f}' | '\u{1160}'..='\u{11ff}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}')
         || is_combining_mark(character)
 }
 
 fn fold_case(character: char) -> impl Iterator<Item = char> {
-    // Lower case is folded case but for a few.
+    // Lower case equals folded case except for these.
     let (first, second) = match character {
         'ß' | 'ẞ' => ('s', Some('s')),
         'ς' => ('σ', None),
-        // Strokes and ligatures are part of a letter to Unicode, but not to whoever types it.
+        // Unicode does not decompose strokes and ligatures; people type the plain letter.
         'æ' | 'Æ' => ('a', Some('e')),
         'œ' | 'Œ' => ('o', Some('e')),
         'ø' | 'Ø' => ('o', None),
@@ -61,7 +60,7 @@ fn fold_case(character: char) -> impl Iterator<Item = char> {
     first.to_lowercase().chain(second)
 }
 
-/// A Latin letter without its accents; anything else as it is. Voicing marks of kana and the like are no accents.
+/// Removes accents from Latin letters only: the voicing marks of kana are not accents.
 fn without_accent(character: char) -> impl Iterator<Item = char> {
     let is_latin = !character.is_ascii() && character.script() == Script::Latin;
     let plain = is_latin.then(|| std::iter::once(character).nfd().filter(|part| !is_combining_mark(*part)));
@@ -69,7 +68,7 @@ fn without_accent(character: char) -> impl Iterator<Item = char> {
     plain.into_iter().flatten().chain(itself)
 }
 
-/// A Latin accent that no composed letter exists for.
+/// An accent that NFKC could not compose with its letter.
 fn is_lone_accent(character: char) -> bool {
     matches!(character, '\u{300}'..='\u{36f}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}')
 }
@@ -83,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_cases_and_accents_of_the_same_text_are_the_same() {
+    fn width_case_and_accents_are_folded() {
         for (written, compared) in [
             ("ＫＵＫＵＲＩ", "kukuri"),
             ("ｶﾞｷﾞﾊﾟ", "ガギパ"),
@@ -104,9 +103,9 @@ mod tests {
     }
 
     #[test]
-    fn every_character_knows_where_it_came_from() {
+    fn characters_keep_their_byte_range() {
         let text = "aｶﾞ東";
-        let places: Vec<_> = fold(text).into_iter().map(|folded| &text[folded.place]).collect();
-        assert_eq!(places, ["a", "ｶﾞ", "東"]);
+        let originals: Vec<_> = fold(text).into_iter().map(|folded| &text[folded.range]).collect();
+        assert_eq!(originals, ["a", "ｶﾞ", "東"]);
     }
 }

@@ -1,5 +1,5 @@
-//! The port to an index: documents in, ids out. An index never says what an event is, only which to look at: whoever
-//! shows a hit reads it from the store.
+//! The port to a search index: documents in, ids out. An index returns ids only: the caller reads each hit from the store
+//! before showing it.
 
 use async_trait::async_trait;
 use kukuri_domain::{Event, EventId, Kind, PublicKey, Timestamp, TopicId};
@@ -10,34 +10,40 @@ use crate::{document::Text, query::SearchQuery};
 /// A `Result` of this port.
 pub type Result<T, E = IndexError> = std::result::Result<T, E>;
 
-/// Why an index could not do what it was asked to.
+/// A failure of an index.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
-    /// Another process writes to it.
-    #[error("{0}: another process is writing to this index")]
+    /// Another process has the index open.
+    #[error("{0}: another process has this index open")]
     Locked(String),
-    /// What was read is not what an index holds.
+    /// The index is not as this instance last saw it. Reading `reached` again shows how far it has come.
+    #[error("{0}: another process has written to the index since")]
+    Overtaken(String),
+    /// `fill` or `switch` without `begin`, or another process has begun a rebuild since.
+    #[error("{0}: no rebuild was begun, or another process has begun one since")]
+    NotBegun(String),
+    /// The stored data is not what this version of the program writes.
     #[error("the index is damaged, rebuild it: {0}")]
     Damaged(String),
-    /// The engine below failed.
+    /// The search engine or its server failed.
     #[error("the index failed: {0}")]
     Engine(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// What an index holds of an event.
+/// The indexed form of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
-    /// The event.
+    /// The event's id.
     pub id: EventId,
-    /// Its author.
+    /// The event's author.
     pub author: PublicKey,
-    /// Its kind.
+    /// The event's kind.
     pub kind: Kind,
-    /// When its author says it was made.
+    /// The event's `created_at`.
     pub created_at: Timestamp,
-    /// The topics it is effective in.
+    /// The topics in which the event is effective.
     pub topics: Vec<TopicId>,
-    /// What can be found of it.
+    /// The searchable text.
     pub text: Text,
 }
 
@@ -49,104 +55,105 @@ impl Document {
     }
 }
 
-/// A change to an index. Made twice, it has the effect of once (O-7).
+/// A change to an index. Applying it twice has the effect of once (O-7).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// The document is there from now on, in the place of one with the same id.
+pub enum DocumentChange {
+    /// Inserts the document, or replaces the one with the same id.
     Put(Box<Document>),
-    /// There is no such document any more.
+    /// Removes the document, if there is one.
     Remove(EventId),
 }
 
-/// A question to an index.
+/// A search request. `None` in a list means no restriction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Search {
-    /// The words.
+    /// The words; a hit has all of them.
     pub query: SearchQuery,
-    /// In any of these topics; `None`: in all.
+    /// Hits are in at least one of these topics.
     pub topics: Option<Vec<TopicId>>,
-    /// Of any of these kinds.
+    /// Hits have one of these kinds.
     pub kinds: Option<Vec<Kind>>,
-    /// By any of these.
+    /// Hits have one of these authors.
     pub authors: Option<Vec<PublicKey>>,
-    /// Made no earlier.
+    /// Lowest `created_at`.
     pub since: Option<Timestamp>,
-    /// Made no later.
+    /// Highest `created_at`.
     pub until: Option<Timestamp>,
-    /// The time by which something is recent.
+    /// The time that recency is measured from.
     pub now: Timestamp,
-    /// So many of the best are passed over.
+    /// Number of best hits to skip.
     pub skip: usize,
-    /// So many are wanted.
+    /// Maximum number of hits.
     pub limit: usize,
 }
 
 impl Search {
-    /// For words, everywhere.
+    /// A search for words, without restrictions.
     pub fn new(query: SearchQuery, now: Timestamp, limit: usize) -> Self {
         let (topics, kinds, authors) = (None, None, None);
         Self { query, topics, kinds, authors, since: None, until: None, now, skip: 0, limit }
     }
 }
 
-/// Something that was found.
+/// A document that matches a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hit {
-    /// The event.
+    /// The event's id.
     pub id: EventId,
-    /// How good it is, compared with others of the same answer.
+    /// Comparable only within one answer; higher is better.
     pub score: f32,
 }
 
-/// How far an index has come.
+/// How far an index has come in the outbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    /// The outbox row up to which changes are in it.
+pub struct IndexPosition {
+    /// The last outbox row that is applied.
     pub seq: Seq,
-    /// What tells that row from every other, in the words of whoever follows. An index keeps it as it is.
-    pub mark: String,
+    /// Tells that row from the row of the same number in another store. Opaque to the index.
+    pub fingerprint: String,
 }
 
-impl From<Seq> for Place {
-    /// A row that nothing else is known of.
+impl From<Seq> for IndexPosition {
+    /// A position without a fingerprint.
     fn from(seq: Seq) -> Self {
-        Self { seq, mark: String::new() }
+        Self { seq, fingerprint: String::new() }
     }
 }
 
-/// Figures of an index.
+/// Size of an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IndexStats {
-    /// How many documents there are.
+    /// Number of documents.
     pub documents: u64,
-    /// What they take on disk.
+    /// Bytes on disk.
     pub bytes: u64,
 }
 
-/// A place where documents are found by words.
+/// A search index: one copy that is searched, and during a rebuild a second one that is filled.
 #[async_trait]
 pub trait SearchIndex: Send + Sync + 'static {
-    /// What answers a question, the best first; ties by the lower id.
+    /// Matching documents, the best first; ties by the lower id.
     async fn search(&self, search: &Search) -> Result<Vec<Hit>>;
 
-    /// The place up to which a search that begins now finds changes. `None`: it was never filled.
-    async fn reached(&self) -> Result<Option<Place>>;
+    /// The position whose changes a search that begins now finds. `None`: the index was never filled.
+    async fn reached(&self) -> Result<Option<IndexPosition>>;
 
-    /// Makes changes, in order, and notes how far they reach: durably, and all of it or nothing.
-    async fn apply(&self, changes: Vec<Change>, reached: Place) -> Result<()>;
+    /// Applies changes in order, durably, and then records `reached`. A failed call may leave some of the changes applied, but
+    /// never a position ahead of them: the caller repeats the call. A back end that can commits both at once.
+    async fn apply(&self, changes: Vec<DocumentChange>, reached: IndexPosition) -> Result<()>;
 
-    /// Begins an empty index beside this one. One that was begun before is thrown away.
+    /// Begins an empty copy beside the one that is searched, and discards a copy begun earlier.
     async fn begin(&self) -> Result<()>;
 
-    /// The same as `apply`, for the index that was begun. `None`: how far it reaches is not known yet.
-    async fn fill(&self, changes: Vec<Change>, reached: Option<Place>) -> Result<()>;
+    /// `apply` for the copy that was begun. `None`: the position is not known yet.
+    async fn fill(&self, changes: Vec<DocumentChange>, reached: Option<IndexPosition>) -> Result<()>;
 
-    /// Puts the index that was begun in the place of this one, at once.
+    /// Replaces the copy that is searched by the one that was begun, atomically for searches.
     async fn switch(&self) -> Result<()>;
 
-    /// The ids of all documents after one, in ascending order.
+    /// The lowest `limit` ids above `after`, ascending.
     async fn ids(&self, after: Option<EventId>, limit: usize) -> Result<Vec<EventId>>;
 
-    /// Figures.
+    /// Size of the copy that is searched.
     async fn stats(&self) -> Result<IndexStats>;
 }

@@ -1,31 +1,35 @@
-//! Search: what of an event can be found, by what, and what of it is shown.
+//! Search: the text of events that can be found, the port to an index, the consumer that fills it, and the finder that reads
+//! every hit from the store before it is shown.
 //!
 //! # Layout
 //!
-//! - [`analyzer`]: text to tokens; `folding`: what is compared as the same.
-//! - [`index`]: the port to an index; `ranking`: what counts beside words. [`tantivy`]: the embedded one.
-//! - [`following`]: the consumer that keeps an index up to date; `mark`: whose index it is. [`finder`]: hits that may be shown.
+//! - [`document`]: the searchable text of an event. [`analyzer`]: text to tokens; `folding`: case, width and accents.
+//! - [`query`]: the words of a search. [`snippet`]: the piece of a text that matches. [`ranking`]: recency and title weight.
+//! - [`index`]: the port. `kukuri-search-tantivy` and `kukuri-search-postgres` implement it.
+//! - [`index_consumer`]: `index-v1`, which fills an index from the outbox; `fingerprint`: which store an index belongs to.
+//! - [`index_service`]: `index-v1` as a service of the node; `verify`: compares an index with the store.
+//! - [`finder`]: hits, read from the store, that a viewer may see.
 //! - `conformance` (a feature, for tests): the suite that every index passes.
-//! - [`document`]: the text of an event. [`query`]: what is looked for. [`snippet`]: why it was found.
 
 pub mod analyzer;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod document;
 pub mod finder;
+mod fingerprint;
 mod folding;
-pub mod following;
 pub mod index;
-mod mark;
+pub mod index_consumer;
+pub mod index_service;
 pub mod query;
 pub mod ranking;
 pub mod snippet;
-pub mod tantivy;
+mod verify;
 
-pub use self::tantivy::TantivyIndex;
 pub use document::Text;
 pub use finder::{FindError, Finder, Findings, Found};
-pub use following::IndexSink;
-pub use index::{Change, Document, Hit, IndexError, IndexStats, Place, Search, SearchIndex};
+pub use index::{Document, DocumentChange, Hit, IndexError, IndexPosition, IndexStats, Search, SearchIndex};
+pub use index_consumer::IndexSink;
+pub use index_service::IndexService;
 pub use query::{QueryError, SearchQuery};
 pub use snippet::Snippet;

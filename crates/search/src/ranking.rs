@@ -1,15 +1,15 @@
-//! What makes a hit good, beside its words.
+//! Weights of a hit beside the score of its words.
 
 use kukuri_domain::Timestamp;
 
-/// A word in a title counts so much more than one in a text.
+/// Factor for a word in a title.
 pub const TITLE_WEIGHT: f32 = 2.0;
-/// What is new counts up to twice.
+/// Added to the factor of a document of age zero.
 const RECENCY_WEIGHT: f32 = 1.0;
-/// After this time half of that is gone.
+/// Age at which half of [`RECENCY_WEIGHT`] is left.
 const HALF_LIFE_SECONDS: f32 = 30.0 * 86_400.0;
 
-/// What the score of words is multiplied by.
+/// Factor for the score, by age.
 pub fn recency(created_at: Timestamp, now: Timestamp) -> f32 {
     let age = now.0.saturating_sub(created_at.0) as f32;
     1.0 + RECENCY_WEIGHT * (-age / HALF_LIFE_SECONDS).exp2()
@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newer_counts_more_and_the_future_no_more_than_now() {
+    fn newer_documents_score_higher_and_future_ones_like_now() {
         let (now, day) = (Timestamp(2_000_000_000), 86_400);
         let at = |days: u64| recency(Timestamp(now.0 - days * day), now);
         assert_eq!(at(0), 2.0);

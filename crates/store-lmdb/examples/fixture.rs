@@ -4,8 +4,9 @@ use std::{fs, path::Path};
 
 use kukuri_domain::subscription::SubscriptionChange;
 use kukuri_store::{
-    Seq, Store,
+    Seq,
     conformance::build::{BOB, NOW, admitted, article, deletion, later, note, profile, topic, vanish},
+    port::*,
 };
 use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
 

@@ -1,4 +1,4 @@
-//! Rows by topic, retention class and age: what a purge walks.
+//! Rows by topic, retention class and age: the order in which a purge scans them.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -11,7 +11,7 @@ use crate::{
     tables::{Table, Tables},
 };
 
-/// A topic and a retention class: the beginning of keys in `Ages`.
+/// Key prefix in `Ages`: a topic and a retention class.
 pub(crate) type AgePlace = [u8; 5];
 
 pub(crate) fn class_of(place: &AgePlace) -> Result<RetentionClass> {
@@ -23,25 +23,25 @@ pub(crate) fn topic_of(place: &AgePlace) -> TopicNo {
     TopicNo(u32::from_be_bytes([place[0], place[1], place[2], place[3]]))
 }
 
-/// A key behind all of a place.
+/// A key greater than all keys with this prefix.
 pub(crate) fn end_of(place: &AgePlace) -> Vec<u8> {
     [&place[..], &[u8::MAX; 8]].concat()
 }
 
-/// The next topic and class that has any row; topics without one cost nothing.
+/// The next topic and class that has any row; topics without rows cost nothing.
 pub(crate) fn place_after(tables: &Tables, txn: &RoTxn<'_>, place: Option<&AgePlace>) -> Result<Option<AgePlace>> {
     let end = place.map_or_else(Vec::new, end_of);
     let next = tables.keys_after(txn, Table::Ages, &[], &end, 1)?.pop();
     Ok(next.as_deref().and_then(<[u8]>::first_chunk).copied())
 }
 
-/// The rows of some topics that give way, the oldest first. A row of several topics is met in each.
+/// Rows of some topics that may be evicted, oldest first. A row with several topics appears once for each.
 pub(crate) struct Oldest {
     heads: BinaryHeap<Reverse<(EventNo, Vec<u8>)>>,
 }
 
 impl Oldest {
-    /// Of one topic, or of all that have rows.
+    /// For one topic, or for all topics that have rows.
     pub(crate) fn of(tables: &Tables, txn: &RoTxn<'_>, topic: Option<TopicNo>) -> Result<Self> {
         let mut oldest = Self { heads: BinaryHeap::new() };
         match topic {
@@ -71,7 +71,7 @@ impl Oldest {
         Ok(())
     }
 
-    /// The next row, and its class.
+    /// The next row and its class.
     pub(crate) fn next(&mut self, tables: &Tables, txn: &RoTxn<'_>) -> Result<Option<(EventNo, RetentionClass)>> {
         let Some(Reverse((no, key))) = self.heads.pop() else { return Ok(None) };
         let place = key.first_chunk().ok_or_else(|| damaged("an age is too short"))?;

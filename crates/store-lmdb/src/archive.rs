@@ -1,4 +1,4 @@
-//! Everything in a store, read piece by piece and loaded into another.
+//! Dump of a whole store, piece by piece, and load into another store.
 
 use std::ops::Bound;
 
@@ -11,8 +11,8 @@ use crate::{
     error::{Result, damaged, engine},
     format,
     key::{self, EventNo},
+    lookup::{self, Names},
     pack::Pack,
-    reading::{self, Names},
     record::{KeyRecord, KnownId, OutboxRecord, Row, TombstoneRecord, TopicRecord, VanishRecord},
     subscriptions,
     tables::{Table, Tables},
@@ -20,7 +20,7 @@ use crate::{
     writer::Writer,
 };
 
-/// Where each kind of piece is kept, in the order of [`Piece`]. The last has no table of its own.
+/// The table of each kind of piece, in the order of [`Piece`]. The last kind has no table of its own.
 const SECTIONS: [Table; 10] = [
     Table::Subscriptions,
     Table::Topics,
@@ -56,7 +56,7 @@ pub(crate) fn dump(tables: &Tables, txn: &RoTxn<'_>, cursor: DumpCursor, limit: 
     Ok(DumpPage { pieces, next: Some(next) })
 }
 
-/// What a record stands for. An id that has a row comes with it.
+/// The piece for a record. An id that has a row is dumped with its row.
 fn piece(table: Table, key: &[u8], record: &[u8], tables: &Tables, txn: &RoTxn<'_>) -> Result<Option<Piece>> {
     let names = Names::new(tables, txn);
     let text = || std::str::from_utf8(key).map(TopicId::trusted).map_err(|_| damaged("a topic's name is no text"));
@@ -104,7 +104,7 @@ fn piece(table: Table, key: &[u8], record: &[u8], tables: &Tables, txn: &RoTxn<'
             let topic = names.topic(record.topic)?;
             Piece::Outbox(record.row(key::seq_of(key)?, topic))
         }
-        _ => Piece::Offset(reading::offset(key, record)?),
+        _ => Piece::Offset(lookup::offset(key, record)?),
     }))
 }
 
@@ -120,11 +120,11 @@ fn standing(tables: &Tables, txn: &RoTxn<'_>) -> Result<Piece> {
 }
 
 impl Writer {
-    /// Takes in pieces of another store, in one transaction.
+    /// Loads pieces of another store, in one transaction.
     pub(crate) fn load(&mut self, pieces: Vec<Piece>) -> Result<()> {
         let mut subscriptions = self.subscriptions.clone();
-        let mut batch = Batch::resume(self.around())?;
-        if !format::is_loading(&batch.around.tables, &batch.txn)? {
+        let mut batch = Batch::resume(self.context())?;
+        if !format::is_loading(&batch.ctx.tables, &batch.txn)? {
             refuse_if_filled(&batch)?;
             format::set_loading(&self.tables, &mut batch.txn, true)?;
         }
@@ -134,10 +134,10 @@ impl Writer {
             }
             load(&mut batch, piece)?;
         }
-        // Nothing else tells that something was written.
+        // These writes may bypass the batch, which then does not see that anything changed.
         batch.mark_written();
         let clock = batch.commit()?.clock;
-        self.saw(clock);
+        self.note_clock(clock);
         self.subscriptions = subscriptions;
         self.walked.forget();
         Ok(())
@@ -146,7 +146,7 @@ impl Writer {
 
 fn refuse_if_filled(batch: &Batch<'_>) -> Result<()> {
     for table in SECTIONS {
-        if batch.around.tables.len(&batch.txn, table)? > 0 {
+        if batch.ctx.tables.len(&batch.txn, table)? > 0 {
             return Err(StoreError::NotEmpty.into());
         }
     }
@@ -171,7 +171,7 @@ fn load(batch: &mut Batch<'_>, piece: Piece) -> Result<()> {
             batch.put(Table::Vanished, mark.pubkey.as_bytes(), &VanishRecord { mark, noted_at }.pack())
         }
         Piece::Trace(topic, trace) => {
-            let tables = batch.around.tables;
+            let tables = batch.ctx.tables;
             traces::put(&tables, &mut batch.txn, &topic, &trace).map(drop)
         }
         Piece::Event(id, record, row) => load_event(batch, id, record, row),
@@ -190,7 +190,7 @@ fn load(batch: &mut Batch<'_>, piece: Piece) -> Result<()> {
             batch.node.clock = clock;
             batch.node.failed = failed;
             batch.node.counters.stage = stage;
-            let tables = batch.around.tables;
+            let tables = batch.ctx.tables;
             format::set_loading(&tables, &mut batch.txn, false)
         }
     }

@@ -1,5 +1,5 @@
-//! Whether the parts of a store agree: every row against its indexes, every index against the rows, the counters
-//! against both, and the outbox against the effective set.
+//! Consistency check of a store: every row against its indexes, every index against the rows, the counters against
+//! both, and the outbox against the effective set.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,17 +13,17 @@ use crate::{
     format,
     index::IndexRows,
     key::{self, AuthorNo, EventNo, TopicNo},
+    lookup::{Names, topics},
     pack::Unpack,
-    reading::{Names, topics},
     record::{KeyRecord, KnownId, OutboxRecord, Row},
     tables::{Table, Tables},
     traces::{self, TraceRecord},
 };
 
-/// Enough to see what is wrong.
+/// The report lists at most this many problems.
 const PROBLEMS: usize = 100;
 
-/// The tables whose rows follow from the events alone.
+/// Tables whose rows are derived from the events alone.
 const DERIVED: [Table; 8] = [
     Table::ByTopic,
     Table::ByTopicKind,
@@ -51,7 +51,7 @@ struct Check<'t> {
     tables: &'t Tables,
     txn: &'t RoTxn<'t>,
     report: CheckReport,
-    /// How many rows each derived table should have.
+    /// Expected number of rows of each derived table.
     derived: HashMap<Table, u64>,
 }
 
@@ -64,7 +64,7 @@ impl Check<'_> {
         }
     }
 
-    /// Every row has what follows from it. Returns the counters it should have given.
+    /// Checks that every row has its derived rows. Returns the counters and the effective set that the rows imply.
     fn rows(&mut self) -> Result<(Counters, BTreeMap<TopicNo, Counters>, EffectiveSet)> {
         let mut node = Counters::default();
         let mut by_topic: BTreeMap<TopicNo, Counters> = BTreeMap::new();
@@ -145,7 +145,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// No derived table has more than the events give it.
+    /// Checks that no derived table has more rows than the events imply.
     fn derived_tables(&mut self) -> Result<()> {
         for table in DERIVED {
             let expected = self.derived.get(&table).copied().unwrap_or_default();
@@ -180,7 +180,7 @@ impl Check<'_> {
         }
     }
 
-    /// An id with a row leads to one; an id without is due to be forgotten some day.
+    /// Checks that an id with a row number has that row, and that an id without one is listed to be forgotten.
     fn ids(&mut self) -> Result<()> {
         let mut without_row = 0;
         for entry in self.tables.of(Table::Ids).iter(self.txn).map_err(engine)? {
@@ -213,7 +213,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// A deleted event has left traces of the request that deleted it.
+    /// Checks that a deleted event has left traces of the request that deleted it.
     fn hidden_row(&mut self, row: &StoredRow) -> Result<()> {
         if row.state != State::Deleted {
             return Ok(());
@@ -226,7 +226,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Every trace is of a request that is here and told on, and is found by its id.
+    /// Checks that every trace belongs to a stored, shared request and is indexed by its id.
     fn traces(&mut self) -> Result<()> {
         for entry in self.tables.of(Table::Traces).iter(self.txn).map_err(engine)? {
             let TraceRecord { topic, trace } = TraceRecord::unpack(entry.map_err(engine)?.1)?;
@@ -247,8 +247,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// While nothing was dropped, the outbox from its beginning gives the effective set; afterwards, what it says of
-    /// an event last is still true.
+    /// Folds the outbox. While no outbox row was dropped, the fold equals the effective set; afterwards the last row of
+    /// an event still agrees with it.
     fn fold(&mut self, effective: &EffectiveSet) -> Result<()> {
         let node = format::node_record(self.tables, self.txn)?;
         let mut last: BTreeMap<(TopicNo, EventId), Op> = BTreeMap::new();

@@ -1,20 +1,17 @@
-//! Failures inside this store, told apart by what to do about them.
+//! Internal errors of this store, classified by how to handle them.
 
 use kukuri_store::StoreError;
 use rustix::io::Errno;
 
-/// A failure below the port.
+/// An error below the store port.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// LMDB or the file system failed.
     #[error("{0}")]
     Engine(#[from] heed::Error),
-    /// Already in the port's words.
+    /// Already an error of the port.
     #[error("{0}")]
     Port(#[from] StoreError),
-    /// The code that decides or stores panicked.
-    #[error("panicked")]
-    Panic,
 }
 
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
@@ -23,16 +20,16 @@ pub(crate) fn engine(error: heed::Error) -> Failure {
     Failure::Engine(error)
 }
 
-/// Turns a damaged record into a failure.
+/// A failure for a damaged record.
 pub(crate) fn damaged(what: impl Into<String>) -> Failure {
     Failure::Port(StoreError::Damaged(what.into()))
 }
 
 impl Failure {
-    /// There was no room: the transaction is gone, the store is as before.
+    /// The disk or the map is full: the transaction is aborted, the store is unchanged.
     pub(crate) fn is_full(&self) -> bool {
         use heed::MdbError;
-        // What a file-size limit, a full disk and a quota say.
+        // The errors of a file-size limit, a full disk and a quota.
         const NO_ROOM: [i32; 3] =
             [Errno::FBIG.raw_os_error(), Errno::NOSPC.raw_os_error(), Errno::DQUOT.raw_os_error()];
         match self {
@@ -44,13 +41,13 @@ impl Failure {
         }
     }
 
-    /// The engine itself is in trouble: no single event is to blame.
+    /// The engine itself failed: no single event is the cause.
     pub(crate) fn is_of_the_engine(&self) -> bool {
         use heed::MdbError;
         match self {
             Self::Engine(heed::Error::Mdb(MdbError::BadValSize | MdbError::KeyExist | MdbError::NotFound)) => false,
             Self::Engine(_) => true,
-            Self::Port(_) | Self::Panic => false,
+            Self::Port(_) => false,
         }
     }
 }

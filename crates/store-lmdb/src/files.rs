@@ -1,4 +1,4 @@
-//! A store's files as a whole: written anew, or put in place of others. For that they must be nobody else's.
+//! Compacting and installing the data file, while no other process has the store open.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -10,17 +10,17 @@ use heed::{CompactionOption, EnvFlags};
 use kukuri_store::StoreError;
 
 use crate::{
-    ahead,
     error::{Result, engine},
     open::{DATA_FILE, LmdbOptions, USERS_FILE, environment, io, lock, recover},
+    wal,
 };
 
 const LMDB_LOCK_FILE: &str = "lock.mdb";
 const PART_FILE: &str = "data.mdb.part";
-/// Private messages and deleted events are in them.
+/// The files hold private messages and deleted events.
 const OWNER_ONLY: u32 = 0o600;
 
-/// The place of a store, with nobody writing and nobody reading there while this is held.
+/// Exclusive access to a store's directory: no process reads or writes there while this is held.
 struct Alone<'p> {
     path: &'p Path,
     _locks: (File, File),
@@ -38,24 +38,25 @@ impl<'p> Alone<'p> {
         }
     }
 
-    /// A file beside the store's, to be filled and put in place.
+    /// Path of a temporary file beside the data file, to be filled and renamed.
     fn part(&self) -> Result<PathBuf> {
         let part = self.path.join(PART_FILE);
         remove_if_there(&part)?;
         Ok(part)
     }
 
-    /// What LMDB noted of the old file goes first: it would look for the newest pages where they were in that.
+    /// Removes LMDB's lock file first: it names the newest transaction of the old data file, whose pages the new file
+    /// does not have.
     fn put_in_place(&self, part: &Path) -> Result<()> {
         remove_if_there(&self.path.join(LMDB_LOCK_FILE))?;
-        remove_if_there(&self.path.join(ahead::FILE))?;
+        wal::remove_files(self.path).map_err(io)?;
         sync(part)?;
         fs::rename(part, self.path.join(DATA_FILE)).map_err(io)?;
         sync(self.path)
     }
 }
 
-/// Writes the data file of a store anew, without the pages that are free. Returns its bytes before and after.
+/// Rewrites the data file without its free pages. Returns its bytes before and after.
 pub(crate) fn compact(path: &Path, options: &LmdbOptions) -> Result<(u64, u64)> {
     recover(path, options)?;
     let alone = Alone::new(path)?;
@@ -65,7 +66,7 @@ pub(crate) fn compact(path: &Path, options: &LmdbOptions) -> Result<(u64, u64)> 
     env.copy_to_path(&part, CompactionOption::Enabled).map_err(engine)?;
     env.prepare_for_closing().wait();
     fs::set_permissions(&part, fs::Permissions::from_mode(before.mode() & 0o777)).map_err(io)?;
-    // Run by somebody else, it must not take the file away from whom it belongs to.
+    // If another user runs the compaction, the file keeps its owner.
     let after = fs::metadata(&part).map_err(io)?;
     if (after.uid(), after.gid()) != (before.uid(), before.gid()) {
         chown(&part, Some(before.uid()), Some(before.gid())).map_err(io)?;
@@ -74,7 +75,7 @@ pub(crate) fn compact(path: &Path, options: &LmdbOptions) -> Result<(u64, u64)> 
     Ok((before.len(), after.len()))
 }
 
-/// Makes a store of a copy of a data file, where there is none.
+/// Creates a store from a copy of a data file, in a directory that has none.
 pub(crate) fn install(path: &Path, from: &Path) -> Result<()> {
     let alone = Alone::new(path)?;
     if path.join(DATA_FILE).exists() {

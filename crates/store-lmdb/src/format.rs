@@ -1,7 +1,8 @@
-//! What a store's files are: the format number, and the way from an older one.
+//! The on-disk format number, and migrations from older formats.
 //!
-//! `Meta` holds `format` (a mark and a number), `state` (the node's counters), and `loading` while a copy comes in. A migration works in steps; each
-//! step commits its work with the place it came to, so that one that was interrupted goes on from there.
+//! `Meta` holds `format` (a magic value and a number), `state` (the node's counters), `loading` during a load, and
+//! `migration` during a migration. A migration works in steps. Each step commits its work together with its position,
+//! so that an interrupted migration continues from there.
 
 use heed::{RoTxn, RwTxn};
 
@@ -16,7 +17,7 @@ use crate::{
 /// The format this program writes.
 pub(crate) const FORMAT: u32 = 2;
 
-/// All migrations there are, by the format they start from.
+/// All migrations, by the format they start from.
 pub(crate) const MIGRATIONS: &[Migration] = &[Migration { from: 1, step: traces::migrate_some }];
 
 const FORMAT_KEY: &[u8] = b"format";
@@ -25,17 +26,16 @@ const MIGRATION_KEY: &[u8] = b"migration";
 const LOADING_KEY: &[u8] = b"loading";
 const MARK: &[u8] = b"kukuri-store";
 
-/// The way from one format to the next.
+/// A migration from one format to the next.
 pub(crate) struct Migration {
     pub(crate) from: u32,
-    /// Does some of the work, from the place it is given (empty at first). Returns the place it came to, or `None`
-    /// when nothing is left.
+    /// One bounded step, from a position (empty at first). Returns the next position, or `None` when nothing is left.
     pub(crate) step: MigrationStep,
 }
 
 type MigrationStep = fn(&Tables, &mut RwTxn<'_>, &[u8]) -> Result<Option<Vec<u8>>>;
 
-/// Writes the mark of a new store.
+/// Writes the format number of a new store.
 pub(crate) fn initialize(txn: &mut RwTxn<'_>, meta: Opened<'_>) -> Result<()> {
     if meta.get(txn, FORMAT_KEY).map_err(engine)?.is_none() {
         meta.put(txn, FORMAT_KEY, &mark(FORMAT)).map_err(engine)?;
@@ -48,14 +48,14 @@ fn mark(format: u32) -> Vec<u8> {
     Pack::default().bytes(MARK).u32(format).done()
 }
 
-/// The format number in a `Meta` table; `None` if that table is not ours.
+/// The format number in a `Meta` table; `None` if another program wrote the table.
 pub(crate) fn read(txn: &RoTxn<'_>, meta: Opened<'_>) -> Result<Option<u32>> {
     let Some(record) = meta.get(txn, FORMAT_KEY).map_err(engine)? else { return Ok(None) };
     let Some(number) = record.strip_prefix(MARK) else { return Ok(None) };
     Ok(Unpack::new("format", number).u32().ok())
 }
 
-/// Brings an older store up to the newest format of `migrations`.
+/// Migrates an older store to the newest format of `migrations`.
 pub(crate) fn migrate(env: &LmdbEnv, tables: &Tables, migrations: &[Migration]) -> Result<()> {
     let meta = tables.of(Table::Meta);
     loop {
@@ -88,7 +88,7 @@ pub(crate) fn put_node_record(tables: &Tables, txn: &mut RwTxn<'_>, node: &NodeR
     tables.put(txn, Table::Meta, STATE_KEY, &node.pack())
 }
 
-/// Whether pieces of another store are being loaded, or were and it broke off.
+/// Whether a load of another store is in progress or was interrupted.
 pub(crate) fn is_loading(tables: &Tables, txn: &RoTxn<'_>) -> Result<bool> {
     Ok(tables.get(txn, Table::Meta, LOADING_KEY)?.is_some())
 }
@@ -106,9 +106,9 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
-    use crate::{LmdbOptions, LmdbStore, Sync};
+    use crate::{Durability, LmdbOptions, LmdbStore};
 
-    /// A made-up migration: marks the offsets of ten consumers, two at a step.
+    /// A migration for this test: marks the offsets of ten consumers, two per step.
     const FROM_ONE: &[Migration] = &[Migration { from: FORMAT, step: mark_some }];
     const NAMES: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
     static STEPS: AtomicU32 = AtomicU32::new(0);
@@ -121,16 +121,16 @@ mod tests {
             tables.put(txn, Table::Offsets, name.as_bytes(), &[times + 1])?;
         }
         if step == 2 {
-            // What this step has put is lost with its transaction.
+            // The transaction of this step is aborted, and its writes with it.
             return Err(damaged("the power fails in the third step"));
         }
         Ok((usize::from(done) + 2 < NAMES.len()).then(|| vec![done + 2]))
     }
 
     #[test]
-    fn a_migration_that_was_interrupted_goes_on_where_it_was() {
+    fn interrupted_migration_continues_where_it_stopped() {
         let dir = tempfile::tempdir().unwrap();
-        let options = LmdbOptions { sync: Sync::Off, map_size: 1 << 26, ..LmdbOptions::default() };
+        let options = LmdbOptions { durability: Durability::Unsynced, map_size: 1 << 26, ..LmdbOptions::default() };
         let store = LmdbStore::open(dir.path(), options).unwrap();
         store.with_writer(|writer| {
             assert!(migrate(&writer.env, &writer.tables, FROM_ONE).is_err());

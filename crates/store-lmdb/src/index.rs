@@ -1,5 +1,4 @@
-//! Which index rows an effective event has. One function says it, for putting them, for taking them away, and for
-//! checking them.
+//! The index rows of an effective event. Inserting, deleting and checking them all use one function.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +10,7 @@ use crate::{
     tables::Table,
 };
 
-/// The index rows of one event: keys by table, and the value they all share.
+/// The index rows of one event: keys by table, and their common value.
 pub(crate) struct IndexRows {
     pub(crate) keys: Vec<(Table, Vec<u8>)>,
     pub(crate) cover: Vec<u8>,
@@ -46,7 +45,7 @@ impl IndexRows {
         Self { keys, cover: cover.pack() }
     }
 
-    /// The value of a row in this table.
+    /// The value of an index row in this table.
     pub(crate) fn value(&self, table: Table) -> &[u8] {
         if table == Table::Expiry { &[] } else { &self.cover }
     }

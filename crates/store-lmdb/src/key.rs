@@ -1,7 +1,7 @@
-//! The layouts of keys. Integers are big-endian, so the order of bytes is the order of values.
+//! Key layouts. Integers are big-endian, so byte order is value order.
 //!
-//! Every `By` table ends in the same [`Order`]: newest first, ties by the lower id, made unique by the row number.
-//! (Eight bytes of an id do not make it unique: two events of one second that agree in them can be made on purpose.)
+//! Keys of every `By` table end in an [`Order`]: newest first, ties by the lower id, made unique by the row number.
+//! (Eight bytes of an id are not unique: two events of one second that share them can be made on purpose.)
 
 use kukuri_domain::{
     Address, EventId, Kind, Letter, Millis, PublicKey, Timestamp, deletion::DeletionTargetKind,
@@ -14,7 +14,7 @@ use crate::{
     pack::Pack,
 };
 
-/// The number of a row in `Events`: the order of arrival, never used twice.
+/// Row number in `Events`: the order of arrival, never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct EventNo(pub(crate) u64);
 
@@ -50,7 +50,7 @@ fn number_of(key: &[u8]) -> Result<u64> {
     number.ok_or_else(|| damaged("a key is too short to end in a number"))
 }
 
-/// An event's place in a newest-first table. Ordered as its bytes are.
+/// An event's position in a newest-first table. Compares like its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Order([u8; Order::LEN]);
 
@@ -66,7 +66,7 @@ impl Order {
         order
     }
 
-    /// The first place of a second.
+    /// The first position of a second.
     pub(crate) fn at(created_at: Timestamp) -> Self {
         let newest_first = u64::MAX - created_at.0;
         let mut order = [0; Self::LEN];
@@ -74,19 +74,19 @@ impl Order {
         Self(order)
     }
 
-    /// The last place of a second.
+    /// The last position of a second.
     pub(crate) fn end_of(created_at: Timestamp) -> Self {
         let mut order = Self::at(created_at);
         order.0[Self::TIME..].fill(u8::MAX);
         order
     }
 
-    /// The place at the end of a table's key.
+    /// The position at the end of a table's key.
     pub(crate) fn of_key(key: &[u8]) -> Option<Self> {
         key.last_chunk().copied().map(Self)
     }
 
-    /// The bytes of the time alone.
+    /// The bytes of the time.
     pub(crate) fn time(&self) -> &[u8] {
         &self.0[..Self::TIME]
     }
@@ -107,13 +107,13 @@ impl Order {
         EventNo(u64::from_be_bytes(bytes))
     }
 
-    /// Whether only full ids can tell which of the two comes first.
+    /// Whether only the full ids decide which of the two comes first.
     pub(crate) fn ties_with(&self, other: &Self) -> bool {
         self.0[..15] == other.0[..15]
     }
 }
 
-/// The part of a newest-first key before its [`Order`].
+/// Prefixes of newest-first keys: the part before the [`Order`].
 pub(crate) mod prefix {
     use super::*;
 
@@ -137,7 +137,7 @@ pub(crate) mod prefix {
         Pack::with_capacity(2 + Order::LEN).u16(kind.0).done()
     }
 
-    /// A tag's value is hashed: values may be long, and 16 bytes of blake3 do not collide.
+    /// Values are hashed, because they may be long; 16 bytes of BLAKE3 do not collide.
     pub(crate) fn tag(letter: Letter, value: &str) -> Vec<u8> {
         let hash = blake3::hash(value.as_bytes());
         Pack::with_capacity(17 + Order::LEN).u8(letter.code()).bytes(&hash.as_bytes()[..16]).done()
@@ -152,23 +152,23 @@ pub(crate) fn age(topic: TopicNo, class: RetentionClass, no: EventNo) -> Vec<u8>
     Pack::with_capacity(13).bytes(&ages(topic, class)).u64(no.0).done()
 }
 
-/// The beginning of the keys of one topic's rows of one class.
+/// Key prefix of one topic's rows of one class.
 pub(crate) fn ages(topic: TopicNo, class: RetentionClass) -> [u8; 5] {
     let [a, b, c, d] = topic.0.to_be_bytes();
     [a, b, c, d, class as u8]
 }
 
-/// An id without a row, by when it was last seen.
+/// An id without a row, by the time it was last seen.
 pub(crate) fn gone(last_seen_at: Millis, id: &EventId) -> Vec<u8> {
     Pack::with_capacity(40).millis(last_seen_at).bytes(id.as_bytes()).done()
 }
 
-/// The beginning of the keys of what an owner has hidden.
+/// Key prefix of an owner's hidden rows.
 pub(crate) fn hidden_of(owner: &PublicKey) -> Vec<u8> {
     owner.as_bytes().to_vec()
 }
 
-/// The beginning of the keys of the hidden versions of an address.
+/// Key prefix of an address's hidden versions.
 pub(crate) fn hidden_versions(address: &Address) -> Vec<u8> {
     let digest = address.digest();
     Pack::with_capacity(48).bytes(address.pubkey().as_bytes()).bytes(&digest.0[..8]).done()
@@ -180,7 +180,7 @@ pub(crate) fn hidden(owner: &PublicKey, address: Option<&Address>, no: EventNo) 
     Pack::with_capacity(48).bytes(owner.as_bytes()).bytes(&digest[..8]).u64(no.0).done()
 }
 
-/// The beginning of the keys of the tombstones of a target.
+/// Key prefix of a target's tombstones.
 pub(crate) fn tombstones(target: &DeletionTargetKind) -> Vec<u8> {
     match target {
         DeletionTargetKind::EventId(id) => Pack::with_capacity(65).u8(b'e').bytes(id.as_bytes()).done(),
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn order_is_newest_first_then_lower_id_and_gives_back_its_parts() {
+    fn order_is_newest_first_then_lower_id_and_round_trips() {
         let id = |byte| EventId::from_bytes([byte; 32]);
         let newer = Order::new(Timestamp(20), &id(9), EventNo(1));
         let older = Order::new(Timestamp(10), &id(1), EventNo(2));

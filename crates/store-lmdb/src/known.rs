@@ -1,4 +1,4 @@
-//! What is known of an event besides its row: vanish marks of its owners, tombstones that name it.
+//! Vanish marks of an event's owners, and tombstones that name the event.
 
 use heed::RoTxn;
 use kukuri_domain::{
@@ -14,7 +14,6 @@ use crate::{
     tables::{Table, Tables},
 };
 
-/// The vanish marks of an event's owners.
 pub(crate) fn vanish_marks_of(tables: &Tables, txn: &RoTxn<'_>, event: &Event) -> Result<Vec<VanishMark>> {
     let mut marks = Vec::new();
     for owner in event.owners() {
@@ -25,7 +24,7 @@ pub(crate) fn vanish_marks_of(tables: &Tables, txn: &RoTxn<'_>, event: &Event) -
     Ok(marks)
 }
 
-/// The tombstones that name an event's id or its address.
+/// Tombstones that name an event's id or its address.
 pub(crate) fn tombstones_of(tables: &Tables, txn: &RoTxn<'_>, event: &Event) -> Result<Vec<Tombstone>> {
     let mut tombstones = tombstones_under(tables, txn, &DeletionTargetKind::EventId(event.id))?;
     if let Some(address) = event.address() {

@@ -1,4 +1,4 @@
-//! Opening a store: who may write, whether the files are ours, and which format they have.
+//! Opening a store: the writer's lock, the check that the files belong to a store, and their format.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -10,48 +10,48 @@ use heed::{CommitOrAbort, EnvFlags, EnvOpenOptions, WithoutTls, types::Bytes};
 use kukuri_store::{StoreError, StoreRules};
 
 use crate::{
-    ahead::{self, Ahead},
     error::{Failure, Result, engine},
     format::{self, FORMAT, MIGRATIONS},
     tables::{LmdbEnv, Table, Tables},
+    wal::{self, Log},
     writer::Writer,
 };
 
 pub(crate) const DATA_FILE: &str = "data.mdb";
 const LOCK_FILE: &str = "writer.lock";
-/// Held, shared, by whoever has the files open; alone, by whoever puts others in their place.
+/// Processes that have the files open hold it shared; a process that replaces the files holds it exclusively.
 pub(crate) const USERS_FILE: &str = "users.lock";
-const READERS: u32 = 1_024;
-/// How often, and how long apart, files are looked at that may have been exchanged: longer than a commit takes.
-const LOOKS: u32 = 30;
-/// How often for a commit, which may wait for a busy disk.
-const LOOKS_FOR_COMMIT: u32 = 150;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+const MAX_READERS: u32 = 1_024;
+/// Polls before files count as replaced by hand: together longer than a commit takes.
+const MAX_FILE_POLLS: u32 = 30;
+/// Polls while waiting for a commit, which may wait for a busy disk.
+const MAX_COMMIT_POLLS: u32 = 150;
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How to open a store.
+/// Options of a store.
 #[derive(Clone, Debug)]
 pub struct LmdbOptions {
-    /// The largest the data file may grow: address space only. Rounded to whole pages.
+    /// Maximum size of the data file in bytes: address space only. Rounded to whole pages.
     pub map_size: usize,
-    /// Room kept back for deletion and vanish requests when there is no other.
+    /// Bytes of disk space reserved for deletion and vanish requests.
     pub reserve: usize,
-    /// For how long a transaction stays open, so that more events share it. They are durable before. Zero: each batch has
-    /// its own.
-    pub gather: Duration,
-    /// Whether a commit waits for the disk. Only tests that don't look at durability turn it off.
-    pub sync: Sync,
-    /// How events are treated.
+    /// How long a transaction stays open for more batches, which are durable before its commit (see `wal`). Zero: each
+    /// batch has its own transaction, and nothing goes to the write-ahead log.
+    pub group_commit_window: Duration,
+    /// Whether a commit waits for the disk.
+    pub durability: Durability,
+    /// Rules for ingest.
     pub rules: StoreRules,
 }
 
-/// Whether what is acknowledged is on disk.
+/// Whether acknowledged writes are on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sync {
-    /// It is.
+pub enum Durability {
+    /// Every acknowledged write is synced.
     #[default]
-    Durable,
-    /// It may be lost with the machine, and the whole store with it.
-    Off,
+    Synced,
+    /// A crash of the machine may lose acknowledged writes, and the whole store with them. For tests.
+    Unsynced,
 }
 
 impl Default for LmdbOptions {
@@ -59,8 +59,8 @@ impl Default for LmdbOptions {
         Self {
             map_size: 1 << 40,
             reserve: 32 << 20,
-            gather: Duration::from_millis(250),
-            sync: Sync::Durable,
+            group_commit_window: Duration::from_millis(250),
+            durability: Durability::Synced,
             rules: StoreRules::default(),
         }
     }
@@ -70,11 +70,11 @@ impl Default for LmdbOptions {
 pub(crate) struct Opened {
     pub(crate) env: LmdbEnv,
     pub(crate) tables: Tables,
-    /// Held for as long as the environment is open.
+    /// Shared lock on [`USERS_FILE`], held while the environment is open.
     pub(crate) in_use: Option<File>,
 }
 
-/// Opens a store for writing, making it if there is none.
+/// Opens a store for writing; creates it if there is none.
 pub(crate) fn writable(path: &Path, options: LmdbOptions) -> Result<(Opened, Writer)> {
     fs::create_dir_all(path).map_err(io)?;
     let lock = lock(path)?;
@@ -82,52 +82,52 @@ pub(crate) fn writable(path: &Path, options: LmdbOptions) -> Result<(Opened, Wri
     if holds_something(path)? {
         inspect(path, &options)?;
     }
-    let flags = match options.sync {
-        Sync::Durable => EnvFlags::empty(),
-        Sync::Off => EnvFlags::NO_SYNC,
+    let flags = match options.durability {
+        Durability::Synced => EnvFlags::empty(),
+        Durability::Unsynced => EnvFlags::NO_SYNC,
     };
     let env = environment(path, &options, flags)?;
     refuse_exchanged_files(path, &env)?;
     env.clear_stale_readers().map_err(engine)?;
-    // Before anything is committed: another transaction would be in the place of the one they belong to.
-    let pending = ahead::read(path, next_transaction(&env)).map_err(io)?;
+    // Read before any commit: another transaction would take the number of the one that the records belong to.
+    let pending = wal::read(path, next_transaction(&env)).map_err(io)?;
     if !pending.is_empty() && check_format(path, &env)? != Some(FORMAT) {
         return Err(foreign(path, "it was left in a crash; open it once with the version that wrote it").into());
     }
     let tables = Tables::create(&env, format::initialize)?;
     format::migrate(&env, &tables, MIGRATIONS)?;
     refuse_half_a_copy(path, &env, &tables)?;
-    let ahead = Ahead::new(path, options.sync);
-    let writer = Writer::new(env.clone(), tables, options, lock, ahead, pending)?;
+    let wal = Log::new(path, options.durability);
+    let writer = Writer::new(env.clone(), tables, options, lock, wal, pending)?;
     Ok((Opened { env, tables, in_use }, writer))
 }
 
-/// The number that the next transaction that writes will have.
+/// Number of the next write transaction.
 fn next_transaction(env: &LmdbEnv) -> u64 {
     env.info().last_txn_id as u64 + 1
 }
 
-/// What a crash has left uncommitted is committed. Nobody may have the store open.
+/// Commits the records that a crash left pending. No process may have the store open.
 pub(crate) fn recover(path: &Path, options: &LmdbOptions) -> Result<()> {
-    if path.join(ahead::FILE).exists() {
+    if wal::exists(path) {
         let (_, writer) = writable(path, options.clone())?;
         writer.close();
     }
     Ok(())
 }
 
-/// Waits for a writer to commit what it has acknowledged, or does it for one that has crashed.
-fn settle(path: &Path, options: &LmdbOptions, env: LmdbEnv) -> Result<LmdbEnv> {
-    // What a reader sees, which may be a moment behind what the file says.
+/// Waits until the writer commits its pending records, or commits those of a crashed writer.
+fn await_commit(path: &Path, options: &LmdbOptions, env: LmdbEnv) -> Result<LmdbEnv> {
+    // The reader table's view, which may lag behind the data file for a moment.
     let next = || env.read_txn().map(|txn| txn.id() as u64 + 1).map_err(engine);
     let first = next()?;
-    for _ in 0..LOOKS_FOR_COMMIT {
-        // Whatever was acknowledged before this began is committed then.
-        if next()? > first || ahead::read(path, first).map_err(io)?.is_empty() {
+    for _ in 0..MAX_COMMIT_POLLS {
+        // Every record acknowledged before this call is committed by then.
+        if next()? > first || wal::read(path, first).map_err(io)?.is_empty() {
             return Ok(env);
         }
         let Ok(lock) = lock(path) else {
-            std::thread::sleep(BETWEEN_LOOKS);
+            std::thread::sleep(POLL_INTERVAL);
             continue;
         };
         drop(lock);
@@ -135,12 +135,12 @@ fn settle(path: &Path, options: &LmdbOptions, env: LmdbEnv) -> Result<LmdbEnv> {
         recover(path, options)?;
         return environment(path, options, EnvFlags::READ_ONLY);
     }
-    // Without them a backup would not be whole.
+    // Without these records a backup would be incomplete.
     let reason = "the node that writes here has not committed its last events for fifteen seconds; its log may say why";
     Err(StoreError::NotOpened { path: path.to_owned(), reason: reason.to_owned() }.into())
 }
 
-/// Opens a store for reading, beside a writer or without one.
+/// Opens a store for reading, with or without a running writer.
 pub(crate) fn readable(path: &Path, options: &LmdbOptions) -> Result<Opened> {
     if !holds_something(path)? {
         return Err(foreign(path, "there is no store here").into());
@@ -148,7 +148,7 @@ pub(crate) fn readable(path: &Path, options: &LmdbOptions) -> Result<Opened> {
     let in_use = use_files(path)?;
     let env = environment(path, options, EnvFlags::READ_ONLY)?;
     refuse_exchanged_files(path, &env)?;
-    let env = settle(path, options, env)?;
+    let env = await_commit(path, options, env)?;
     let found = check_format(path, &env)?;
     if found != Some(FORMAT) {
         return Err(foreign(path, "an older format; open it for writing once to bring it up to date").into());
@@ -166,7 +166,7 @@ fn refuse_half_a_copy(path: &Path, env: &LmdbEnv, tables: &Tables) -> Result<()>
     Ok(())
 }
 
-/// Says that the files are in use. `None` where nothing can be written: nobody can exchange them there either.
+/// Takes the shared lock on the files. `None` in a read-only directory: no process can replace the files there.
 fn use_files(path: &Path) -> Result<Option<File>> {
     let opened = File::options().create(true).truncate(false).write(true).open(path.join(USERS_FILE));
     let Ok(file) = opened else { return Ok(None) };
@@ -177,18 +177,18 @@ fn use_files(path: &Path) -> Result<Option<File>> {
     }
 }
 
-/// Files that were exchanged by hand while somebody had them open look like an older state, or like nothing at all. So do,
-/// for a moment, those of a writer that is just committing: the file says so before the table of readers does.
+/// Refuses files that were replaced by hand while a process had them open: they look older, or empty. So does, for a
+/// moment, a store whose writer is just committing: the data file shows a commit before the reader table does.
 fn refuse_exchanged_files(path: &Path, env: &LmdbEnv) -> Result<()> {
-    for _ in 0..LOOKS {
-        // One is what the file says, the other what the table of readers says.
+    for _ in 0..MAX_FILE_POLLS {
+        // `last_txn_id` comes from the data file, `txn.id()` from the reader table.
         let before = env.info().last_txn_id;
         let txn = env.read_txn().map_err(engine)?;
         if (before..=env.info().last_txn_id).contains(&txn.id()) {
             return Ok(());
         }
         drop(txn);
-        std::thread::sleep(BETWEEN_LOOKS);
+        std::thread::sleep(POLL_INTERVAL);
     }
     Err(foreign(path, "its data file was exchanged while another program had it open; close that first").into())
 }
@@ -210,7 +210,7 @@ fn holds_something(path: &Path) -> Result<bool> {
     }
 }
 
-/// Looks at the files without changing a byte of them. Whoever calls this holds the writer's lock.
+/// Checks the files without changing a byte. The caller holds the writer's lock.
 fn inspect(path: &Path, options: &LmdbOptions) -> Result<()> {
     let env = environment(path, options, EnvFlags::READ_ONLY | EnvFlags::NO_LOCK)?;
     let checked = check_format(path, &env);
@@ -218,7 +218,7 @@ fn inspect(path: &Path, options: &LmdbOptions) -> Result<()> {
     checked.map(drop)
 }
 
-/// The format of the files; none if they were made and never filled.
+/// Format of the files; `None` if they were created and never filled.
 fn check_format(path: &Path, env: &LmdbEnv) -> Result<Option<u32>> {
     let txn = env.read_txn().map_err(engine)?;
     let is_empty = env.unnamed_database_stat().entries == 0;
@@ -232,7 +232,7 @@ fn check_format(path: &Path, env: &LmdbEnv) -> Result<Option<u32>> {
             Err(StoreError::Newer { path: path.to_owned(), found, supported: FORMAT }.into())
         }
         CommitOrAbort::Abort(found @ Some(_)) => Ok(found),
-        // Made, and not yet filled when the program ended.
+        // The program ended after it created the files and before it filled them.
         _ if is_empty => Ok(None),
         _ => Err(foreign(path, "an LMDB file of another program").into()),
     }
@@ -240,9 +240,9 @@ fn check_format(path: &Path, env: &LmdbEnv) -> Result<Option<u32>> {
 
 pub(crate) fn environment(path: &Path, options: &LmdbOptions, flags: EnvFlags) -> Result<LmdbEnv> {
     let mut builder: EnvOpenOptions<WithoutTls> = EnvOpenOptions::new().read_txn_without_tls();
-    builder.map_size(options.map_size.next_multiple_of(4096)).max_readers(READERS).max_dbs(Table::ALL.len() as u32);
-    // SAFETY: the files are ours alone (`writer.lock` for writers, LMDB's own lock file for readers), they are on a
-    // local disk, and nothing else maps or changes them. NO_LOCK is used only while the writer's lock is held.
+    builder.map_size(options.map_size.next_multiple_of(4096)).max_readers(MAX_READERS).max_dbs(Table::ALL.len() as u32);
+    // SAFETY: only this store uses the files (`writer.lock` for writers, LMDB's own lock file for readers), they are on
+    // a local disk, and nothing else maps or changes them. NO_LOCK is used only while the writer's lock is held.
     #[allow(unsafe_code)]
     let opened = unsafe { builder.flags(flags).open(path) };
     opened.map_err(|error| match error {

@@ -1,4 +1,4 @@
-//! Writing and reading packed records: big-endian integers and byte strings, one after the other.
+//! Packed records: big-endian integers and byte strings, one after the other.
 
 use kukuri_domain::{EventId, Millis, PublicKey, Timestamp};
 use kukuri_store::StoreError;
@@ -59,7 +59,7 @@ pub(crate) struct Unpack<'a> {
 type Result<T> = std::result::Result<T, StoreError>;
 
 impl<'a> Unpack<'a> {
-    /// A record, named for the message if it turns out too short.
+    /// `what` names the record in the error if it is too short.
     pub(crate) fn new(what: &'static str, record: &'a [u8]) -> Self {
         Self { what, rest: record }
     }
@@ -108,12 +108,12 @@ impl<'a> Unpack<'a> {
         self.array().map(PublicKey::from_bytes)
     }
 
-    /// Everything that is left.
+    /// The remaining bytes.
     pub(crate) fn rest(self) -> &'a [u8] {
         self.rest
     }
 
-    /// Everything that is left, as text.
+    /// The remaining bytes as text.
     pub(crate) fn text(self) -> Result<&'a str> {
         std::str::from_utf8(self.rest).map_err(|_| self.damaged())
     }
@@ -122,7 +122,7 @@ impl<'a> Unpack<'a> {
         self.rest.is_empty()
     }
 
-    /// This record is not what it should be.
+    /// The error for a damaged record.
     pub(crate) fn damaged(&self) -> StoreError {
         StoreError::Damaged(format!("a record of {} is not well-formed", self.what))
     }

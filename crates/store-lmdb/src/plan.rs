@@ -1,4 +1,4 @@
-//! The way to the answer of a filter: which tables to walk, and what is left to look at on the way.
+//! Query planner for a filter: which tables to scan, and which conditions remain to be checked.
 
 use heed::RoTxn;
 use kukuri_domain::{Address, Filter, KindClass, Letter, PublicKey, topic::claims_to_be_topic};
@@ -12,48 +12,48 @@ use crate::{
     tables::{Table, Tables},
 };
 
-/// The most ranges that are made by combining two lists of a filter.
-const MOST_RANGES: usize = 1_024;
-/// Topics with no more events than this together are walked rather than a tag that is common elsewhere.
+/// Most ranges made by combining two lists of a filter.
+const MAX_RANGES: usize = 1_024;
+/// Topics with at most this many events together are scanned instead of a tag that is common elsewhere.
 const SMALL_TOPIC: u64 = 1_000;
-/// Index rows that can be passed over for what it costs to look at an event.
+/// Reading one event costs as much as skipping this many index rows.
 const ROWS_PER_EVENT: u64 = 16;
 
-/// How a filter is answered.
+/// The plan of one filter.
 pub(crate) struct Plan {
     pub(crate) way: Way,
-    /// What index rows have to show. `None`: anything will do.
+    /// Sorted authors and topics that index rows must match. `None`: any.
     authors: Option<Vec<AuthorNo>>,
     topics: Option<Vec<TopicNo>>,
-    /// Whether index rows can't show everything the filter asks for.
+    /// Whether the filter has conditions that index rows can't decide.
     needs_event: bool,
-    /// Whether the head of an event and its topics do.
+    /// Whether the head of an event and its topics decide them.
     head: Head,
 }
 
-/// What the head of an event, and the topics of its row, have to show.
+/// Whether the head of an event and the topics of its row decide a filter.
 enum Head {
-    /// The filter asks for tags: the head is not enough.
+    /// The filter asks for tags, which are not in the head.
     NotEnough,
-    /// The filter asks for no tag but topics: one of these, or none.
+    /// The filter asks for no tags except topics: the row must have one of these (`None`: any).
     Enough(Option<Vec<TopicNo>>),
 }
 
-/// Where the rows come from that may answer.
+/// Source of candidate rows.
 pub(crate) enum Way {
-    /// Rows known by number: of ids, or of keys.
+    /// Rows known by number, from ids or from keys.
     Rows(Vec<EventNo>),
     /// Ranges of newest-first tables.
     Scan(Scan),
 }
 
 impl Plan {
-    /// There is nothing to look at.
+    /// A plan without candidates.
     pub(crate) fn nothing() -> Self {
         Self { way: Way::Rows(Vec::new()), authors: None, topics: None, needs_event: false, head: Head::NotEnough }
     }
 
-    /// Picks the narrowest way to the answer that an index offers.
+    /// Picks the most selective index for the filter.
     pub(crate) fn choose(filter: &Filter, newest: EventNo, tables: &Tables, txn: &RoTxn<'_>) -> Result<Self> {
         let mut plan = Self::nothing();
         let topics = filter.tag_values(Letter::T).map(|values| TopicValues::read(values, tables, txn)).transpose()?;
@@ -69,7 +69,7 @@ impl Plan {
         if names_nobody || names_no_topic {
             return Ok(plan);
         }
-        // Of several tags other than `t`, the one with the fewest values is the narrowest.
+        // Of several tags other than `t`, the one with the fewest values is the most selective.
         let other_tags = || filter.tags().iter().filter(|(letter, _)| *letter != Letter::T);
         let tag = other_tags().min_by_key(|(_, values)| values.len());
         let window = filter.window();
@@ -131,7 +131,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The walk does not go by topic: rows have to show theirs.
+    /// For a scan that is not by topic: index rows must match the topics.
     fn show_topics(&mut self, topics: Option<&TopicValues<'_>>) {
         if let Some(topics) = topics {
             self.needs_event |= !topics.hashtags.is_empty();
@@ -139,8 +139,8 @@ impl Plan {
         }
     }
 
-    /// Whether the author and the topic that an index row shows fit: `None`, they don't; else whether the event must be
-    /// looked at to be sure of the rest.
+    /// Checks the author and the topic of an index row. `None`: no match; else whether the event must be read to decide
+    /// the rest.
     pub(crate) fn may_match(&self, cover: &Cover) -> Option<bool> {
         let author_fits = self.authors.as_ref().is_none_or(|authors| authors.binary_search(&cover.author).is_ok());
         if !author_fits {
@@ -158,7 +158,7 @@ impl Plan {
         Some(needs_event)
     }
 
-    /// Whether a row's topics fit, if that and the head of its event are all that the filter asks for.
+    /// Whether a row's topics match. `None`: the filter needs more than the topics and the head of the event.
     pub(crate) fn topics_fit(&self, topics: &[TopicNo]) -> Option<bool> {
         match &self.head {
             Head::NotEnough => None,
@@ -180,7 +180,7 @@ impl Head {
     }
 }
 
-/// Whether a tag has fewer rows than this, all its values together.
+/// Whether a tag has fewer index rows than `bound`, over all its values.
 fn has_fewer_rows(letter: Letter, values: &[Box<str>], bound: u64, tables: &Tables, txn: &RoTxn<'_>) -> Result<bool> {
     let mut rows = 0;
     for value in values {
@@ -205,17 +205,17 @@ fn author_numbers(authors: &[PublicKey], tables: &Tables, txn: &RoTxn<'_>) -> Re
     Ok(numbers)
 }
 
-/// The values of `#t`, told apart.
+/// The values of `#t`, split into topics and hashtags.
 struct TopicValues<'v> {
     topics: Vec<TopicNo>,
     hashtags: Vec<&'v str>,
-    /// How many effective events the topics hold together.
+    /// Effective events of these topics together.
     events: u64,
 }
 
-/// Whether every one with every other is still a sensible number of ranges to walk.
+/// Whether the product of two lists is within [`MAX_RANGES`].
 fn fits<A, B>(some: &[A], others: &[B]) -> bool {
-    some.len().saturating_mul(others.len()) <= MOST_RANGES
+    some.len().saturating_mul(others.len()) <= MAX_RANGES
 }
 
 impl<'v> TopicValues<'v> {
@@ -223,7 +223,7 @@ impl<'v> TopicValues<'v> {
         self.topics.is_empty() && self.hashtags.is_empty()
     }
 
-    /// Whether walking all their events is cheaper than a tag that is common elsewhere.
+    /// Whether scanning all their events is cheaper than a tag that is common elsewhere.
     fn are_small(&self) -> bool {
         self.hashtags.is_empty() && self.events <= SMALL_TOPIC
     }
@@ -232,7 +232,7 @@ impl<'v> TopicValues<'v> {
         let mut all = Self { topics: Vec::new(), hashtags: Vec::new(), events: 0 };
         for value in values {
             if claims_to_be_topic(value) {
-                // Nothing was ever bound to a topic without a record.
+                // A topic without a record has never had an event.
                 if let Some(record) = tables.get(txn, Table::Topics, value.as_bytes())? {
                     let record = TopicRecord::unpack(record)?;
                     all.topics.push(record.no);
@@ -247,7 +247,7 @@ impl<'v> TopicValues<'v> {
     }
 }
 
-/// Rows that can be looked up one by one: by id, or by key where a filter names authors and only kinds of which an
+/// Rows that can be looked up one by one: by id, or by key if the filter names authors and only kinds of which an
 /// author has one event.
 fn rows_by_id_or_key(filter: &Filter, tables: &Tables, txn: &RoTxn<'_>) -> Result<Option<Vec<EventNo>>> {
     let mut rows = Vec::new();

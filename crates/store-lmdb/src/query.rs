@@ -1,4 +1,4 @@
-//! Answering filters: what an index row already shows, and when the event must be looked at.
+//! Answers to filters: conditions are checked on the index row where possible, else on the event.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -9,21 +9,21 @@ use kukuri_store::{Query, Rest, StoredEvent};
 use crate::{
     error::Result,
     key::{AuthorNo, EventNo, Order},
+    lookup::Names,
     plan::{Plan, Way},
-    reading::Names,
     record::{Cover, Row},
     scan::Candidate,
     tables::{Table, Tables},
 };
 
-/// How many rows are looked at before the transaction is given back.
+/// Rows checked before the read transaction is released.
 const STEP: usize = 4_096;
 
-/// What is read of an event that answers.
+/// The part of a matching event that a query reads.
 pub(crate) trait Part: Sized {
     fn read(row: &Row<'_>) -> Result<Self>;
 
-    /// The bytes of JSON it holds.
+    /// Bytes of JSON that it holds.
     fn bytes(&self) -> usize {
         0
     }
@@ -51,47 +51,47 @@ impl Part for PublicKey {
     }
 }
 
-/// One filter being answered.
+/// The scan of one filter in progress.
 pub(crate) struct FilterScan<'q, P> {
     filter: &'q Filter,
     query: &'q Query,
     plan: Plan,
-    /// Found rows, best first; those at the end may still have to be sorted by their full ids.
+    /// Matching rows, best first; the last ones may still have to be sorted by their full ids.
     found: VecDeque<Found<P>>,
     limit: usize,
-    /// The bytes that the answer may have, that were found, and that were read of it.
+    /// Bytes of JSON: the share of the answer that this filter may use, found so far, read so far.
     share: usize,
     found_bytes: usize,
     read_bytes: usize,
     cut: Option<Cut>,
 }
 
-/// A row that answers.
+/// A matching row.
 struct Found<P> {
     order: Order,
     seen: Seen<P>,
 }
 
-/// What the look at a row that answers has shown.
+/// The data at hand after a row was checked.
 enum Seen<P> {
-    /// Its index row was enough. That names the author, by number.
+    /// The index row was enough. It names the author, by number.
     Index(AuthorNo),
-    /// The event itself was needed.
+    /// The event was read.
     Event(P),
-    /// The event itself was needed, but there are bytes enough already: it is read again if its turn comes.
+    /// The event was read, but the bytes are used up: it is read again if it is needed.
     Large,
 }
 
-/// The limit has ended the answer to a filter.
+/// Where a limit ended the answer to a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// Before this row, which matches.
+    /// Before this matching row.
     Before(Order),
-    /// Whether it left anything out would take more reading to tell.
+    /// Unknown without more reading whether anything was left out.
     Somewhere,
 }
 
-/// What the answers to all filters of a query leave out together: what one had to cut off, another may have sent.
+/// Whether all answers of a query together leave anything out: an event cut off from one may be in another.
 pub(crate) fn rest<P>(cuts: &[Cut], sent: &[(Order, P)]) -> Rest {
     let is_left_out = |cut: &Cut| matches!(cut, Cut::Before(row) if sent.iter().all(|(order, _)| order != row));
     match cuts {
@@ -119,7 +119,7 @@ impl<'q, P: Part> FilterScan<'q, P> {
         Ok(Self { filter, query, plan, found: VecDeque::new(), limit, share, found_bytes: 0, read_bytes: 0, cut })
     }
 
-    /// Goes on for a while. Returns whether it has come to its end.
+    /// One bounded step. Returns whether the scan is done.
     pub(crate) fn step(&mut self, tables: &Tables, txn: &RoTxn<'_>) -> Result<bool> {
         if let Way::Rows(rows) = &mut self.plan.way {
             let rows = std::mem::take(rows);
@@ -129,7 +129,7 @@ impl<'q, P: Part> FilterScan<'q, P> {
         for _ in 0..STEP {
             let Way::Scan(scan) = &mut self.plan.way else { return Ok(true) };
             let Some(candidate) = scan.next(tables, txn)? else { return Ok(true) };
-            // Past the limit only events that tie with the last one can still come before it.
+            // Past the limit, only events that tie with the last one can still come before it.
             if self.found.len() >= self.limit
                 && self.found.back().is_none_or(|last| !last.order.ties_with(&candidate.order))
             {
@@ -155,7 +155,7 @@ impl<'q, P: Part> FilterScan<'q, P> {
         Ok(())
     }
 
-    /// Notes a row that answers and was looked at.
+    /// Adds a matching row whose event was read.
     fn find(&mut self, order: Order, row: &Row<'_>) -> Result<()> {
         let seen = if self.found_bytes <= self.share {
             let part = P::read(row)?;
@@ -168,7 +168,7 @@ impl<'q, P: Part> FilterScan<'q, P> {
         Ok(())
     }
 
-    /// What an index row shows: `None`, it does not match; else whether the event must be looked at to be sure.
+    /// Checks an index row. `None`: no match; else whether the event must be read to decide.
     fn may_match(&self, cover: &Cover) -> Option<bool> {
         let kinds = self.filter.kinds();
         let kind_fits = kinds.is_none_or(|kinds| kinds.binary_search(&cover.kind).is_ok());
@@ -177,12 +177,13 @@ impl<'q, P: Part> FilterScan<'q, P> {
             return None;
         }
         let needs_event = self.plan.may_match(cover)?;
-        Some(needs_event || !cover.traits.is_plain())
+        Some(needs_event || !cover.traits.is_plain() || self.query.visibility.has_overlay())
     }
 
-    /// Whether the event of a row matches and may be shown.
+    /// Whether the event of a row matches the filter and is visible to the viewer.
     fn matches(&self, row: &Row<'_>, tables: &Tables, txn: &RoTxn<'_>) -> Result<bool> {
         if row.traits.is_plain()
+            && !self.query.visibility.has_overlay()
             && let Some(topics_fit) = self.plan.topics_fit(&row.topics)
         {
             return Ok(topics_fit && self.head_matches(row)?);
@@ -191,11 +192,11 @@ impl<'q, P: Part> FilterScan<'q, P> {
         let names = Names::new(tables, txn);
         let topics = row.topics.iter().map(|topic| names.topic(*topic)).collect::<Result<Vec<_>>>()?;
         Ok(self.filter.matches(&event, &topics)
-            && self.query.viewer.may_see(&event)
+            && self.query.shows(&event, &topics, self.filter)
             && !event.is_expired(self.query.now))
     }
 
-    /// Whether what stands at the beginning of an event is what the filter asks for. Tags are not looked at.
+    /// Whether the head of an event matches the filter. Ignores tags.
     fn head_matches(&self, row: &Row<'_>) -> Result<bool> {
         fn listed<T: Ord>(list: Option<&[T]>, value: &T) -> bool {
             list.is_none_or(|list| list.binary_search(value).is_ok())
@@ -219,28 +220,28 @@ impl<'q, P: Part> FilterScan<'q, P> {
         Ok(())
     }
 
-    /// How many rows answer, as far as it has come.
+    /// Matching rows so far.
     pub(crate) fn count(&self) -> usize {
         self.found.len().min(self.limit)
     }
 
-    /// The row numbers that answer.
+    /// Row numbers of the matching rows.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = EventNo> + '_ {
         self.found.iter().map(|found| found.order.no())
     }
 
-    /// Forgets what was found, to count on without growing.
+    /// Drops the matching rows, so that counting takes constant memory.
     pub(crate) fn clear(&mut self) {
         self.found.clear();
     }
 
-    /// Reads some of what was found and not read yet. Returns whether nothing is left.
+    /// One bounded step of reading the matching rows. Returns whether nothing is left.
     pub(crate) fn read_some(&mut self, read: &mut Vec<(Order, P)>, tables: &Tables, txn: &RoTxn<'_>) -> Result<bool> {
         for _ in 0..STEP {
             let Some(Found { order, seen }) = self.found.pop_front() else { return Ok(true) };
             let part = match seen {
                 Seen::Event(part) => Some(part),
-                // It may have left since it was found.
+                // The event may have been retired since it was found.
                 Seen::Index(_) | Seen::Large => {
                     effective_row(order.no(), tables, txn)?.map(|row| P::read(&row)).transpose()?
                 }
@@ -257,7 +258,7 @@ impl<'q, P: Part> FilterScan<'q, P> {
         Ok(self.found.is_empty())
     }
 
-    /// Puts what was read in order, cuts it to the limit, and tells whether that leaves anything out.
+    /// Sorts the events that were read, truncates them to the limit, and reports what that leaves out.
     pub(crate) fn finish(self, read: &mut Vec<(Order, P)>, id: impl Fn(&P) -> EventId) -> Option<Cut> {
         sort_ties(read, id);
         let first_over = read.get(self.limit).map(|(order, _)| Cut::Before(*order));
@@ -267,7 +268,7 @@ impl<'q, P: Part> FilterScan<'q, P> {
 }
 
 impl FilterScan<'_, PublicKey> {
-    /// Notes the authors of what was found. A key is read once for each author, however many events answer.
+    /// Collects the authors of the matching rows. Reads each author's key once, however many events match.
     pub(crate) fn note_authors(
         &self,
         noted: &mut HashSet<AuthorNo>,
@@ -278,7 +279,7 @@ impl FilterScan<'_, PublicKey> {
         for found in &self.found {
             match &found.seen {
                 Seen::Event(author) => sketch.add(author),
-                // Keys are no JSON: there are never too many bytes of them.
+                // Public keys hold no JSON, so the byte bound never applies.
                 Seen::Large => {}
                 Seen::Index(no) if noted.contains(no) => {}
                 Seen::Index(no) => {
@@ -292,7 +293,7 @@ impl FilterScan<'_, PublicKey> {
     }
 }
 
-/// Puts events of one second whose ids agree in their first bytes into the order of their full ids.
+/// Sorts events of one second whose ids share their first bytes by their full ids.
 fn sort_ties<P>(parts: &mut [(Order, P)], id: impl Fn(&P) -> EventId) {
     let runs = parts.chunk_by_mut(|left, right| left.0.ties_with(&right.0));
     runs.filter(|run| run.len() > 1).for_each(|run| run.sort_unstable_by_key(|(_, part)| id(part)));

@@ -1,4 +1,4 @@
-//! The layouts of values.
+//! Value layouts.
 
 use bytes::Bytes;
 use kukuri_domain::{
@@ -59,13 +59,13 @@ impl<'a> Row<'a> {
         Event::from_json(self.json).map_err(|error| StoreError::Damaged(format!("a stored event: {error}")))
     }
 
-    /// The id stands at a fixed place in the JSON this node writes.
+    /// The id has a fixed position in the JSON that this node writes.
     pub(crate) fn id(&self) -> Result<EventId> {
         let digits = self.json.get(7..71).unwrap_or_default();
         EventId::from_hex(digits).map_err(|_| StoreError::Damaged("a stored event has no id where it belongs".into()))
     }
 
-    /// Like the id, it stands at a fixed place.
+    /// Like the id, at a fixed position.
     pub(crate) fn pubkey(&self) -> Result<PublicKey> {
         let digits = self.json.get(83..147).unwrap_or_default();
         PublicKey::from_hex(digits)
@@ -76,7 +76,7 @@ impl<'a> Row<'a> {
         Ok(self.time_and_kind()?.0)
     }
 
-    /// They follow the author, one after the other.
+    /// Both follow the author, one after the other.
     pub(crate) fn time_and_kind(&self) -> Result<(Timestamp, Kind)> {
         fn number<'b>(text: &'b [u8], name: &[u8]) -> Option<(u64, &'b [u8])> {
             let digits = text.strip_prefix(name)?;
@@ -98,7 +98,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// What an index row tells without a look at the event.
+/// The covering columns of an index row: they decide most filters without reading the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cover {
     pub(crate) kind: Kind,
@@ -107,7 +107,7 @@ pub(crate) struct Cover {
     pub(crate) traits: Traits,
 }
 
-/// What makes a look at the event necessary before it is shown.
+/// Flags for conditions that require reading the event before it is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Traits(u8);
 
@@ -150,7 +150,7 @@ impl Cover {
     }
 }
 
-/// What is remembered of an id, and the number of its row if there is one.
+/// The record of an id, and its row number if it has a row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KnownId {
     pub(crate) record: IdRecord,
@@ -192,14 +192,14 @@ impl KnownId {
     }
 }
 
-/// What a row can be: of everything else none is kept.
+/// The states that a row can have; events in other states keep no row.
 const ROW_STATES: [State; 3] = [State::Effective, State::Replaced, State::Deleted];
-pub(crate) const SOURCES: [Source; 4] = [Source::Client, Source::Gossip, Source::Sync, Source::Import];
+pub(crate) const SOURCES: [Source; 5] = [Source::Client, Source::Gossip, Source::Sync, Source::Import, Source::Node];
 const REASONS: [Reason; 6] =
     [Reason::Nip09, Reason::Expiration, Reason::Replaced, Reason::Vanish, Reason::Retention, Reason::Capacity];
 const STAGES: [Stage; 4] = [Stage::Open, Stage::LiveOnly, Stage::Shedding, Stage::Purging];
 
-/// A value's place in its list is its code on disk: lists may grow at the end, never change.
+/// The index of a value in its list is its code on disk: lists may grow at the end, never change.
 pub(crate) fn code_of<T: PartialEq>(list: &[T], value: &T) -> u8 {
     list.iter().position(|listed| listed == value).unwrap_or(list.len()) as u8
 }
@@ -235,7 +235,7 @@ impl KeyRecord {
         })
     }
 
-    /// The effective version, if there is one, is the one at the floor: everything higher would have raised it.
+    /// The effective version, if any, is at the floor: any higher version would have raised it.
     pub(crate) fn state(&self) -> KeyState {
         KeyState { floor: self.floor, current: self.current.map(|_| self.floor.id) }
     }
@@ -305,7 +305,7 @@ impl VanishRecord {
     }
 }
 
-/// An outbox row; its sequence is the key, its topic is held by number.
+/// An outbox row. Its sequence is the key; its topic is stored by number.
 #[derive(Clone)]
 pub(crate) struct OutboxRecord {
     pub(crate) op: Op,

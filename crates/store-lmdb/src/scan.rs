@@ -1,7 +1,7 @@
-//! Walking newest-first tables: several ranges merged into one order, in steps.
+//! Scans of newest-first tables: several ranges merged into one order, in steps.
 //!
-//! A scan holds no transaction between steps, only the place it came to, so a slow or large query never keeps LMDB
-//! from reusing pages. Rows that came in after the scan began are passed over: they are newer than its sequence.
+//! A scan holds no transaction between steps, only its position, so a slow or large query never keeps LMDB from reusing
+//! pages. Rows that arrived after the scan began have a higher row number and are skipped.
 
 use std::{
     cmp::Reverse,
@@ -19,7 +19,7 @@ use crate::{
     tables::{Table, Tables},
 };
 
-/// How many rows a range reads at first, and at most, at a time.
+/// Rows that a range reads at a time: at first, and at most.
 const FIRST_BLOCK: usize = 16;
 const LAST_BLOCK: usize = 512;
 
@@ -30,7 +30,7 @@ pub(crate) struct Candidate {
     pub(crate) cover: Cover,
 }
 
-/// One prefix of one table, within a window of time.
+/// One prefix of one table, within a time window.
 struct Range {
     table: Table,
     prefix_len: usize,
@@ -42,7 +42,7 @@ struct Range {
     is_read: bool,
 }
 
-/// Several ranges in one order. A row that is in several of them is met once.
+/// Several ranges in one order. A row that is in several of them appears once.
 pub(crate) struct Scan {
     ranges: Vec<Range>,
     heads: BinaryHeap<Reverse<(Order, usize)>>,
@@ -52,14 +52,14 @@ pub(crate) struct Scan {
 }
 
 impl Scan {
-    /// A scan of what was there when row `newest` was the last.
+    /// A scan that skips rows above `newest`.
     pub(crate) fn new(newest: EventNo) -> Self {
         Self { ranges: Vec::new(), heads: BinaryHeap::new(), started: false, newest, last: None }
     }
 
-    /// Adds a range before the scan starts.
+    /// Adds a range. Call it before the scan starts.
     pub(crate) fn add(&mut self, table: Table, prefix: Vec<u8>, window: &RangeInclusive<Timestamp>) {
-        // Rows hold times below 2^53; a window may name any.
+        // Rows hold times below 2^53; a window may name any time.
         if *window.start() > Timestamp::MAX_IN_EVENT {
             return;
         }
@@ -80,7 +80,7 @@ impl Scan {
         });
     }
 
-    /// The next row, reading on as needed.
+    /// The next row; reads the next block if needed.
     pub(crate) fn next(&mut self, tables: &Tables, txn: &RoTxn<'_>) -> Result<Option<Candidate>> {
         if !self.started {
             self.started = true;
@@ -133,7 +133,7 @@ impl Range {
     }
 }
 
-/// The different values of the `len` bytes after `prefix`, in order: one look-up each, however many rows they have.
+/// Distinct values of the `len` bytes after `prefix`, in order: one lookup each, however many rows they have.
 pub(crate) fn distinct(
     tables: &Tables,
     txn: &RoTxn<'_>,

@@ -1,46 +1,45 @@
-//! What other nodes are told of a topic, and what they tell (G-7).
+//! Exchange with other nodes: the shared set of a topic, and hints from other nodes (G-7).
 
 use std::ops::Bound;
 
 use heed::RoTxn;
 use kukuri_domain::{
-    EventId, Kind, Millis, Reason, TopicId,
-    deletion::DeletionTargetKind,
-    sharing::{self, FloorHint, Held, HintVerdict, Trace},
+    EventId, Kind, Millis, TopicId,
+    sharing::{FloorHint, Trace},
 };
-use kukuri_store::{HintOutcome, Item, Raised, Shared, SharedPage, SharedSet, Span};
+use kukuri_store::{Item, Raised, Shared, SharedPage, SharedSet, Span, ingest::apply_hints};
 
 use crate::{
     batch::{Batch, Committed},
     error::{Result, engine},
     key::{self, EventNo, Order, TopicNo},
-    reading::row_of,
-    record::{Cover, Row, TombstoneRecord, TopicRecord},
+    lookup::row_of,
+    record::{Cover, Row, TopicRecord},
     tables::{Table, Tables},
     traces,
     writer::Writer,
 };
 
-/// Index rows that one read transaction looks at.
+/// Index rows that one read transaction scans.
 const STEP: usize = 4_096;
 
-/// A page that is being read. Between steps it holds a place, not a transaction.
-pub(crate) struct Reading<'s> {
+/// A page in progress. Between steps it holds a position, not a transaction.
+pub(crate) struct SharedScan<'s> {
     set: &'s SharedSet,
     span: Span,
     most: usize,
-    /// The last index row that was looked at.
+    /// Key of the last index row that was scanned.
     after: Option<Vec<u8>>,
     last: Option<Order>,
     items: Vec<Item>,
 }
 
-impl<'s> Reading<'s> {
+impl<'s> SharedScan<'s> {
     pub(crate) fn new(set: &'s SharedSet, span: Span, most: usize) -> Self {
         Self { set, span, most, after: None, last: None, items: Vec::new() }
     }
 
-    /// Looks at some of the topic's events. Returns whether there may be more to look at.
+    /// One bounded step over the topic's events. Returns whether more may be left.
     pub(crate) fn step(&mut self, tables: &Tables, txn: &RoTxn<'_>) -> Result<bool> {
         let Some(topic) = topic_no(tables, txn, &self.set.topic)? else { return Ok(false) };
         let prefix = key::prefix::topic(topic);
@@ -74,7 +73,8 @@ impl<'s> Reading<'s> {
         key
     }
 
-    /// Whether nothing from here on belongs to the page. Ids that begin alike are read together and told apart later.
+    /// Whether nothing from here on belongs to the page. Ids with a common prefix are read together and separated
+    /// later.
     fn is_past(&self, order: &Order) -> bool {
         let is_full = self.items.len() > self.most && self.last.is_some_and(|last| !last.ties_with(order));
         is_full || self.span.before.is_some_and(|before| order.created_at() < before.created_at)
@@ -98,7 +98,7 @@ impl<'s> Reading<'s> {
         Ok(())
     }
 
-    /// The page, once all events were looked at.
+    /// The page, after all events were scanned.
     pub(crate) fn finish(mut self, tables: &Tables, txn: &RoTxn<'_>) -> Result<SharedPage> {
         let prefix = traces::prefix(&self.set.topic);
         let first = match self.span.from {
@@ -119,7 +119,8 @@ impl<'s> Reading<'s> {
     }
 }
 
-/// A protected event has a tag that begins so; in our JSON nothing else can. Most events need not be read for it.
+/// A protected event has a tag that begins with these bytes, and nothing else in our JSON can. So most events need no
+/// parsing.
 fn may_be_protected(row: &Row<'_>) -> bool {
     row.json.windows(4).any(|bytes| bytes == br#"["-""#)
 }
@@ -129,7 +130,7 @@ fn topic_no(tables: &Tables, txn: &RoTxn<'_>, topic: &TopicId) -> Result<Option<
     Ok(record.map(TopicRecord::unpack).transpose()?.map(|record| record.no))
 }
 
-/// What an item of a set stands for.
+/// The event or trace that an item of a set stands for.
 pub(crate) fn share(tables: &Tables, txn: &RoTxn<'_>, set: &SharedSet, id: &EventId) -> Result<Option<Shared>> {
     let row = row_of(tables, txn, id)?.filter(Row::is_effective);
     if let (Some(row), Some(topic)) = (&row, topic_no(tables, txn, &set.topic)?)
@@ -147,49 +148,10 @@ pub(crate) fn share(tables: &Tables, txn: &RoTxn<'_>, set: &SharedSet, id: &Even
 
 impl Writer {
     pub(crate) fn raise_floors(&mut self, topic: &TopicId, hints: &[FloorHint], now: Millis) -> Result<Raised> {
-        let mut batch = Batch::begin(self.around(), now)?;
-        let mut outcomes = Vec::with_capacity(hints.len());
-        for hint in hints {
-            outcomes.push(batch.take_hint(topic, hint)?);
-            batch.update_stages()?;
-        }
+        let mut batch = Batch::begin(self.context(), now)?;
+        let outcomes = apply_hints(&mut batch, topic, hints)?;
         let Committed { stages, head, clock } = batch.commit()?;
-        self.saw(clock);
+        self.note_clock(clock);
         Ok(Raised { outcomes, head, stages })
-    }
-}
-
-impl Batch<'_> {
-    fn take_hint(&mut self, topic: &TopicId, hint: &FloorHint) -> Result<HintOutcome> {
-        let request = row_of(&self.around.tables, &self.txn, &hint.request)?.filter(Row::is_effective);
-        let request = request.map(|row| row.event()).transpose()?;
-        let stone = key::tombstone(&DeletionTargetKind::EventId(hint.floor.id), &hint.key.pubkey());
-        let stone = self.get(Table::Tombstones, &stone)?.map(TombstoneRecord::unpack).transpose()?;
-        let key = self.key(&hint.key)?;
-        let held = Held {
-            is_known: self.known_id(&hint.floor.id)?.is_some(),
-            request: request.as_ref(),
-            tombstone: stone.as_ref().map(|record| &record.tombstone),
-            key: key.map(|key| key.state()),
-        };
-        let (raises, is_passed_on) = match sharing::weigh(hint, &held) {
-            HintVerdict::Known => return Ok(HintOutcome::Known),
-            HintVerdict::Refused => return Ok(HintOutcome::Refused),
-            HintVerdict::Taken { raises, is_passed_on, .. } => (raises, is_passed_on),
-        };
-        if raises {
-            // What is effective of the key stands below the hint.
-            if let Some(below) = key.and_then(|key| key.current) {
-                let row = self.row(below)?;
-                row.map_or(Ok(()), |row| self.take_away(row, Reason::Replaced, Some(hint.floor.id)))?;
-            }
-            self.raise_floor(&hint.key, hint.floor)?;
-        }
-        let mut is_new = raises;
-        if let Some(request) = request.filter(|_| is_passed_on) {
-            let traces = [Trace::of(&request), Trace::Hint(hint.clone())];
-            is_new |= self.leave_traces(&traces.map(|trace| (topic.clone(), trace)))?;
-        }
-        Ok(if is_new { HintOutcome::Taken } else { HintOutcome::Known })
     }
 }

@@ -1,11 +1,7 @@
-//! The port, on top of the parts: reads on the caller's thread in short steps, writes on a thread that may wait.
+//! Implementation of the store port: reads run on the caller's thread in short steps, writes on a thread that may
+//! block.
 
-use std::{
-    collections::HashSet,
-    fs::File,
-    path::Path,
-    sync::{Arc, Mutex},
-};
+use std::{collections::HashSet, fs::File, path::Path, sync::Arc};
 
 use async_trait::async_trait;
 use heed::{CompactionOption, RoTxn};
@@ -17,11 +13,12 @@ use kukuri_domain::{
     subscription::{NodeSubscription, SubscriptionChange},
 };
 use kukuri_store::{
-    AddressExplanation, Answer, Archive, BoundEvent, CheckReport, ConsumerOffset, Count, DumpCursor, DumpPage,
-    Explanation, Holder, Ingested, OutboxRow, Piece, PurgeCursor, PurgeStep, Purged, Query, Raised, Result, Seq,
-    Shared, SharedPage, SharedSet, SnapshotCursor, SnapshotPage, Span, Stats, Store, StoreError, StoreRules,
-    StoredEvent, Swept, lease::Leases, outbox::check_consumer,
+    AddressExplanation, Answer, Archive, BoundEvent, CheckReport, ConsumerOffset, Count, DryRun, DumpCursor, DumpPage,
+    Explanation, Holder, Ingested, OutboxRow, Piece, PurgeCursor, PurgeStep, Query, Raised, Result, Seq, Shared,
+    SharedPage, SharedSet, SnapshotCursor, SnapshotPage, Span, Stats, StoreError, StoredEvent, Swept, lease::Leases,
+    outbox::check_consumer, port::*,
 };
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use kukuri_store::repeats::Repeats;
@@ -31,45 +28,42 @@ use crate::{
     error::engine,
     files, format,
     key::Order,
+    lookup,
     open::{self, LmdbOptions, Opened},
-    preview::Preview,
     query::{self, Cut, FilterScan, Part},
-    reading,
-    sharing::{self, Reading},
+    sharing::{self, SharedScan},
     subscriptions,
     tables::{LmdbEnv, Tables, used_bytes},
-    thread::WriterThread,
-    unsettled::Unsettled,
     upkeep::PurgeWork,
-    writer::{Writer, locked, tell},
+    wal::Uncommitted,
+    writer::{Writer, tell},
+    writer_thread::WriterThread,
 };
 
 /// The embedded store: one LMDB environment in a directory.
 pub struct LmdbStore {
     env: LmdbEnv,
     tables: Tables,
-    rules: StoreRules,
-    /// None if the store was opened for reading.
+    /// `None` if the store was opened for reading.
     writer: Option<WriterThread>,
-    unsettled: Arc<Unsettled>,
+    uncommitted: Arc<Uncommitted>,
     repeats: Arc<Repeats>,
     clock: Option<Arc<Mutex<Clock>>>,
     head: Arc<watch::Sender<Seq>>,
     subscriptions: watch::Sender<u64>,
     leases: Leases,
-    /// Tells others that the files are in use.
+    /// Shared lock that marks the files as in use.
     _in_use: Option<File>,
 }
 
 impl LmdbStore {
-    /// Opens the store in a directory for writing, making it if there is none. One process at a time may.
+    /// Opens the store in a directory for writing; creates it if there is none. Only one process at a time can.
     pub fn open(path: impl AsRef<Path>, options: LmdbOptions) -> Result<Self> {
-        let rules = options.rules.clone();
         let (opened, writer) = open::writable(path.as_ref(), options)?;
-        let mut store = Self::new(opened, rules);
+        let mut store = Self::new(opened);
         store.repeats = Arc::clone(&writer.repeats);
         store.clock = Some(Arc::clone(&writer.clock));
-        store.unsettled = Arc::clone(&writer.unsettled);
+        store.uncommitted = Arc::clone(&writer.uncommitted);
         store.head = Arc::clone(&writer.head);
         store.writer = Some(WriterThread::start(writer).map_err(open::io)?);
         Ok(store)
@@ -78,46 +72,45 @@ impl LmdbStore {
     /// Opens the store in a directory for reading; another process may be writing to it.
     pub fn open_for_reading(path: impl AsRef<Path>, options: LmdbOptions) -> Result<Self> {
         let opened = open::readable(path.as_ref(), &options)?;
-        Ok(Self::new(opened, options.rules))
+        Ok(Self::new(opened))
     }
 
-    /// Writes a consistent, compacted copy of the data file, while others read and write.
+    /// Writes a consistent, compacted copy of the data file, during reads and writes.
     pub fn copy_to(&self, file: impl AsRef<Path>) -> Result<()> {
         if let Some(writer) = &self.writer {
-            writer.settle_now()?;
+            writer.commit_pending_now()?;
         }
         self.env.copy_to_path(file, CompactionOption::Enabled).map_err(engine)?;
         Ok(())
     }
 
-    /// Writes the data file of a store anew, without the pages that are free. Nobody may have it open. Returns its
-    /// bytes before and after.
+    /// Rewrites the data file without its free pages. No process may have the store open. Returns its bytes before and
+    /// after.
     pub fn compact(path: impl AsRef<Path>, options: &LmdbOptions) -> Result<(u64, u64)> {
         Ok(files::compact(path.as_ref(), options)?)
     }
 
-    /// Makes a store of a data file that [`Self::copy_to`] wrote, in a directory that has none.
+    /// Creates a store from a data file that [`Self::copy_to`] wrote, in a directory that has none.
     pub fn install(path: impl AsRef<Path>, file: impl AsRef<Path>) -> Result<()> {
         Ok(files::install(path.as_ref(), file.as_ref())?)
     }
 
-    /// The part of the data file that has ever been used: it never shrinks, but its pages are used again.
+    /// High-water mark of the data file in bytes: it never shrinks, but its free pages are reused.
     pub fn file_bytes(&self) -> u64 {
         used_bytes(&self.env)
     }
 
-    /// How many transactions were ever committed.
+    /// Number of transactions ever committed.
     pub fn transactions(&self) -> u64 {
         self.env.info().last_txn_id as u64
     }
 
-    fn new(Opened { env, tables, in_use }: Opened, rules: StoreRules) -> Self {
+    fn new(Opened { env, tables, in_use }: Opened) -> Self {
         Self {
             env,
             tables,
-            rules,
             writer: None,
-            unsettled: Arc::default(),
+            uncommitted: Arc::default(),
             repeats: Arc::default(),
             clock: None,
             head: Arc::new(watch::Sender::new(Seq::default())),
@@ -138,7 +131,7 @@ impl LmdbStore {
         read(&self.tables, &txn).map_err(StoreError::from)
     }
 
-    /// Changes the store on a thread that may block, and wakes those who follow the outbox.
+    /// Runs a write on the writer's thread, then wakes outbox followers.
     async fn write<T, F>(&self, change: F) -> Result<T>
     where
         T: Send + 'static,
@@ -147,7 +140,7 @@ impl LmdbStore {
         let writer = self.writer.as_ref().ok_or(StoreError::ReadOnly)?;
         let changed = writer.change(|writer| {
             let result = change(writer)?;
-            // What was done is done, even if nobody can be woken.
+            // The write has succeeded, even if followers can't be woken.
             if let Ok(stored) = writer.stored() {
                 tell(&writer.head, stored.head);
             }
@@ -156,28 +149,28 @@ impl LmdbStore {
         Ok(changed.await?)
     }
 
-    /// Has what is acknowledged committed first, if that concerns what is to be read (W-9).
-    async fn settle_if(&self, concerned: impl FnOnce(&Unsettled) -> bool) -> Result<()> {
+    /// Commits pending records first, if they affect the answer (W-9).
+    async fn commit_pending_if(&self, is_affected: impl FnOnce(&Uncommitted) -> bool) -> Result<()> {
         match &self.writer {
-            Some(writer) if concerned(&self.unsettled) => Ok(writer.settle().await?),
+            Some(writer) if is_affected(&self.uncommitted) => Ok(writer.commit_pending().await?),
             _ => Ok(()),
         }
     }
 
-    /// The same for a query. Returns the row up to which its answer holds even if nothing was committed.
-    async fn settle_for(&self, query: &Query) -> Result<Seq> {
-        if let Some(passed_over) = self.unsettled.passed_over(query) {
-            return Ok(passed_over);
+    /// Commits pending records that affect a query. If none do, returns the outbox row up to which its answer holds.
+    async fn commit_pending_for(&self, query: &Query) -> Result<Seq> {
+        if let Some(unaffected_until) = self.uncommitted.unaffected_until(query) {
+            return Ok(unaffected_until);
         }
-        self.settle().await?;
+        self.commit_pending().await?;
         Ok(Seq::default())
     }
 
-    async fn settle(&self) -> Result<()> {
-        self.settle_if(Unsettled::is_some).await
+    async fn commit_pending(&self) -> Result<()> {
+        self.commit_pending_if(Uncommitted::is_some).await
     }
 
-    /// The filters of a query, all at one moment, with limits of their own or of the caller's.
+    /// Scans for the filters of a query, in one snapshot. `limit` is the filter's own limit or the caller's.
     fn begin<'q, P: Part>(
         &self,
         query: &'q Query,
@@ -191,8 +184,8 @@ impl LmdbStore {
         })
     }
 
-    /// Walks along a filter's way while `go_on` says so, giving the thread back between steps. Returns whether it has
-    /// come to the end.
+    /// Runs a scan while `go_on` returns true, and yields to the runtime between steps. Returns whether the scan
+    /// reached its end.
     async fn walk<'q, P: Part>(
         &self,
         scan: &mut FilterScan<'q, P>,
@@ -210,7 +203,7 @@ impl LmdbStore {
         }
     }
 
-    /// Reads what a filter has found, in order and within its limit; and whether that leaves anything out.
+    /// Reads the matching events of a filter, in order and within its limit, and whether that leaves anything out.
     async fn finish<P: Part>(
         &self,
         mut scan: FilterScan<'_, P>,
@@ -235,17 +228,17 @@ fn no_limit(_: &Filter) -> usize {
 }
 
 #[async_trait]
-impl Store for LmdbStore {
+impl Events for LmdbStore {
     async fn ingest(&self, batch: Vec<Admitted>, now: Millis) -> Result<Ingested> {
         let writer = self.writer.as_ref().ok_or(StoreError::ReadOnly)?;
-        Ok(writer.take_in(batch, now).await?)
+        Ok(writer.submit(batch, now).await?)
     }
 
     async fn recall(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<State>>> {
-        self.settle_if(|unsettled| unsettled.concerns_ids(ids)).await?;
-        let states = self.read(|tables, txn| reading::recall(tables, txn, ids))?;
+        self.commit_pending_if(|uncommitted| uncommitted.affects_ids(ids)).await?;
+        let states = self.read(|tables, txn| lookup::recall(tables, txn, ids))?;
         let known = ids.iter().zip(&states).filter(|(_, state)| state.is_some());
-        let latest = self.clock.as_ref().map_or(now, |clock| locked(clock).latest);
+        let latest = self.clock.as_ref().map_or(now, |clock| clock.lock().latest);
         self.repeats.note(known.map(|(id, _)| *id), latest.max(now));
         Ok(states)
     }
@@ -255,7 +248,7 @@ impl Store for LmdbStore {
     }
 
     async fn query(&self, query: &Query) -> Result<Answer> {
-        let passed_over = self.settle_for(query).await?;
+        let unaffected_until = self.commit_pending_for(query).await?;
         let (seq, scans) = self.begin::<StoredEvent>(query, own_limit)?;
         let (mut events, mut cuts) = (Vec::new(), Vec::new());
         for mut scan in scans {
@@ -270,11 +263,11 @@ impl Store for LmdbStore {
             events.sort_by(|left, right| right.created_at.cmp(&left.created_at).then(left.id.cmp(&right.id)));
             events.dedup_by_key(|event| event.id);
         }
-        Ok(Answer { seq: seq.max(passed_over), events, rest })
+        Ok(Answer { seq: seq.max(unaffected_until), events, rest })
     }
 
     async fn ids(&self, query: &Query, most: usize) -> Result<Option<Vec<(Timestamp, EventId)>>> {
-        self.settle_for(query).await?;
+        self.commit_pending_for(query).await?;
         let (_, scans) = self.begin::<EventId>(query, own_limit)?;
         let mut all = Vec::new();
         for mut scan in scans {
@@ -293,7 +286,7 @@ impl Store for LmdbStore {
     }
 
     async fn count(&self, query: &Query, mut sketch: Option<Sketch>) -> Result<Count> {
-        self.settle_for(query).await?;
+        self.commit_pending_for(query).await?;
         let (_, scans) = self.begin::<PublicKey>(query, no_limit)?;
         let is_single = scans.len() == 1;
         let (mut count, mut numbers, mut noted) = (0, Vec::new(), HashSet::new());
@@ -310,7 +303,7 @@ impl Store for LmdbStore {
                 Ok(true)
             };
             self.walk(&mut scan, add).await?;
-            // What several filters match counts once, and is held once.
+            // An event that several filters match counts once, and is held once.
             numbers.sort_unstable();
             numbers.dedup();
         }
@@ -321,21 +314,24 @@ impl Store for LmdbStore {
     }
 
     async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>> {
-        self.settle_if(|unsettled| unsettled.concerns_ids(ids)).await?;
-        self.read(|tables, txn| ids.iter().map(|id| reading::get(tables, txn, id, now)).collect())
+        self.commit_pending_if(|uncommitted| uncommitted.affects_ids(ids)).await?;
+        self.read(|tables, txn| ids.iter().map(|id| lookup::get(tables, txn, id, now)).collect())
     }
+}
 
+#[async_trait]
+impl Sharing for LmdbStore {
     async fn shared(&self, set: &SharedSet, span: Span, most: usize) -> Result<SharedPage> {
-        self.settle().await?;
-        let mut reading = Reading::new(set, span, most);
-        while self.read(|tables, txn| reading.step(tables, txn))? {
+        self.commit_pending().await?;
+        let mut scan = SharedScan::new(set, span, most);
+        while self.read(|tables, txn| scan.step(tables, txn))? {
             tokio::task::yield_now().await;
         }
-        self.read(|tables, txn| reading.finish(tables, txn))
+        self.read(|tables, txn| scan.finish(tables, txn))
     }
 
     async fn share(&self, set: &SharedSet, ids: &[EventId]) -> Result<Vec<Option<Shared>>> {
-        self.settle().await?;
+        self.commit_pending().await?;
         self.read(|tables, txn| ids.iter().map(|id| sharing::share(tables, txn, set, id)).collect())
     }
 
@@ -343,7 +339,10 @@ impl Store for LmdbStore {
         let topic = topic.clone();
         self.write(move |writer| writer.raise_floors(&topic, &hints, now)).await
     }
+}
 
+#[async_trait]
+impl Upkeep for LmdbStore {
     async fn expire_some(&self, now: Millis) -> Result<(Swept, bool)> {
         self.write(move |writer| {
             let mut swept = Swept::default();
@@ -365,32 +364,28 @@ impl Store for LmdbStore {
         Ok(PurgeStep { purged: work.purged.clone(), next: more.then(|| PurgeCursor(Some(work))) })
     }
 
-    async fn preview_purge(&self, retention: &Retention, now: Millis) -> Result<Purged> {
-        self.settle().await?;
-        let clock = self.clock.as_ref().map(|clock| *locked(clock));
-        let begin =
-            |tables: &Tables, txn: &RoTxn<'_>| Preview::begin((*retention, now), clock, &self.rules, tables, txn);
-        let mut preview = self.read(begin)?;
-        while self.read(|tables, txn| preview.step(&self.repeats, tables, txn))? {
-            tokio::task::yield_now().await;
-        }
-        Ok(preview.purged)
+    async fn dry_run_purge(&self, retention: &Retention, now: Millis, max_rows: usize) -> Result<DryRun> {
+        let retention = *retention;
+        self.write(move |writer| writer.dry_run_purge(retention, now, max_rows)).await
     }
 
     async fn confirm_clock(&self, now: Millis) -> Result<()> {
         self.write(move |writer| writer.confirm_clock(now)).await
     }
+}
 
+#[async_trait]
+impl Outbox for LmdbStore {
     async fn outbox(&self, after: Seq, limit: usize) -> Result<Vec<OutboxRow>> {
-        // First: what is committed meanwhile is found below.
-        let (unsettled, are_all) = self.unsettled.rows_after(after, limit);
+        // Read the pending rows first: rows committed meanwhile are found in LMDB below.
+        let (uncommitted, are_all) = self.uncommitted.rows_after(after, limit);
         if are_all {
-            return Ok(unsettled);
+            return Ok(uncommitted);
         }
-        let mut rows = self.read(|tables, txn| reading::outbox(tables, txn, after, limit))?;
+        let mut rows = self.read(|tables, txn| lookup::outbox(tables, txn, after, limit))?;
         let last = rows.last().map_or(after, |row| row.seq);
         let missing = limit - rows.len();
-        rows.extend(unsettled.into_iter().filter(|row| row.seq > last).take(missing));
+        rows.extend(uncommitted.into_iter().filter(|row| row.seq > last).take(missing));
         Ok(rows)
     }
 
@@ -399,12 +394,12 @@ impl Store for LmdbStore {
     }
 
     async fn snapshot(&self, cursor: SnapshotCursor, limit: usize) -> Result<SnapshotPage> {
-        self.settle().await?;
-        self.read(|tables, txn| reading::snapshot(tables, txn, cursor, limit))
+        self.commit_pending().await?;
+        self.read(|tables, txn| lookup::snapshot(tables, txn, cursor, limit))
     }
 
     async fn offsets(&self) -> Result<Vec<ConsumerOffset>> {
-        self.read(reading::offsets)
+        self.read(lookup::offsets)
     }
 
     async fn set_offset(&self, consumer: &str, seq: Seq, now: Millis) -> Result<()> {
@@ -426,7 +421,10 @@ impl Store for LmdbStore {
         self.leases.check(consumer, holder)?;
         self.set_offset(consumer, seq, now).await
     }
+}
 
+#[async_trait]
+impl Topics for LmdbStore {
     async fn subscriptions(&self) -> Result<Vec<NodeSubscription>> {
         self.read(|tables, txn| Ok(subscriptions::load(tables, txn)?.all().cloned().collect()))
     }
@@ -446,15 +444,18 @@ impl Store for LmdbStore {
     fn watch_subscriptions(&self) -> watch::Receiver<u64> {
         self.subscriptions.subscribe()
     }
+}
 
+#[async_trait]
+impl Inspect for LmdbStore {
     async fn stats(&self) -> Result<Stats> {
-        self.settle().await?;
-        self.read(reading::stats)
+        self.commit_pending().await?;
+        self.read(lookup::stats)
     }
 
     async fn explain(&self, id: &EventId) -> Result<Explanation> {
-        self.settle().await?;
-        let mut explanation = self.read(|tables, txn| reading::explain(tables, txn, id))?;
+        self.commit_pending().await?;
+        let mut explanation = self.read(|tables, txn| lookup::explain(tables, txn, id))?;
         if let (Some(record), Some(repeat)) = (&mut explanation.record, self.repeats.get(id)) {
             repeat.add_to(record);
         }
@@ -462,12 +463,12 @@ impl Store for LmdbStore {
     }
 
     async fn explain_address(&self, address: &Address) -> Result<AddressExplanation> {
-        self.settle().await?;
-        self.read(|tables, txn| reading::explain_address(tables, txn, address))
+        self.commit_pending().await?;
+        self.read(|tables, txn| lookup::explain_address(tables, txn, address))
     }
 
     async fn check(&self) -> Result<CheckReport> {
-        self.settle().await?;
+        self.commit_pending().await?;
         self.read(check::check)
     }
 }
@@ -475,7 +476,7 @@ impl Store for LmdbStore {
 #[async_trait]
 impl Archive for LmdbStore {
     async fn dump(&self, cursor: DumpCursor, limit: usize) -> Result<DumpPage> {
-        self.settle().await?;
+        self.commit_pending().await?;
         self.read(|tables, txn| archive::dump(tables, txn, cursor, limit))
     }
 

@@ -1,4 +1,4 @@
-//! The tables of a store: one LMDB environment, every table a plain ordered map of bytes.
+//! The tables of a store: one LMDB environment, every table an ordered map of bytes.
 
 use std::ops::Bound;
 
@@ -10,7 +10,7 @@ pub(crate) type LmdbEnv = Env<WithoutTls>;
 
 macro_rules! tables {
     ($($(#[$doc:meta])* $table:ident = $name:literal,)+) => {
-        /// One table. The layouts of keys are in `key`, those of values in `record`.
+        /// One table. `key` has the layouts of keys, `record` those of values.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub(crate) enum Table {
             $($(#[$doc])* $table,)+
@@ -29,11 +29,11 @@ macro_rules! tables {
 }
 
 tables! {
-    /// `format`, `state`, and the cursors of long work.
+    /// `format`, `state`, `loading`, and the cursor of a migration.
     Meta = "meta",
-    /// Row number → header and JSON. Effective and hidden events, in the order they came.
+    /// Row number → header and JSON. Effective and hidden events, in order of arrival.
     Events = "events",
-    /// Id → what is remembered of it (P-1), and its row number.
+    /// Id → its record (P-1) and its row number.
     Ids = "ids",
     /// Topic → its number and counters.
     Topics = "topics",
@@ -57,32 +57,31 @@ tables! {
     Tombstones = "tombstones",
     /// Public key → vanish mark (D-12).
     Vanished = "vanished",
-    /// Hash of a topic, newest first → what a request left there, for other nodes (G-7).
+    /// Hash of a topic, newest first → trace of a request, for other nodes (G-7).
     Traces = "traces",
-    /// Id and hash of a topic → when what it left was made.
+    /// Id and hash of a topic → `created_at` of the trace.
     TracesById = "traces-by-id",
-    /// Owner, address and row number of hidden rows, for requests that reach them too.
+    /// Owner, address and row number of hidden rows, for requests that apply to hidden rows, too.
     Hidden = "hidden",
     /// Expiration and row number of effective events.
     Expiry = "expiry",
-    /// Topic, retention class and row number of every row: the oldest first.
+    /// Topic, retention class and row number of every row, oldest first.
     Ages = "ages",
-    /// Last seen and id of what has no row, the longest unseen first.
+    /// Last-seen time and id of every id without a row, longest unseen first.
     Gone = "gone",
     /// Sequence → outbox row.
     Outbox = "outbox",
-    /// Consumer → how far it has come.
+    /// Consumer → its offset.
     Offsets = "offsets",
     /// Topic → node-level subscription.
     Subscriptions = "subscriptions",
 }
 
-/// Handles to all tables.
 #[derive(Clone, Copy)]
 pub(crate) struct Tables([Database<'static, Bytes, Bytes>; Table::ALL.len()]);
 
 impl Tables {
-    /// Makes all tables and lets `fill` write into the new ones, in one transaction.
+    /// Creates all tables and lets `fill` write to them, in one transaction.
     pub(crate) fn create(env: &LmdbEnv, fill: impl FnOnce(&mut RwTxn<'_>, Opened<'_>) -> Result<()>) -> Result<Self> {
         let made = env.create_databases_and_commit(env.write_txn().map_err(engine)?, |opener, txn| {
             let tables = each(|table| create_one(opener, txn, table))?;
@@ -122,7 +121,7 @@ impl Tables {
         self.of(table).get(txn, key).map_err(engine)
     }
 
-    /// Keys that start with `prefix` and come after `after`, no more than `most`.
+    /// At most `most` keys that start with `prefix` and come after `after`.
     pub(crate) fn keys_after(
         &self,
         txn: &RoTxn<'_>,
@@ -152,7 +151,7 @@ impl Tables {
         self.of(table).put(txn, key, value).map_err(engine)
     }
 
-    /// Puts a key that is higher than all others: fills pages to the end.
+    /// Appends a key that is greater than all others, which fills pages completely.
     pub(crate) fn append(&self, txn: &mut RwTxn<'_>, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
         self.of(table).put_with_flags(txn, PutFlags::APPEND, key, value).map_err(engine)
     }
@@ -165,7 +164,7 @@ impl Tables {
         self.of(table).len(txn).map_err(engine)
     }
 
-    /// What all tables use of the file.
+    /// Bytes of the file that all tables use.
     pub(crate) fn bytes(&self, txn: &RoTxn<'_>) -> Result<u64> {
         let mut bytes = 0;
         for database in self.0 {
@@ -177,7 +176,7 @@ impl Tables {
     }
 }
 
-/// The part of the file that has ever been used.
+/// High-water mark of the data file in bytes.
 pub(crate) fn used_bytes(env: &LmdbEnv) -> u64 {
     (env.info().last_page_number as u64 + 1) * u64::from(env.unnamed_database_stat().page_size)
 }

@@ -1,6 +1,6 @@
-//! What requests left in topics, for other nodes to hear of (G-7): by topic, newest first, and by id.
+//! Traces that requests leave in topics, for other nodes (G-7): by topic, newest first, and by id.
 //!
-//! Topics are named by a hash: a trace may be the first that is heard of one, and does not make it a topic of this store.
+//! Keys name topics by a hash: a trace may be for a topic that is new to this store, and does not create it.
 
 use heed::{RoTxn, RwTxn};
 use kukuri_domain::{
@@ -8,29 +8,29 @@ use kukuri_domain::{
     deletion::{DeletionTarget, DeletionTargetKind},
     sharing::{self, FloorHint, Trace},
 };
-use kukuri_store::{Item, Standing};
+use kukuri_store::{Item, Standing, counters::Tally as _};
 
 use crate::{
     batch::{Batch, StoredRow},
     error::{Result, engine},
     key::{EventNo, Order},
+    lookup::{Names, row_of},
     pack::{Pack, Unpack},
-    reading::{Names, row_of},
     record::{KnownId, Row},
     tables::{Table, Tables},
 };
 
-/// Rows that a step of the migration looks at.
+/// Rows that a step of the migration reads.
 const STEP: usize = 1_000;
 
-/// The beginning of the keys of a topic's traces.
+/// Key prefix of a topic's traces.
 pub(crate) fn prefix(topic: &TopicId) -> [u8; 16] {
     let mut prefix = [0; 16];
     prefix.copy_from_slice(&blake3::hash(topic.as_str().as_bytes()).as_bytes()[..16]);
     prefix
 }
 
-/// Where a trace is, newest first.
+/// Key of a trace: by topic, newest first.
 pub(crate) fn key(topic: &TopicId, item: Item) -> Vec<u8> {
     let order = Order::at(item.created_at);
     Pack::with_capacity(55).bytes(&prefix(topic)).bytes(order.time()).bytes(item.id.as_bytes()).done()
@@ -40,7 +40,7 @@ fn key_by_id(topic: &TopicId, id: &EventId) -> Vec<u8> {
     Pack::with_capacity(48).bytes(id.as_bytes()).bytes(&prefix(topic)).done()
 }
 
-/// A trace and its topic. Everything is in the record; the key is for the order.
+/// A trace and its topic. The record is complete; the key only gives the order.
 pub(crate) struct TraceRecord {
     pub(crate) topic: TopicId,
     pub(crate) trace: Trace,
@@ -78,7 +78,6 @@ impl TraceRecord {
     }
 }
 
-/// The trace of this id in a topic.
 pub(crate) fn find(tables: &Tables, txn: &RoTxn<'_>, topic: &TopicId, id: &EventId) -> Result<Option<Trace>> {
     let Some(time) = tables.get(txn, Table::TracesById, &key_by_id(topic, id))? else { return Ok(None) };
     let created_at = Unpack::new("traces-by-id", time).timestamp()?;
@@ -86,7 +85,7 @@ pub(crate) fn find(tables: &Tables, txn: &RoTxn<'_>, topic: &TopicId, id: &Event
     record.map(|record| Ok(TraceRecord::unpack(record)?.trace)).transpose()
 }
 
-/// Writes a trace, unless one of that name is there. Returns whether it is new.
+/// Writes a trace, unless the topic has one with the same id. Returns whether it is new.
 pub(crate) fn put(tables: &Tables, txn: &mut RwTxn<'_>, topic: &TopicId, trace: &Trace) -> Result<bool> {
     let record = TraceRecord { topic: topic.clone(), trace: trace.clone() };
     let (key, by_id) = record.keys();
@@ -113,44 +112,44 @@ fn of_id(tables: &Tables, txn: &RoTxn<'_>, id: &EventId) -> Result<Vec<TraceReco
     Ok(traces)
 }
 
-/// A stored request that other nodes may hear of.
+/// The request of this id, if it is stored and may be shared with other nodes.
 pub(crate) fn passed_on(tables: &Tables, txn: &RoTxn<'_>, request: &EventId) -> Result<Option<Event>> {
     let Some(row) = row_of(tables, txn, request)?.filter(Row::is_effective) else { return Ok(None) };
     Ok(Some(row.event()?).filter(sharing::may_pass_on))
 }
 
 impl Batch<'_> {
-    /// Keeps traces whose requests are stored and passed on. Returns whether any is new.
+    /// Writes the traces whose requests are stored and shared. Returns whether any is new.
     pub(crate) fn leave_traces(&mut self, traces: &[(TopicId, Trace)]) -> Result<bool> {
         let mut is_new = false;
-        // Many are of one request, which may be long.
+        // Cached, because many traces belong to one request, which may be long.
         let mut last: Option<(EventId, bool)> = None;
         for (topic, trace) in traces {
             let request = trace.request();
             let passes = match last {
                 Some((id, passes)) if id == request => passes,
-                _ => passed_on(&self.around.tables, &self.txn, &request)?.is_some(),
+                _ => passed_on(&self.ctx.tables, &self.txn, &request)?.is_some(),
             };
             last = Some((request, passes));
             if passes {
                 self.mark_written();
-                is_new |= put(&self.around.tables, &mut self.txn, topic, trace)?;
+                is_new |= put(&self.ctx.tables, &mut self.txn, topic, trace)?;
             }
         }
         Ok(is_new)
     }
 
-    /// The topics whose sets a row is in: its own, and those that it left a trace in.
+    /// The topics whose shared sets contain a row: its own, and those where it left a trace.
     pub(crate) fn topics_reached(&mut self, row: &StoredRow) -> Result<Vec<TopicId>> {
         let mut topics = row.topics.iter().map(|topic| self.topic_id(*topic)).collect::<Result<Vec<_>>>()?;
         if row.event.kind.is_request() {
-            let traces = of_id(&self.around.tables, &self.txn, &row.event.id)?;
+            let traces = of_id(&self.ctx.tables, &self.txn, &row.event.id)?;
             topics.extend(traces.into_iter().map(|record| record.topic));
         }
         Ok(topics)
     }
 
-    /// A request goes, and its traces with it.
+    /// Deletes the traces of a removed request.
     pub(crate) fn drop_traces(&mut self, request: &Event) -> Result<()> {
         let mut ids = vec![request.id];
         if request.kind == Kind::DELETION {
@@ -161,7 +160,7 @@ impl Batch<'_> {
             }));
         }
         for id in ids {
-            for record in of_id(&self.around.tables, &self.txn, &id)? {
+            for record in of_id(&self.ctx.tables, &self.txn, &id)? {
                 if record.trace.request() == request.id {
                     let (key, by_id) = record.keys();
                     self.delete(Table::Traces, &key)?;
@@ -173,7 +172,7 @@ impl Batch<'_> {
     }
 }
 
-/// What a hidden row tells of the request that deleted it, and of its topics: what must be there as traces.
+/// The traces that a deleted row implies: of the request that deleted it, in the row's topics.
 pub(crate) fn of_hidden(tables: &Tables, txn: &RoTxn<'_>, row: &StoredRow) -> Result<Vec<(TopicId, Trace)>> {
     let known = tables.get(txn, Table::Ids, row.event.id.as_bytes())?.map(KnownId::unpack).transpose()?;
     let Some(Standing::Gone { cause: Some(cause), .. }) = known.map(|known| known.record.standing) else {
@@ -186,7 +185,8 @@ pub(crate) fn of_hidden(tables: &Tables, txn: &RoTxn<'_>, row: &StoredRow) -> Re
     Ok(topics.iter().flat_map(|topic| traces.iter().map(|trace| (topic.clone(), trace.clone()))).collect())
 }
 
-/// Some of the traces that rows of an older store tell of. What has no row any more has told nobody its topics.
+/// One step of the migration: writes the traces that deleted rows imply. The topics of events without a row are
+/// unknown.
 pub(crate) fn migrate_some(tables: &Tables, txn: &mut RwTxn<'_>, place: &[u8]) -> Result<Option<Vec<u8>>> {
     let keys = tables.keys_after(txn, Table::Events, &[], place, STEP)?;
     for key in &keys {

@@ -1,15 +1,14 @@
-//! Expiry and purges, in steps: each is one transaction of bounded size, and between two the writer is free.
+//! Expiry and purges, in steps: each step is one transaction of bounded size, and other writes run between steps.
 //!
-//! What a step did is complete in itself, so an interruption leaves nothing half done and the next run goes on.
+//! Every step is complete in itself: after an interruption the store is consistent and the next run continues.
 
 use std::collections::HashMap;
 
 use kukuri_domain::{
     Millis, Reason, Timestamp,
-    capacity::Capacity,
     retention::{Keep, Retention, RetentionClass},
 };
-use kukuri_store::{Purged, StageChange, StoreError, Swept};
+use kukuri_store::{DryRun, Purged, StageChange, StoreError, Swept, counters::Tally as _};
 
 use crate::{
     ages::{self, AgePlace, Oldest},
@@ -21,11 +20,11 @@ use crate::{
     writer::Writer,
 };
 
-/// The most rows a step looks at.
+/// Most rows that a step reads.
 const STEP: usize = 1_000;
 
 impl Writer {
-    /// Turns off some of what has expired. Returns whether there is more.
+    /// One step of the expiry sweep: retires expired events. Returns whether more are left.
     pub(crate) fn expire_some(&mut self, now: Millis, swept: &mut Swept) -> Result<bool> {
         let mut step = STEP;
         loop {
@@ -37,37 +36,37 @@ impl Writer {
     }
 
     fn expire_step(&mut self, step: usize, now: Millis, swept: &mut Swept) -> Result<bool> {
-        let mut batch = Batch::begin(self.around(), now)?;
+        let mut batch = Batch::begin(self.context(), now)?;
         if batch.node.clock.held {
             swept.held = true;
             let clock = batch.commit()?.clock;
-            self.saw(clock);
+            self.note_clock(clock);
             return Ok(false);
         }
         let due = batch.due(now.seconds(), step)?;
         let count = due.len();
         for no in due {
             let row = batch.row(no)?.ok_or_else(|| damaged(format!("row {} expires and is not there", no.0)))?;
-            batch.take_away(row, Reason::Expiration, None)?;
+            batch.retire(row, Reason::Expiration, None)?;
         }
         batch.update_stages()?;
         let next = batch.next_expiration()?;
         let clock = batch.commit()?.clock;
-        self.saw(clock);
+        self.note_clock(clock);
         swept.expired += count as u64;
         swept.next = next;
         Ok(count == step)
     }
 
-    /// Does some of what a purge has to do. Returns whether there is more.
+    /// One step of a purge. Returns whether more is left.
     ///
-    /// A step that does not fit on a full disk is tried again smaller: what it frees makes room for the next.
+    /// A step that does not fit on a full disk is retried with fewer rows: the pages it frees make room for the next.
     pub(crate) fn purge_some(&mut self, work: &mut PurgeWork) -> Result<bool> {
         if work.phase == Phase::Begin {
             work.retention.validate(self.subscriptions.retentions()).map_err(StoreError::from)?;
             self.walked.keep_for(&work.retention);
             if let Err(error) = self.flush() {
-                tracing::warn!(%error, "repeats could not be written; they stay counted");
+                tracing::warn!(%error, "can't write the counts of repeated events; trying again later");
             }
         }
         loop {
@@ -85,40 +84,16 @@ impl Writer {
     }
 
     fn purge_step(&mut self, work: &mut PurgeWork) -> Result<bool> {
-        let mut batch = Batch::begin(self.around(), work.now)?;
+        let mut batch = Batch::begin(self.context(), work.now)?;
         if batch.node.clock.held {
             work.purged.held = true;
             let clock = batch.commit()?.clock;
-            self.saw(clock);
+            self.note_clock(clock);
             return Ok(false);
         }
-        let mut walked = Vec::new();
-        work.left = work.step;
-        while work.left > 0 && work.phase != Phase::Done {
-            if let (Phase::Ages(place), []) = (&work.phase, work.cursor.as_slice()) {
-                work.cursor = self.walked.end(place);
-            }
-            let is_phase_done = match work.phase.clone() {
-                Phase::Begin => true,
-                Phase::Ages(place) => batch.purge_by_age(&place, work)?,
-                Phase::Room { topics, place } => batch.make_room(topics.get(place).copied(), work)?,
-                Phase::Ids => batch.forget_ids(work)?,
-                Phase::Outbox => batch.drop_outbox(work)?,
-                Phase::Memories { table } => batch.drop_memories(MEMORIES[table], work)?,
-                Phase::Done => false,
-            };
-            if is_phase_done {
-                let cursor = std::mem::take(&mut work.cursor);
-                if let Phase::Ages(place) = work.phase {
-                    walked.push((place, cursor));
-                }
-                batch.update_stages()?;
-                work.phase = batch.after(&work.phase)?;
-            }
-        }
-        batch.update_stages()?;
+        let walked = batch.purge_rows(&self.walked, work)?;
         let Committed { stages, clock, .. } = batch.commit()?;
-        self.saw(clock);
+        self.note_clock(clock);
         for (place, cursor) in walked {
             self.walked.note(place, cursor);
         }
@@ -128,12 +103,41 @@ impl Writer {
     }
 }
 
+impl Writer {
+    /// Purges in a transaction that is aborted. It reads about `max_rows` rows, so that other writes can continue soon
+    /// and the pages it changes stay in memory.
+    pub(crate) fn dry_run_purge(&mut self, retention: Retention, now: Millis, max_rows: usize) -> Result<DryRun> {
+        retention.validate(self.subscriptions.retentions()).map_err(StoreError::from)?;
+        if let Err(error) = self.flush() {
+            tracing::warn!(%error, "can't write the counts of repeated events; trying again later");
+        }
+        let mut batch = Batch::begin(self.context(), now)?;
+        if batch.node.clock.held {
+            return Ok(DryRun { purged: Purged { held: true, ..Purged::default() }, is_complete: true });
+        }
+        let mut work = PurgeWork::new(retention, now);
+        let mut rows = 0;
+        while rows < max_rows && work.phase != Phase::Done {
+            let mut attempt = work.clone();
+            match batch.purge_rows(&Walked::default(), &mut attempt) {
+                // Without a commit no page becomes free: the rest is not counted.
+                Err(error) if error.is_full() => break,
+                done => drop(done?),
+            }
+            rows += attempt.step;
+            work = attempt;
+        }
+        work.purged.stages = StageChange::summed_up(batch.take_stages());
+        Ok(DryRun { is_complete: work.phase == Phase::Done, purged: work.purged })
+    }
+}
+
 fn smaller(step: usize) -> usize {
     (step / 8).max(1)
 }
 
-/// How far purges have walked through the ages of each topic, so that rows which another topic keeps are not looked at
-/// again with every purge: that topic's own walk will come to them. Only for as long as no policy changes.
+/// How far purges have scanned the ages of each topic, so that rows kept by another topic are not read again with every
+/// purge: that topic's own scan will reach them. Valid only while no policy changes.
 #[derive(Default)]
 pub(crate) struct Walked {
     retention: Option<Retention>,
@@ -141,7 +145,7 @@ pub(crate) struct Walked {
 }
 
 impl Walked {
-    /// A policy changed: rows that were passed may be due.
+    /// A policy changed: rows that were skipped may be due.
     pub(crate) fn forget(&mut self) {
         self.ends.clear();
     }
@@ -157,7 +161,7 @@ impl Walked {
     }
 
     fn note(&mut self, place: AgePlace, end: Vec<u8>) {
-        // Rows become history at any age, also behind where a walk has come.
+        // A row becomes history at any age, also behind the position of a scan.
         let is_history = place[4] == RetentionClass::History as u8;
         if !is_history && !end.is_empty() {
             self.ends.insert(place, end);
@@ -165,17 +169,17 @@ impl Walked {
     }
 }
 
-pub(crate) const MEMORIES: [Table; 3] = [Table::Tombstones, Table::Vanished, Table::Keys];
+const MEMORIES: [Table; 3] = [Table::Tombstones, Table::Vanished, Table::Keys];
 
-/// How far a purge has come.
+/// Progress of a purge.
 #[derive(Clone)]
 pub(crate) struct PurgeWork {
     retention: Retention,
     now: Millis,
     phase: Phase,
-    /// Where the phase goes on: the last key it looked at.
+    /// Position of the phase: the last key it read.
     cursor: Vec<u8>,
-    /// How many rows a step looks at, and how many of them are left.
+    /// Rows that a step reads, and how many of them are left.
     step: usize,
     left: usize,
     pub(crate) purged: Purged,
@@ -190,9 +194,9 @@ impl PurgeWork {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
     Begin,
-    /// Rows that have stayed long enough, topic by topic, class by class.
+    /// Rows past retention, topic by topic, class by class.
     Ages(AgePlace),
-    /// Topics in the order of their ids, then the node: those at their last stage.
+    /// Topics at their last stage, in the order of their ids; then the node.
     Room {
         topics: Vec<TopicNo>,
         place: usize,
@@ -206,7 +210,37 @@ enum Phase {
 }
 
 impl Batch<'_> {
-    /// What a purge does after this phase.
+    /// One step of a purge. Returns its positions in the topics and classes that it finished.
+    fn purge_rows(&mut self, walked: &Walked, work: &mut PurgeWork) -> Result<Vec<(AgePlace, Vec<u8>)>> {
+        let mut finished = Vec::new();
+        work.left = work.step;
+        while work.left > 0 && work.phase != Phase::Done {
+            if let (Phase::Ages(place), []) = (&work.phase, work.cursor.as_slice()) {
+                work.cursor = walked.end(place);
+            }
+            let is_phase_done = match work.phase.clone() {
+                Phase::Begin => true,
+                Phase::Ages(place) => self.purge_by_age(&place, work)?,
+                Phase::Room { topics, place } => self.make_room(topics.get(place).copied(), work)?,
+                Phase::Ids => self.forget_ids(work)?,
+                Phase::Outbox => self.drop_outbox(work)?,
+                Phase::Memories { table } => self.drop_memories(MEMORIES[table], work)?,
+                Phase::Done => false,
+            };
+            if is_phase_done {
+                let cursor = std::mem::take(&mut work.cursor);
+                if let Phase::Ages(place) = work.phase {
+                    finished.push((place, cursor));
+                }
+                self.update_stages()?;
+                work.phase = self.after(&work.phase)?;
+            }
+        }
+        self.update_stages()?;
+        Ok(finished)
+    }
+
+    /// The phase after this one.
     fn after(&self, phase: &Phase) -> Result<Phase> {
         Ok(match phase {
             Phase::Begin => self.ages_after(None)?,
@@ -223,7 +257,7 @@ impl Batch<'_> {
     }
 
     fn ages_after(&self, place: Option<&AgePlace>) -> Result<Phase> {
-        Ok(match ages::place_after(&self.around.tables, &self.txn, place)? {
+        Ok(match ages::place_after(&self.ctx.tables, &self.txn, place)? {
             Some(place) => Phase::Ages(place),
             None => Phase::Room { topics: self.purging_topics()?, place: 0 },
         })
@@ -233,7 +267,7 @@ impl Batch<'_> {
 
     fn due(&self, now: Timestamp, most: usize) -> Result<Vec<EventNo>> {
         let mut due = Vec::new();
-        for entry in self.around.tables.of(Table::Expiry).iter(&self.txn).map_err(engine)?.take(most) {
+        for entry in self.ctx.tables.of(Table::Expiry).iter(&self.txn).map_err(engine)?.take(most) {
             let (expiration, no) = expiry_parts(entry.map_err(engine)?.0)?;
             if expiration > now {
                 break;
@@ -244,13 +278,13 @@ impl Batch<'_> {
     }
 
     fn next_expiration(&self) -> Result<Option<Timestamp>> {
-        let first = self.around.tables.of(Table::Expiry).first(&self.txn).map_err(engine)?;
+        let first = self.ctx.tables.of(Table::Expiry).first(&self.txn).map_err(engine)?;
         first.map(|(key, _)| expiry_parts(key).map(|(expiration, _)| expiration)).transpose()
     }
 
     // Retention.
 
-    /// Purges rows of one topic and class whose time has come and that no other topic keeps.
+    /// Purges rows of one topic and class that are past retention and that no other topic keeps.
     fn purge_by_age(&mut self, place: &AgePlace, work: &mut PurgeWork) -> Result<bool> {
         let class = ages::class_of(place)?;
         let id = self.topic_id(ages::topic_of(place))?;
@@ -270,7 +304,7 @@ impl Batch<'_> {
                 retentions.push(self.policy(&id).retention);
             }
             if work.retention.keep(class, &retentions).is_over(row.ingested_at, work.now) {
-                self.throw_away(row, Reason::Retention)?;
+                self.purge_row(row, Reason::Retention)?;
                 work.purged.by_retention += 1;
             }
             work.cursor = key;
@@ -286,42 +320,27 @@ impl Batch<'_> {
 
     // Capacity.
 
-    /// Throws away the oldest rows that give way, while a topic (or the node) at its last stage holds too much.
+    /// Evicts the oldest rows that may be evicted, while a topic (or the node) at its last stage holds too much.
     fn make_room(&mut self, topic: Option<TopicNo>, work: &mut PurgeWork) -> Result<bool> {
-        let capacity = match topic {
-            Some(no) => {
-                let id = self.topic_id(no)?;
-                self.policy(&id).capacity()
-            }
-            None => self.around.rules.capacity,
-        };
         let mut oldest = None;
         while work.left > 0 {
-            if !self.must_make_room(topic, capacity)? {
+            if !self.must_make_room(topic)? {
                 return Ok(true);
             }
             work.left -= 1;
             let oldest = match &mut oldest {
                 Some(oldest) => oldest,
-                none => none.insert(Oldest::of(&self.around.tables, &self.txn, topic)?),
+                none => none.insert(Oldest::of(&self.ctx.tables, &self.txn, topic)?),
             };
-            let Some((no, _)) = oldest.next(&self.around.tables, &self.txn)? else { return Ok(true) };
+            let Some((no, _)) = oldest.next(&self.ctx.tables, &self.txn)? else { return Ok(true) };
             let Some(row) = self.row(no)? else { continue };
-            self.throw_away(row, Reason::Capacity)?;
+            self.purge_row(row, Reason::Capacity)?;
             work.purged.by_capacity += 1;
         }
         Ok(false)
     }
 
-    fn must_make_room(&mut self, topic: Option<TopicNo>, capacity: Capacity) -> Result<bool> {
-        let counters = match topic {
-            Some(no) => self.counters(no)?,
-            None => self.node.counters,
-        };
-        Ok(counters.must_make_room(capacity, &self.around.rules.thresholds))
-    }
-
-    // Memory of ids, outbox, requests.
+    // Ids, outbox rows, tombstones, vanish marks and floors.
 
     fn forget_ids(&mut self, work: &mut PurgeWork) -> Result<bool> {
         let Some(cutoff) = work.retention.dedupe.cutoff(work.now) else { return Ok(true) };
@@ -335,7 +354,7 @@ impl Batch<'_> {
             let known = self.get(Table::Ids, id)?.map(KnownId::unpack).transpose()?;
             match known {
                 Some(known) if known.record.last_seen_at > cutoff => {
-                    // It came again since: its time runs from there.
+                    // A later copy arrived: retention counts from the last one.
                     let mut later = known.record.last_seen_at.0.to_be_bytes().to_vec();
                     later.extend_from_slice(id);
                     self.put(Table::Gone, &later, &[])?;
@@ -366,8 +385,8 @@ impl Batch<'_> {
         Ok(is_last)
     }
 
-    /// Tombstones, vanish marks, and floors without an effective version follow the requests (P-5). Usually they are
-    /// kept forever and nothing is looked at.
+    /// Removes tombstones, vanish marks, and floors without an effective version; they follow the retention of requests
+    /// (P-5). Usually they are kept forever and nothing is read.
     fn drop_memories(&mut self, table: Table, work: &mut PurgeWork) -> Result<bool> {
         if work.retention.requests == Keep::Forever {
             return Ok(true);
@@ -389,9 +408,9 @@ impl Batch<'_> {
         Ok(is_last)
     }
 
-    /// As many keys as the step has left, from where the work has come to; and whether these are the last.
+    /// As many keys as the step has left, from the position of the purge; and whether these are the last.
     fn some_keys(&self, table: Table, prefix: &[u8], work: &mut PurgeWork) -> Result<(Vec<Vec<u8>>, bool)> {
-        let keys = self.around.tables.keys_after(&self.txn, table, prefix, &work.cursor, work.left)?;
+        let keys = self.ctx.tables.keys_after(&self.txn, table, prefix, &work.cursor, work.left)?;
         let is_last = keys.len() < work.left;
         work.left -= keys.len();
         Ok((keys, is_last))

@@ -1,11 +1,6 @@
-//! The one writer of a store: what it holds between transactions.
+//! The only writer of a store: its state between transactions.
 
-use std::{
-    collections::HashMap,
-    fs::File,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, fs::File, sync::Arc, time::Duration};
 
 use kukuri_domain::{
     EventId, Millis, TopicId,
@@ -14,145 +9,145 @@ use kukuri_domain::{
 };
 use kukuri_store::{
     Seq, StoreError, StoreRules,
+    counters::Tally as _,
     outbox::check_consumer,
     repeats::{Repeat, Repeats},
     subscriptions::Subscriptions,
 };
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::{
-    ahead::{Ahead, Taken},
-    batch::{Batch, Surroundings},
+    batch::{Batch, BatchContext},
     error::Result,
     format,
     open::LmdbOptions,
     pack::Pack,
     record::NodeRecord,
-    room::Room,
+    space::FreeSpace,
     subscriptions,
     tables::{LmdbEnv, Table, Tables},
-    unsettled::Unsettled,
     upkeep::Walked,
+    wal::Uncommitted,
+    wal::{Log, LogRecord},
 };
 
-/// Everything that changes the store goes through here.
+/// Every write to the store goes through the writer.
 pub(crate) struct Writer {
     pub(crate) env: LmdbEnv,
     pub(crate) tables: Tables,
     pub(crate) rules: StoreRules,
     pub(crate) subscriptions: Subscriptions,
     pub(crate) repeats: Arc<Repeats>,
-    pub(crate) room: Room,
+    pub(crate) space: FreeSpace,
     pub(crate) walked: Walked,
-    /// The clock as it was last seen. Shared: a copy of an event is stamped while a commit is under way.
+    /// The clock as last seen. Shared, because repeated copies of events are stamped while a commit is in progress.
     pub(crate) clock: Arc<Mutex<Clock>>,
-    /// For how long a transaction stays open for more events.
-    pub(crate) gather: Duration,
-    pub(crate) ahead: Ahead,
-    /// What is acknowledged and not committed, in order, and what readers know of it.
-    pub(crate) pending: Vec<Taken>,
-    pub(crate) unsettled: Arc<Unsettled>,
-    /// The highest sequence that those who follow the outbox were told.
+    pub(crate) group_commit_window: Duration,
+    pub(crate) wal: Log,
+    /// Acknowledged records that are not committed, in order; then the view of them for readers.
+    pub(crate) pending: Vec<LogRecord>,
+    pub(crate) uncommitted: Arc<Uncommitted>,
+    /// The head of the outbox as its followers know it.
     pub(crate) head: Arc<watch::Sender<Seq>>,
     #[cfg(test)]
     pub(crate) faults: kukuri_store::conformance::faults::Faults,
-    /// Held for as long as the store is open: there is one writing process.
+    /// Held while the store is open: only one process writes.
     _lock: File,
 }
 
 impl Writer {
-    /// With what a crash has left uncommitted.
+    /// `pending` holds the records that a crash left uncommitted.
     pub(crate) fn new(
         env: LmdbEnv,
         tables: Tables,
         options: LmdbOptions,
         lock: File,
-        ahead: Ahead,
-        pending: Vec<Taken>,
+        wal: Log,
+        pending: Vec<LogRecord>,
     ) -> Result<Self> {
         let txn = env.read_txn().map_err(crate::error::engine)?;
         let subscriptions = subscriptions::load(&tables, &txn)?;
         let clock = format::node_record(&tables, &txn)?.clock;
         drop(txn);
-        let room = Room::new(&env, options.reserve as u64)?;
+        let space = FreeSpace::new(&env, options.reserve as u64)?;
         let mut writer = Self {
             env,
             tables,
             rules: options.rules,
             subscriptions,
             repeats: Arc::default(),
-            room,
+            space,
             walked: Walked::default(),
             clock: Arc::new(Mutex::new(clock)),
-            gather: options.gather,
-            ahead,
+            group_commit_window: options.group_commit_window,
+            wal,
             pending,
-            unsettled: Arc::default(),
+            uncommitted: Arc::default(),
             head: Arc::new(watch::Sender::new(Seq::default())),
             #[cfg(test)]
             faults: Default::default(),
             _lock: lock,
         };
-        writer.pay()?;
+        writer.commit_pending()?;
+        writer.wal.remove_former_file();
         writer.review_stages()?;
         tell(&writer.head, writer.stored()?.head);
         Ok(writer)
     }
 
-    /// Ends: everything that is acknowledged is committed, or it is tried again with the next start. Then nothing else may
-    /// be committed either: it would be in the place of the transaction that the file ahead belongs to.
+    /// Closes the writer. If pending records can't be committed, nothing else may be: the next start replays them.
     pub(crate) fn close(mut self) {
-        if let Err(error) = self.pay() {
-            tracing::error!(%error, "what was acknowledged is not committed; the next start does that");
+        if let Err(error) = self.commit_pending() {
+            tracing::error!(%error, "can't commit acknowledged events at shutdown; the next start replays them");
             return;
         }
         if let Err(error) = self.flush() {
-            tracing::warn!(%error, "repeats counted since the last flush are lost");
+            tracing::warn!(%error, "can't write the counts of repeated events at shutdown; they are lost");
         }
-        if let Err(error) = Batch::resume(self.around()).and_then(Batch::commit_clock) {
-            tracing::warn!(%error, "the time of the last minute is not written");
+        if let Err(error) = Batch::resume(self.context()).and_then(Batch::commit_clock) {
+            tracing::warn!(%error, "can't persist the clock at shutdown");
         }
-        self.ahead.remove();
+        self.wal.remove();
     }
 
-    /// What a batch works with.
-    pub(crate) fn around(&self) -> Surroundings<'_> {
-        Surroundings {
+    pub(crate) fn context(&self) -> BatchContext<'_> {
+        BatchContext {
             env: &self.env,
             tables: self.tables,
             rules: &self.rules,
             subscriptions: &self.subscriptions,
-            clock: *locked(&self.clock),
+            clock: *self.clock.lock(),
         }
     }
 
-    /// Takes note of the time that a batch has seen.
-    pub(crate) fn saw(&self, clock: Clock) {
-        *locked(&self.clock) = clock;
+    /// Records the clock that a batch has seen.
+    pub(crate) fn note_clock(&self, clock: Clock) {
+        *self.clock.lock() = clock;
     }
 
-    /// The configuration may have changed since the store was last open.
+    /// Recomputes capacity stages, because the configuration may have changed while the store was closed.
     fn review_stages(&mut self) -> Result<()> {
-        let mut batch = Batch::resume(self.around())?;
+        let mut batch = Batch::resume(self.context())?;
         batch.touch_all();
         batch.update_stages()?;
         batch.commit()?;
         Ok(())
     }
 
-    // Repeats.
+    // Repeated copies.
 
-    /// Counts may be lost, so a failure to write them is no failure of what they were counted for.
+    /// Repeat counts may be lost, so a failed flush fails no other operation.
     pub(crate) fn flush_if_due(&mut self, now: Millis) {
         if !self.repeats.are_due(now) {
             return;
         }
         if let Err(error) = self.flush() {
-            tracing::warn!(%error, "repeats could not be written; they stay counted");
+            tracing::warn!(%error, "can't write the counts of repeated events; trying again later");
         }
     }
 
-    /// Writes what was counted.
+    /// Writes the pending repeat counts.
     pub(crate) fn flush(&mut self) -> Result<()> {
         let counts = self.repeats.take();
         if counts.is_empty() {
@@ -166,9 +161,9 @@ impl Writer {
     }
 
     fn write_repeats(&self, counts: &HashMap<EventId, Repeat>) -> Result<()> {
-        let mut batch = Batch::resume(self.around())?;
+        let mut batch = Batch::resume(self.context())?;
         for (id, repeat) in counts {
-            // Forgotten in the meantime: there is nothing to count for.
+            // The id was forgotten in the meantime: nothing to count.
             let Some(mut known) = batch.known_id(id)? else { continue };
             repeat.add_to(&mut known.record);
             batch.put(Table::Ids, id.as_bytes(), &known.pack())?;
@@ -177,19 +172,19 @@ impl Writer {
         Ok(())
     }
 
-    // Small changes.
+    // Small writes.
 
     pub(crate) fn confirm_clock(&mut self, now: Millis) -> Result<()> {
-        let mut batch = Batch::resume(self.around())?;
+        let mut batch = Batch::resume(self.context())?;
         batch.node.clock = batch.node.clock.confirmed(now);
         let clock = batch.commit()?.clock;
-        self.saw(clock);
+        self.note_clock(clock);
         Ok(())
     }
 
     pub(crate) fn set_offset(&mut self, consumer: &str, seq: Seq, now: Millis) -> Result<()> {
         check_consumer(consumer)?;
-        let mut batch = Batch::resume(self.around())?;
+        let mut batch = Batch::resume(self.context())?;
         if seq > batch.node.head {
             return Err(StoreError::OffsetAhead { offset: seq, head: batch.node.head }.into());
         }
@@ -207,7 +202,7 @@ impl Writer {
         let changed = change.apply(topic, self.subscriptions.get(topic).cloned(), now);
         let mut subscriptions = self.subscriptions.clone();
         subscriptions.insert(changed.clone());
-        let mut batch = Batch::resume(Surroundings { subscriptions: &subscriptions, ..self.around() })?;
+        let mut batch = Batch::resume(BatchContext { subscriptions: &subscriptions, ..self.context() })?;
         batch.put(Table::Subscriptions, topic.as_str().as_bytes(), &subscriptions::pack(&changed)?)?;
         batch.touch(topic)?;
         batch.update_stages()?;
@@ -217,19 +212,14 @@ impl Writer {
         Ok(changed)
     }
 
-    /// What is committed of the node's own counters.
+    /// The node's own counters as committed.
     pub(crate) fn stored(&self) -> Result<NodeRecord> {
         let txn = self.env.read_txn().map_err(crate::error::engine)?;
         format::node_record(&self.tables, &txn)
     }
 }
 
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic inside a batch aborts its transaction; what the lock guards stays sound.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Tells those who follow the outbox how far it reaches.
+/// Publishes the new head to outbox followers.
 pub(crate) fn tell(head: &watch::Sender<Seq>, to: Seq) {
     head.send_if_modified(|known| {
         let is_news = to > *known;

@@ -1,11 +1,11 @@
-//! The suite of all stores, on LMDB.
+//! The conformance suite of all stores, on LMDB.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
 
 use std::{path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
-use kukuri_store::{Archive, Store, StoreRules, conformance::Harness};
-use kukuri_store_lmdb::{LmdbOptions, LmdbStore, Sync};
+use kukuri_store::{Archive, StoreRules, conformance::Harness, port::*};
+use kukuri_store_lmdb::{Durability, LmdbOptions, LmdbStore};
 
 struct LmdbHarness;
 
@@ -31,8 +31,14 @@ impl Harness for LmdbHarness {
 }
 
 fn open(place: &tempfile::TempDir, rules: StoreRules) -> Arc<LmdbStore> {
-    // Thousands of stores are made and thrown away here: they need not be durable, nor keep much room.
-    let options = LmdbOptions { sync: Sync::Off, reserve: 1 << 20, map_size: 1 << 30, rules, ..LmdbOptions::default() };
+    // The suite creates thousands of short-lived stores: they need neither durability nor a large reserve.
+    let options = LmdbOptions {
+        durability: Durability::Unsynced,
+        reserve: 1 << 20,
+        map_size: 1 << 30,
+        rules,
+        ..LmdbOptions::default()
+    };
     Arc::new(LmdbStore::open(place.path(), options).unwrap())
 }
 

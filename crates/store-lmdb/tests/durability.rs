@@ -1,4 +1,4 @@
-//! Acknowledged means durable: after a kill, and on the disk.
+//! Acknowledged means durable: events survive a kill, and are synced to the disk before their acknowledgement.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
 
 use std::{
@@ -7,28 +7,33 @@ use std::{
 };
 
 use kukuri_store::{
-    Store,
     conformance::{crash::everything_acknowledged_survives_a_kill, sync::trace},
+    port::*,
 };
-use kukuri_store_lmdb::{LmdbOptions, LmdbStore, Sync};
+use kukuri_store_lmdb::{Durability, LmdbOptions, LmdbStore};
+use kukuri_testing::test_name;
 
 const DATA_FILE: &str = "data.mdb";
-const FILE_AHEAD: &str = "ahead.log";
+const WAL: &str = "wal.log";
 
 async fn open(place: &str) -> Arc<dyn Store> {
     Arc::new(LmdbStore::open(place, LmdbOptions::default()).unwrap())
 }
 
-/// Each batch in a transaction of its own, committed before it is acknowledged.
+/// Without group commit: each batch is one transaction, committed before it is acknowledged.
 async fn open_without_gathering(place: &str) -> Arc<dyn Store> {
-    Arc::new(LmdbStore::open(place, LmdbOptions { gather: Duration::ZERO, ..LmdbOptions::default() }).unwrap())
+    Arc::new(
+        LmdbStore::open(place, LmdbOptions { group_commit_window: Duration::ZERO, ..LmdbOptions::default() }).unwrap(),
+    )
 }
 
 async fn open_without_sync(place: &str) -> Arc<dyn Store> {
-    Arc::new(LmdbStore::open(place, LmdbOptions { sync: Sync::Off, ..LmdbOptions::default() }).unwrap())
+    Arc::new(
+        LmdbStore::open(place, LmdbOptions { durability: Durability::Unsynced, ..LmdbOptions::default() }).unwrap(),
+    )
 }
 
-/// A process that one test starts has, for a moment, the files of the others open, and so their locks.
+/// Serialises the tests: a child inherits, until its exec, the open files of the other tests, and so their locks.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -36,25 +41,25 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 #[test]
-fn what_was_acknowledged_survives_a_kill() {
+fn acknowledged_events_survive_a_kill() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
-    everything_acknowledged_survives_a_kill("what_was_acknowledged_survives_a_kill", &place(&dir), open);
+    everything_acknowledged_survives_a_kill(test_name!(acknowledged_events_survive_a_kill), &place(&dir), open);
 }
 
 #[test]
-fn what_was_acknowledged_alone_survives_a_kill() {
+fn acknowledged_events_survive_a_kill_without_group_commit() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
-    let name = "what_was_acknowledged_alone_survives_a_kill";
+    let name = test_name!(acknowledged_events_survive_a_kill_without_group_commit);
     everything_acknowledged_survives_a_kill(name, &place(&dir), open_without_gathering);
 }
 
-/// Not a test by itself: the child that the next one traces, with syncing switched off.
+/// Not a test itself: the child process without syncs that `a_batch_is_synced_before_it_is_acknowledged` traces.
 #[test]
 fn a_child_that_does_not_sync() {
     if std::env::var_os("KUKURI_CRASH_PLACE").is_some() {
-        everything_acknowledged_survives_a_kill("a_child_that_does_not_sync", "", open_without_sync);
+        everything_acknowledged_survives_a_kill(test_name!(a_child_that_does_not_sync), "", open_without_sync);
     }
 }
 
@@ -62,8 +67,8 @@ fn a_child_that_does_not_sync() {
 fn a_batch_is_synced_before_it_is_acknowledged() {
     let _alone = alone();
     let children = [
-        ("what_was_acknowledged_survives_a_kill", FILE_AHEAD),
-        ("what_was_acknowledged_alone_survives_a_kill", DATA_FILE),
+        (test_name!(acknowledged_events_survive_a_kill), WAL),
+        (test_name!(acknowledged_events_survive_a_kill_without_group_commit), DATA_FILE),
     ];
     for (child, file) in children {
         let dir = tempfile::tempdir().unwrap();
@@ -73,7 +78,7 @@ fn a_batch_is_synced_before_it_is_acknowledged() {
     }
 
     let dir = tempfile::tempdir().unwrap();
-    let unsynced = trace("a_child_that_does_not_sync", &place(&dir), FILE_AHEAD, 20).expect("strace");
+    let unsynced = trace(test_name!(a_child_that_does_not_sync), &place(&dir), WAL, 20).expect("strace");
     assert!(!unsynced.problems.is_empty(), "a store that does not sync is found out: {unsynced:?}");
 }
 

@@ -1,4 +1,4 @@
-//! Who may open a store, and what is left alone.
+//! Opening a store: locks, formats, incomplete stores; files that are no store are not changed.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
 
 mod support;
@@ -12,19 +12,21 @@ use kukuri_domain::{
     subscription::SubscriptionChange,
 };
 use kukuri_store::{
-    Archive, DumpCursor, Purged, Store, StoreError,
+    Archive, DumpCursor, StoreError,
     conformance::{
         build::{NOW, OTHER_TOPIC, admitted, article, bare, later, note, other_topic, topic},
         hearsay::{items, set_of},
     },
+    port::*,
 };
 use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
+use kukuri_testing::test_name;
 use support::{block_on, contents, quick};
 
 const READER_PLACE: &str = "KUKURI_READER_PLACE";
 
 #[test]
-fn a_second_writer_is_refused_and_told_why() {
+fn a_second_writer_is_refused_with_a_reason() {
     let dir = tempfile::tempdir().unwrap();
     let store = LmdbStore::open(dir.path(), quick()).unwrap();
     let error = LmdbStore::open(dir.path(), quick()).err().expect("the store is locked");
@@ -36,7 +38,7 @@ fn a_second_writer_is_refused_and_told_why() {
 }
 
 #[test]
-fn a_reader_in_another_process_is_welcome_and_can_not_write() {
+fn a_reader_in_another_process_can_read_and_not_write() {
     if let Ok(place) = std::env::var(READER_PLACE) {
         return read_beside_the_writer(Path::new(&place));
     }
@@ -44,7 +46,7 @@ fn a_reader_in_another_process_is_welcome_and_can_not_write() {
     let store = LmdbStore::open(dir.path(), quick()).unwrap();
     block_on(store.ingest(vec![admitted(&note("seen by the reader").build())], NOW)).unwrap();
     let reader = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_reader_in_another_process_is_welcome_and_can_not_write"])
+        .args(["--exact", test_name!(a_reader_in_another_process_can_read_and_not_write)])
         .env(READER_PLACE, dir.path())
         .output()
         .unwrap();
@@ -61,11 +63,8 @@ fn read_beside_the_writer(place: &Path) {
         assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
         let minute = Keep::For(std::time::Duration::from_secs(60));
         let retention = Retention { regular: minute, replaced: minute, ..Retention::default() };
-        let preview = store.preview_purge(&retention, later(60)).await.unwrap();
-        assert_eq!(preview, Purged { by_retention: 1, ..Purged::default() }, "P-5: it may look ahead");
-        let jumped = store.preview_purge(&retention, later(7_200)).await.unwrap();
-        assert_eq!(jumped, Purged { held: true, ..Purged::default() }, "P-5: by the writer's clock");
-        assert_eq!(store.stats().await.unwrap().effective, 1, "and nothing has changed");
+        let refused = store.dry_run_purge(&retention, later(60), usize::MAX).await;
+        assert!(matches!(refused, Err(StoreError::ReadOnly)), "a dry run needs the writer");
     });
     let second = LmdbStore::open(place, quick()).err().expect("the writer holds the lock");
     assert!(matches!(second, StoreError::Locked { .. }), "{second}");
@@ -100,7 +99,7 @@ fn a_file_of_another_program_is_refused_and_not_touched() {
 }
 
 #[test]
-fn a_directory_without_a_store_can_not_be_read() {
+fn a_directory_without_a_store_cannot_be_opened_for_reading() {
     let dir = tempfile::tempdir().unwrap();
     let error = LmdbStore::open_for_reading(dir.path(), quick()).err().expect("there is nothing to read");
     assert!(matches!(error, StoreError::Foreign { .. }), "{error}");
@@ -108,9 +107,9 @@ fn a_directory_without_a_store_can_not_be_read() {
 }
 
 #[test]
-fn a_store_whose_making_was_interrupted_is_made_again() {
+fn an_interrupted_creation_is_repeated() {
     let dir = tempfile::tempdir().unwrap();
-    // LMDB has written its first pages, and no table.
+    // A crash after LMDB has written its first pages, before any table.
     let env = raw_env(dir.path());
     env.write_txn().unwrap().commit().unwrap();
     env.prepare_for_closing().wait();
@@ -120,7 +119,7 @@ fn a_store_whose_making_was_interrupted_is_made_again() {
 
 #[test]
 fn stores_of_every_format_still_open() {
-    // Written by `cargo xtask fixture` when each format was made, and never changed since.
+    // `cargo xtask fixture` wrote each fixture when its format was new; they never change.
     for format in ["format-1", "format-2"] {
         opens(&Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures")).join(format));
     }
@@ -152,8 +151,8 @@ fn opens(fixture: &Path) {
 }
 
 #[test]
-fn what_deletions_took_is_told_to_other_nodes_after_a_migration() {
-    // G-7: format 1 did not keep it; rows that are still here tell it.
+fn migration_leaves_traces_of_deleted_rows() {
+    // G-7: format 1 has no traces; the migration derives them from the rows that remain.
     let version = article("a", "").tag(["t", OTHER_TOPIC]).at(1).build();
     let by_id = bare(5).tag(["t", OTHER_TOPIC]).of(&version).at(2).build();
     let target = note("by address").at(1).build();
@@ -177,7 +176,7 @@ fn what_deletions_took_is_told_to_other_nodes_after_a_migration() {
 }
 
 #[test]
-fn a_trace_that_was_lost_is_noticed() {
+fn check_reports_a_lost_trace() {
     let version = article("a", "").at(1).build();
     let request = bare(5).tag(["t", OTHER_TOPIC]).of(&version).at(2).build();
     for table in ["traces", "traces-by-id"] {
@@ -203,7 +202,7 @@ fn raw_env(dir: &Path) -> heed::Env {
     }
 }
 
-/// Empties tables behind the store's back.
+/// Empties tables directly in LMDB, without the store.
 fn clear_raw(dir: &Path, tables: &[&str]) {
     let env = raw_env(dir);
     env.create_databases_and_commit(env.write_txn().unwrap(), |opener, txn| {
@@ -216,7 +215,7 @@ fn clear_raw(dir: &Path, tables: &[&str]) {
     env.prepare_for_closing().wait();
 }
 
-/// Writes past the store's back.
+/// Writes directly to LMDB, without the store.
 fn put_raw(dir: &Path, table: &str, key: &[u8], value: &[u8]) {
     let env = raw_env(dir);
     env.create_databases_and_commit(env.write_txn().unwrap(), |opener, txn| {
@@ -229,7 +228,7 @@ fn put_raw(dir: &Path, table: &str, key: &[u8], value: &[u8]) {
 }
 
 #[test]
-fn half_a_copy_is_never_taken_for_a_whole_one() {
+fn an_incomplete_copy_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let source = LmdbStore::open(dir.path().join("source"), quick()).unwrap();
     block_on(source.change_subscription(&TopicId::global(), SubscriptionChange::enable(), NOW)).unwrap();
@@ -249,7 +248,7 @@ fn half_a_copy_is_never_taken_for_a_whole_one() {
 }
 
 #[test]
-fn a_store_is_compacted_only_while_nobody_reads_it_and_holds_the_same_after() {
+fn compaction_is_refused_while_the_store_is_open_and_keeps_all_data() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("store");
     let store = LmdbStore::open(&place, quick()).unwrap();
@@ -264,4 +263,30 @@ fn a_store_is_compacted_only_while_nobody_reads_it_and_holds_the_same_after() {
     LmdbStore::compact(&place, &quick()).unwrap();
     let store = LmdbStore::open(&place, quick()).unwrap();
     assert_eq!(block_on(store.stats()).unwrap().effective, 5);
+}
+
+#[test]
+fn a_dry_run_of_a_purge_is_bounded_and_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LmdbStore::open(dir.path(), quick()).unwrap();
+    let minute = Keep::For(std::time::Duration::from_secs(60));
+    let retention = Retention { regular: minute, replaced: minute, ..Retention::default() };
+    block_on(async {
+        let notes: Vec<_> = (0..1_500).map(|n| admitted(&note(&format!("note {n}")).at(n).build())).collect();
+        store.ingest(notes, NOW).await.unwrap();
+        let (before, head, transactions) =
+            (store.stats().await.unwrap(), *store.watch_outbox().borrow(), store.transactions());
+
+        let bounded = store.dry_run_purge(&retention, later(60), 1_000).await.unwrap();
+        assert!(!bounded.is_complete && (1..=1_000).contains(&bounded.purged.by_retention), "{bounded:?}");
+        let whole = store.dry_run_purge(&retention, later(60), usize::MAX).await.unwrap();
+        assert!(whole.is_complete);
+        let jumped = store.dry_run_purge(&retention, later(7_200), usize::MAX).await.unwrap();
+        assert!(jumped.purged.held, "P-5: by the writer's clock");
+
+        assert_eq!(store.stats().await.unwrap(), before);
+        assert_eq!((*store.watch_outbox().borrow(), store.transactions()), (head, transactions));
+        let purged = store.purge(&retention, later(60)).await.unwrap();
+        assert_eq!((purged.by_retention, purged), (1_500, whole.purged), "as much as the dry run has counted");
+    });
 }

@@ -1,22 +1,23 @@
-//! Filters whose way to the answer depends on how much there is: the answer must not.
+//! Query plans depend on the number of events; the answers must not.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
 
 mod support;
 
 use kukuri_domain::{EventId, Filter, Kind, Letter, PublicKey, TopicId, Viewer};
 use kukuri_store::{
-    Query, Store, StoreRules,
+    Query, StoreRules,
     conformance::build::{ALICE, BOB, CAROL, NOW, OTHER_TOPIC, TOPIC, admitted, at, bare},
     model::ModelStore,
+    port::*,
 };
 use kukuri_store_lmdb::LmdbStore;
 use support::{block_on, quick};
 
-/// More than the planner calls a small topic.
+/// More than the planner's bound for a small topic.
 const EVENTS: u64 = 2_000;
 
 #[test]
-fn large_topics_and_long_lists_get_the_models_answers() {
+fn queries_on_large_topics_and_with_long_lists_match_the_model() {
     let dir = tempfile::tempdir().unwrap();
     let store = LmdbStore::open(dir.path(), quick()).unwrap();
     let model = ModelStore::new(StoreRules::default());
@@ -43,7 +44,7 @@ async fn ids(store: &dyn Store, query: &Query) -> Vec<EventId> {
     store.query(query).await.unwrap().events.iter().map(|event| event.id).collect()
 }
 
-/// Most are in one topic, some in both, a few in another only; tags, kinds and authors cross all of them.
+/// Most events are in one topic, some in both, a few only in the other; tags, kinds and authors vary in all of them.
 fn event(n: u64) -> kukuri_domain::Event {
     let kind = [1, 7, 1111, 30_023, 10_002][n as usize % 5];
     let draft = bare(kind).by([ALICE, BOB, CAROL][n as usize % 3]).at(n * 7 % 900).content(&n.to_string());

@@ -1,4 +1,4 @@
-//! Readers and the writer do not get into each other's way.
+//! Readers and the writer do not block each other.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
 
 mod support;
@@ -11,8 +11,9 @@ use std::{
 
 use kukuri_domain::{Admission, Filter, Letter, Limits, Origin, Viewer, retention::Retention};
 use kukuri_store::{
-    Query, Store,
+    Query,
     conformance::build::{NOW, TOPIC, admitted, deletion, note, profile},
+    port::*,
 };
 use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
 use support::{block_on, quick};
@@ -20,7 +21,7 @@ use support::{block_on, quick};
 const NOTES: u64 = 20_000;
 
 #[test]
-fn a_reader_in_the_middle_of_a_query_neither_blocks_the_writer_nor_makes_the_file_grow() {
+fn a_running_query_neither_blocks_the_writer_nor_grows_the_file() {
     let all = Query::of(Filter::new().with_tag(Letter::T, [TOPIC]), Viewer::Node, NOW);
     let dir = tempfile::tempdir().unwrap();
     let store = store_of_notes(&dir);
@@ -28,7 +29,7 @@ fn a_reader_in_the_middle_of_a_query_neither_blocks_the_writer_nor_makes_the_fil
     replace_profiles(&store, 0..300);
     let growth_alone = store.file_bytes() - before;
 
-    // The query gives the thread back between its steps; here it is not asked to go on for a long while.
+    // The query yields between its steps; the test polls it once and continues it only after the writes.
     let mut counting = pin!(store.count(&all, None));
     assert!(counting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "it has come half way");
     let before = store.file_bytes();
@@ -36,13 +37,13 @@ fn a_reader_in_the_middle_of_a_query_neither_blocks_the_writer_nor_makes_the_fil
     let growth_beside = store.file_bytes() - before;
     assert!(growth_beside <= growth_alone, "{growth_beside} bytes beside the query, {growth_alone} without");
 
-    // What came since the query began is not in its answer; the profile it would have found is replaced.
+    // Events written after the query began are not counted; the profile of that moment has been replaced.
     let counted = block_on(counting).unwrap();
     assert_eq!(counted.events, NOTES);
 }
 
 #[test]
-fn an_answer_holds_what_was_there_when_it_began() {
+fn a_query_answers_from_the_snapshot_at_its_start() {
     let dir = tempfile::tempdir().unwrap();
     let store = store_of_notes(&dir);
     let all = Query::of(Filter::new().with_tag(Letter::T, [TOPIC]), Viewer::Node, NOW);
@@ -57,9 +58,9 @@ fn an_answer_holds_what_was_there_when_it_began() {
     assert_eq!(rows.iter().map(|row| row.event_id).collect::<Vec<_>>(), [late.id], "it is live from there on");
 }
 
-/// Each batch is committed at once: it is the transactions that are looked at here.
+/// Without group commit: these tests depend on when transactions commit.
 fn store_of_notes(dir: &tempfile::TempDir) -> LmdbStore {
-    let store = LmdbStore::open(dir.path(), LmdbOptions { gather: Duration::ZERO, ..quick() }).unwrap();
+    let store = LmdbStore::open(dir.path(), LmdbOptions { group_commit_window: Duration::ZERO, ..quick() }).unwrap();
     let notes: Vec<_> = (0..NOTES).map(|n| admitted(&note(&format!("note {n}")).at(n % 900).build())).collect();
     for batch in notes.chunks(4_000) {
         block_on(store.ingest(batch.to_vec(), NOW)).unwrap();
@@ -67,7 +68,7 @@ fn store_of_notes(dir: &tempfile::TempDir) -> LmdbStore {
     store
 }
 
-/// Each replaces the one before, so that little but old pages is left behind.
+/// Each profile replaces the previous one, so that the writes leave mostly freed pages.
 fn replace_profiles(store: &LmdbStore, versions: std::ops::Range<u64>) {
     for version in versions {
         block_on(store.ingest(vec![admitted(&profile("a version").at(version).build())], NOW)).unwrap();
@@ -75,13 +76,13 @@ fn replace_profiles(store: &LmdbStore, versions: std::ops::Range<u64>) {
 }
 
 #[test]
-fn upkeep_with_nothing_to_do_writes_nothing_however_many_topics_there_are() {
+fn idle_upkeep_writes_nothing_with_many_topics() {
     let dir = tempfile::tempdir().unwrap();
     let store = LmdbStore::open(dir.path(), quick()).unwrap();
     for first in (0..1_000).step_by(50) {
         let topics = (first..first + 50).map(|n| format!("kukuri:{n:064x}"));
         let request = topics.fold(deletion(), |request, topic| request.tag(["t", &topic])).build();
-        let wide = Admission { limits: Limits { topics: 51, ..Limits::default() }, ..Admission::default() };
+        let wide = Admission { limits: Limits { topics_per_event: 51, ..Limits::default() }, ..Admission::default() };
         let request = wide.screen(request, Origin::stranger(), NOW).unwrap().trusted();
         block_on(store.ingest(vec![request], NOW)).unwrap();
     }

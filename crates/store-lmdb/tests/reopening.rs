@@ -1,18 +1,19 @@
-//! What a store still knows after it was closed, and what it looks at anew.
+//! State that a store keeps across a restart, and state that it computes again when it opens.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
 
 mod support;
 
 use kukuri_domain::capacity::{Capacity, Stage};
 use kukuri_store::{
-    Store, StoreRules,
+    StoreRules,
     conformance::build::{NOW, admitted, later, note},
+    port::*,
 };
 use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
 use support::{block_on, quick};
 
 #[test]
-fn repeats_are_written_when_the_store_is_closed() {
+fn duplicate_counts_are_written_when_the_store_is_closed() {
     // P-1
     let dir = tempfile::tempdir().unwrap();
     let post = note("often sent").build();
@@ -27,7 +28,7 @@ fn repeats_are_written_when_the_store_is_closed() {
 }
 
 #[test]
-fn repeats_are_written_every_ten_seconds_while_events_come() {
+fn duplicate_counts_are_written_every_ten_seconds_while_events_arrive() {
     // P-1
     let dir = tempfile::tempdir().unwrap();
     let post = note("often sent").build();
@@ -50,7 +51,7 @@ fn repeats_are_written_every_ten_seconds_while_events_come() {
 }
 
 #[test]
-fn stages_follow_a_capacity_that_was_changed_while_the_store_was_closed() {
+fn capacity_stage_is_recomputed_when_the_store_opens() {
     // P-6
     let dir = tempfile::tempdir().unwrap();
     let store = LmdbStore::open(dir.path(), quick()).unwrap();

@@ -1,5 +1,5 @@
-//! Whether the parts of a store agree: every row against its JSON and its index rows, the counters against the rows,
-//! and the outbox against the effective set.
+//! Consistency check of a store: every row against its JSON and its index rows, the counters against the rows, and the
+//! outbox against the effective set.
 
 use futures_util::TryStreamExt;
 use kukuri_domain::TopicId;
@@ -10,16 +10,16 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Row as _};
 use crate::{
     codes::{event_id, retention_code, signed},
     error::Result,
+    lookup::topic_names,
     open::FREELY,
-    reading::topic_names,
     records,
     work::TopicNo,
 };
 
-/// Enough to see what is wrong.
+/// The report lists at most this many problems.
 const PROBLEMS: usize = 100;
 
-/// What the server compares by itself: each statement selects what does not fit, in words.
+/// Comparisons that run on the server: each statement selects mismatches, described in words.
 const COMPARISONS: &str = include_str!("check.sql");
 
 pub(crate) async fn check(pool: &PgPool) -> Result<CheckReport> {
@@ -40,7 +40,7 @@ pub(crate) async fn check(pool: &PgPool) -> Result<CheckReport> {
     Ok(report)
 }
 
-/// Every row says what its JSON says.
+/// Checks that the columns of every row agree with its JSON.
 async fn rows(connection: &mut PgConnection, report: &mut CheckReport) -> Result<()> {
     let names = topic_names(connection).await?;
     let mut rows = sqlx::query("SELECT * FROM cn_relay.events").fetch(connection);

@@ -1,4 +1,4 @@
-//! The domain's words as columns: numbers where nobody reads them, text where somebody may.
+//! Domain enums as columns: numbers in internal columns, text in columns that other services may read.
 
 use kukuri_domain::{
     EventId, Kind, Millis, PublicKey, Reason, Source, Timestamp, capacity::Stage, retention::RetentionClass,
@@ -7,12 +7,12 @@ use kukuri_store::Op;
 
 use crate::error::{Result, damaged};
 
-const SOURCES: [Source; 4] = [Source::Client, Source::Gossip, Source::Sync, Source::Import];
+const SOURCES: [Source; 5] = [Source::Client, Source::Gossip, Source::Sync, Source::Import, Source::Node];
 const REASONS: [Reason; 6] =
     [Reason::Nip09, Reason::Expiration, Reason::Replaced, Reason::Vanish, Reason::Retention, Reason::Capacity];
 const STAGES: [Stage; 4] = [Stage::Open, Stage::LiveOnly, Stage::Shedding, Stage::Purging];
 
-/// Where a value stands in its list.
+/// The index of a value in its list is its code in the database.
 fn code_of<T: PartialEq>(list: &[T], value: &T) -> i16 {
     list.iter().position(|other| other == value).unwrap_or_default() as i16
 }
@@ -69,13 +69,12 @@ pub(crate) fn op(op: &str, reason: Option<&str>) -> Result<Op> {
     }
 }
 
-/// Which list of partitions a row is in (P-7). It follows from the kind, until a row is moved because it outlives its
-/// partition.
+/// Partition class of a row (P-7). It follows from the kind, until a row is moved because it outlives its partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Class {
     /// Regular events.
     Default,
-    /// Versions of keys, and regular events that a topic keeps longer than the others.
+    /// Versions of keys, and regular events that a topic keeps longer than other topics do.
     Long,
     /// Deletion and vanish requests.
     Requests,
@@ -108,7 +107,7 @@ impl Class {
     }
 }
 
-/// Postgres has no unsigned numbers. What lies beyond is as good as the end of time.
+/// Postgres has no unsigned integers; larger values saturate at `i64::MAX`.
 pub(crate) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Rows on their way into a table: the binary format of `COPY`, which needs no text form and holds arrays in rows.
+//! Encoder for the binary format of `COPY`, which needs no text encoding and allows arrays in rows.
 
 use sqlx::PgConnection;
 
@@ -8,7 +8,7 @@ const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 const INT4_OID: i32 = 23;
 const BYTEA_OID: i32 = 17;
 
-/// Rows for one `COPY`.
+/// Encoded rows for one `COPY`.
 pub(crate) struct Copy {
     statement: &'static str,
     columns: i16,
@@ -17,7 +17,7 @@ pub(crate) struct Copy {
 }
 
 impl Copy {
-    /// `statement` names as many columns as every row has fields, in order.
+    /// `columns` is the number of columns that `statement` names; every row has that many fields, in that order.
     pub(crate) fn new(statement: &'static str, columns: i16) -> Self {
         Self { statement, columns, buffer: SIGNATURE.to_vec(), rows: 0 }
     }
@@ -59,7 +59,7 @@ impl Copy {
         self.bytes(&[value.into()])
     }
 
-    /// A value that may be missing, put by `put`.
+    /// An optional value, encoded by `put`; `None` is NULL.
     pub(crate) fn or_null<T>(&mut self, value: Option<T>, put: impl FnOnce(&mut Self, T) -> &mut Self) -> &mut Self {
         match value {
             Some(value) => put(self, value),
@@ -100,7 +100,7 @@ impl Copy {
         self
     }
 
-    /// Sends the rows, if there are any.
+    /// Sends the rows, if any.
     pub(crate) async fn send(mut self, connection: &mut PgConnection) -> Result<()> {
         if self.rows == 0 {
             return Ok(());
@@ -108,7 +108,7 @@ impl Copy {
         self.buffer.extend_from_slice(&(-1i16).to_be_bytes());
         let mut copy = connection.copy_in_raw(self.statement).await?;
         if let Err(error) = copy.send(self.buffer).await {
-            // What the server says of it is worth more than that it no longer listens.
+            // The server's own error says more than the failed send.
             return Err(copy.abort("rows could not be sent").await.err().unwrap_or(error).into());
         }
         copy.finish().await.map(drop).map_err(Failure::from)

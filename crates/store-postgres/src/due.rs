@@ -1,4 +1,4 @@
-//! Which rows have to go: candidates for a sweep, a purge and its preview, by statements that they share.
+//! Candidate rows for the expiry sweep and for a purge.
 
 use kukuri_domain::{
     Millis, TopicId,
@@ -13,10 +13,10 @@ use crate::{
     work::TopicNo,
 };
 
-/// Up to when rows of a retention class have stayed long enough: by default, and in topics that differ.
+/// Retention cutoffs of a retention class: the default, and topics with their own.
 pub(crate) struct Cutoffs {
     class: RetentionClass,
-    /// -1 is never.
+    /// -1: never.
     default: i64,
     latest: i64,
     topics: Vec<TopicNo>,
@@ -24,7 +24,7 @@ pub(crate) struct Cutoffs {
 }
 
 impl Cutoffs {
-    /// `None`: rows of this class stay forever everywhere.
+    /// `None`: every topic keeps rows of this class forever.
     pub(crate) fn of(
         class: RetentionClass,
         retention: &Retention,
@@ -41,15 +41,15 @@ impl Cutoffs {
         (latest >= 0).then_some(Self { class, default, latest, topics, cutoffs })
     }
 
-    /// Topics that keep some of what came in before a moment, with their cutoffs. `None`: they are not the only ones.
+    /// Topics that keep rows older than `end`, with their cutoffs. `None`: the default keeps such rows, too.
     pub(crate) fn kept_longer(&self, end: Millis) -> Option<Vec<(TopicNo, i64)>> {
         let is_over = |cutoff: i64| signed(end.0) <= cutoff.saturating_add(1);
         let own = self.topics.iter().copied().zip(self.cutoffs.iter().copied());
         is_over(self.default).then(|| own.filter(|(_, cutoff)| !is_over(*cutoff)).collect())
     }
 
-    /// Rows after a place that no topic keeps any longer.
-    pub(crate) fn due(&self, after: (i64, i64), most: Option<i64>) -> SqlQuery<'static, sqlx::Postgres, PgArguments> {
+    /// Rows after a position that no topic keeps any longer.
+    pub(crate) fn due(&self, after: (i64, i64), most: i64) -> SqlQuery<'static, sqlx::Postgres, PgArguments> {
         sqlx::query(OVER)
             .bind(retention_code(self.class))
             .bind(self.latest)
@@ -62,18 +62,18 @@ impl Cutoffs {
     }
 }
 
-/// Rows of a topic, or of the node, that give way, the oldest first.
+/// Rows of a topic, or of the node, that may be evicted, oldest first.
 pub(crate) fn oldest(
     topic: Option<TopicNo>,
     after: (i64, i64),
-    most: Option<i64>,
+    most: i64,
 ) -> SqlQuery<'static, sqlx::Postgres, PgArguments> {
     let gives_way = RetentionClass::ALL.into_iter().filter(|class| class.gives_way()).map(retention_code);
     sqlx::query(OLDEST).bind(gives_way.collect::<Vec<_>>()).bind(topic).bind(after.0).bind(after.1).bind(most)
 }
 
-// Rows are found first, by an index and no more than asked for; what is remembered of them is looked up then.
-/// Effective rows that have expired ($1), no more than $2.
+// The inner query finds rows by an index, no more than asked for; only then are their ids joined.
+/// Effective rows that have expired by $1, at most $2.
 pub(crate) const EXPIRED: &str = select_rows!(
     "FROM (SELECT * FROM cn_relay.events WHERE effective AND expires_at IS NOT NULL AND expires_at <= $1 \
          ORDER BY expires_at LIMIT $2) e \

@@ -1,30 +1,27 @@
-//! Failures inside this store, told apart by what to do about them.
+//! Internal errors of this store, classified by how to handle them.
 
 use kukuri_store::StoreError;
 
-/// A failure below the port.
+/// An error below the store port.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The server, or the way to it, failed.
+    /// The server or the connection to it failed.
     #[error("{0}")]
     Engine(#[from] sqlx::Error),
-    /// Already in the port's words.
+    /// Already an error of the port.
     #[error("{0}")]
     Port(#[from] StoreError),
-    /// The code that decides panicked.
-    #[error("panicked")]
-    Panic,
 }
 
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// Turns what can't be in a store of ours into a failure.
+/// A failure for data that this store never writes.
 pub(crate) fn damaged(what: impl Into<String>) -> Failure {
     Failure::Port(StoreError::Damaged(what.into()))
 }
 
 impl Failure {
-    /// The SQLSTATE, if the server said one.
+    /// The SQLSTATE, if the server sent one.
     fn code(&self) -> Option<String> {
         match self {
             Self::Engine(sqlx::Error::Database(error)) => error.code().map(|code| code.into_owned()),
@@ -32,21 +29,21 @@ impl Failure {
         }
     }
 
-    /// There was no room on the server: the transaction is gone, the store is as before.
+    /// The server's disk is full: the transaction is rolled back, the store is unchanged.
     pub(crate) fn is_full(&self) -> bool {
         self.code().as_deref() == Some("53100")
     }
 
-    /// A table could not be had in time.
+    /// A lock timeout on a table.
     pub(crate) fn is_lock_timeout(&self) -> bool {
         self.code().as_deref() == Some("55P03")
     }
 
-    /// The server does not take what it was given (data exceptions, constraints, its own limits): some event of the
-    /// batch is to blame, and the others may go in without it.
+    /// The server rejects the data (data exceptions, constraints, its own limits): some event of the batch causes it,
+    /// and the others may succeed without that event.
     pub(crate) fn is_of_an_event(&self) -> bool {
         let of_the_data = |code: String| ["22", "23", "54"].iter().any(|class| code.starts_with(class));
-        matches!(self, Self::Panic) || self.code().is_some_and(of_the_data)
+        matches!(self, Self::Port(StoreError::Panicked)) || self.code().is_some_and(of_the_data)
     }
 }
 

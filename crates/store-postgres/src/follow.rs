@@ -1,4 +1,4 @@
-//! Hearing of what other processes commit: notifications wake, and a look every second finds what they missed (O-4).
+//! Follows commits of other processes: notifications wake it, and a poll every second covers lost ones (O-4).
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,17 +9,17 @@ use kukuri_postgres::Asking;
 
 use crate::{batch::read_node, error::Result, writer::Writer};
 
-/// How long a lost notification can go unnoticed.
-const LONGEST_SILENCE: Duration = Duration::from_secs(1);
+/// Longest time that a lost notification goes unnoticed.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const CHANNELS: [&str; 2] = ["cn_relay_outbox", "cn_relay_subscriptions"];
 
-/// Follows for as long as it is not aborted, over restarts of the server.
+/// Runs until it is aborted, across restarts of the server.
 pub(crate) async fn follow(pool: PgPool, listening: PgPool, writer: Arc<Writer>) {
     loop {
         if let Err(error) = listen(&pool, &listening, &writer).await {
             tracing::warn!(%error, "the database can't be listened to; trying again");
         }
-        sleep(LONGEST_SILENCE).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -28,8 +28,8 @@ async fn listen(pool: &PgPool, listening: &PgPool, writer: &Writer) -> Result<()
     listener.listen_all(CHANNELS).await?;
     loop {
         look(pool, writer).await?;
-        // Whatever was said, the node's row says it better. What waits already is said by it, too.
-        if let Ok(heard) = timeout(LONGEST_SILENCE, listener.recv()).await {
+        // The payload is ignored: the node's row is read instead, which also covers notifications still in the queue.
+        if let Ok(heard) = timeout(POLL_INTERVAL, listener.recv()).await {
             heard?;
             while listener.next_buffered().is_some() {}
         }
@@ -40,7 +40,7 @@ async fn look(pool: &PgPool, writer: &Writer) -> Result<()> {
     let mut asking = Asking::of(pool).await?;
     let node = read_node(&mut asking).await?;
     asking.done();
-    writer.saw_head(node.head);
+    writer.note_head(node.head);
     writer.subscription_version.send_if_modified(|version| {
         let is_new = *version < node.subscriptions_version;
         *version = node.subscriptions_version.max(*version);

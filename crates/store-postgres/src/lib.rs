@@ -2,49 +2,49 @@
 //!
 //! # Layout
 //!
-//! - `store`: the port of `kukuri_store`, put together from the rest.
-//! - `open`: sessions, and what the server must promise; `kukuri_postgres` opens them. `schema`: migrations.
-//!   `follow`: hearing of other processes. `archive`: everything, read piece by piece and loaded into another store.
-//! - `writer`: what writing holds between transactions. `batch`: one write transaction (`facts`, `writing`). `work`: what it
-//!   knows and has changed, in memory (`rows`, `loading`, `counting`). `ingest`: events into it. `upkeep`: expiry and purges; `due`: what has to go.
-//!   `preview`: purges thought through. `partitions`, `months`: tables by month; `dropping`: months that are over;
-//!   `leaving`: what is left of them.
-//! - `plan`: the way to an answer, as SQL. `query`: answering filters. `recalling`: ids. `reading`: the rest.
-//!   `subscriptions`: topics that are taken in. `sharing`: what other nodes are told, and tell.
-//! - `records`, `codes`, `copy`: values as columns. `check`: whether all of it agrees.
+//! - `store`: implements the port of `kukuri_store`.
+//! - `open`: sessions and the durability check; `kukuri_postgres` connects. `schema`: migrations. `follow`: commits of
+//!   other processes. `archive`: dump and load of a whole store.
+//! - `writer`: state between transactions. `batch`: one write transaction (`facts`, `write`). `work`: its facts and
+//!   changes in memory, the ledger of `kukuri_store`'s ingest procedure (`ledger`, `rows`, `loading`, `counting`).
+//!   `ingest`: a batch of events. `upkeep`: expiry and purges; `due`: candidate rows. `partitions`, `months`: tables by
+//!   month; `drop_months`: dropping months past retention; `detached`: their rows until no id refers to them.
+//! - `plan`: the SQL for a filter. `query`: answers to filters; `overlay`: answers while events are withheld. `recall`:
+//!   states of ids. `lookup`: other reads. `subscriptions`: the topics that this node carries. `sharing`: exchange with
+//!   other nodes.
+//! - `records`, `codes`, `copy`: values as columns. `check`: consistency check.
 //!
 //! # One batch, one transaction, one writer
 //!
-//! A batch is decided on by `kukuri_domain`, one event after the other, from facts that were read for all of it at once,
-//! and written with one statement per table. Every such transaction first takes a lock of which the database has one:
-//! so outbox sequences become visible in their order (O-5), with any number of processes.
+//! `kukuri_domain` decides on the events of a batch one after the other, from facts that are read for the whole batch
+//! at once. The changes are written with one statement per table. Every such transaction first takes a lock that is
+//! unique in the database, so outbox sequences become visible in order (O-5), with any number of processes.
 
 mod archive;
 mod batch;
 mod check;
 mod codes;
 mod copy;
-mod dropping;
+mod detached;
+mod drop_months;
 mod due;
 mod error;
 mod follow;
 mod ingest;
-mod leaving;
+mod lookup;
 mod months;
 mod open;
+mod overlay;
 mod partitions;
 mod plan;
-mod preview;
 mod query;
-mod reading;
-mod recalling;
+mod recall;
 mod records;
 mod schema;
 mod sharing;
 mod store;
 mod subscriptions;
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
 mod tests;
 mod upkeep;
 mod work;

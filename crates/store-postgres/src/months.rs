@@ -1,30 +1,30 @@
-//! Months of the calendar (UTC) as spans of milliseconds: what partitions are cut by.
+//! Calendar months (UTC) as ranges of milliseconds: the bounds of partitions.
 
 use kukuri_domain::Millis;
 
 const DAY: i64 = 24 * 3_600 * 1_000;
 
-/// When the month that a moment lies in begins.
+/// Start of the month that contains a moment.
 pub(crate) fn begin_of(moment: Millis) -> Millis {
     let (year, month) = year_and_month(moment);
     first_of(year, month)
 }
 
-/// When the month after the one that a moment lies in begins.
+/// Start of the month after the one that contains a moment.
 pub(crate) fn end_of(moment: Millis) -> Millis {
     let (year, month) = year_and_month(moment);
     if month == 12 { first_of(year + 1, 1) } else { first_of(year, month + 1) }
 }
 
-/// The name of the month that a moment lies in: `202311`.
+/// Name of the month that contains a moment: `202311`.
 pub(crate) fn name_of(moment: Millis) -> String {
     let (year, month) = year_and_month(moment);
     format!("{year:04}{month:02}")
 }
 
-/// Counted in years that begin in March, so that the odd day is the last one.
+/// Years are counted from March, so that the leap day is the last day of the year.
 fn year_and_month(moment: Millis) -> (i64, i64) {
-    // Far beyond what any clock says, and still a date.
+    // The bound is far beyond any clock and still a valid date.
     let days = (moment.0.min(1 << 50) as i64).div_euclid(DAY) + 719_468;
     let era = days.div_euclid(146_097);
     let day_of_era = days.rem_euclid(146_097);
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_lies_in_the_month_that_a_calendar_says() {
+    fn moment_maps_to_its_calendar_month() {
         let at = Millis::from_secs;
         for (moment, name, begin, end) in [
             (0, "197001", 0, 2_678_400),

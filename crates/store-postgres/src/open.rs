@@ -1,4 +1,4 @@
-//! Sessions: who reads, who writes, and that what is acknowledged is durable.
+//! Sessions for reading and writing, and the check that commits are durable.
 
 use std::time::Duration;
 
@@ -11,22 +11,22 @@ use crate::{
     schema::MIGRATIONS,
 };
 
-/// How a store on Postgres is opened.
+/// Options of a store on Postgres.
 #[derive(Clone, Debug)]
 pub struct PostgresOptions {
-    /// How it treats what it takes in.
+    /// Rules for ingest.
     pub rules: StoreRules,
-    /// The most sessions that read at a time. One more writes, and one listens.
+    /// Maximum number of reading sessions. The store also opens up to two for writing and one for listening.
     pub readers: u32,
-    /// How long a session is waited for, also the first.
+    /// Timeout for acquiring a session, also the first.
     pub acquire_timeout: Duration,
-    /// How long a statement of a query may take.
+    /// Timeout of one statement of a query.
     pub query_timeout: Duration,
-    /// Whether the schema is made or brought up to date first.
+    /// Whether opening creates or migrates the schema.
     pub migrate: bool,
-    /// Whether a server that may lose what it acknowledged is taken: for tests alone.
+    /// Whether a server that may lose acknowledged commits is accepted. For tests only.
     pub may_lose: bool,
-    /// What a test waits before each commit.
+    /// Delay before each commit, for tests.
     #[doc(hidden)]
     pub commit_delay: Option<fn() -> Duration>,
 }
@@ -45,16 +45,15 @@ impl Default for PostgresOptions {
     }
 }
 
-/// The sessions of a store.
 pub(crate) struct Sessions {
     pub(crate) readers: PgPool,
     pub(crate) writer: PgPool,
     pub(crate) listener: PgPool,
 }
 
-/// What writing sessions are told. One that is frozen gives its lock back soon: idle inside a transaction after three
-/// seconds, inside a statement after four, so that others wait for less than five (O-5). And a plan that was made while a
-/// table was small must do when it is large: by indexes.
+/// Settings of writing sessions. A frozen session releases the lock soon: idle in a transaction after three seconds, in
+/// a statement after four, so that other writers wait for less than five (O-5). Plans go by indexes, because a plan
+/// made while a table is small must also do when it is large.
 const WRITING: [(&str, &str); 8] = [
     ("enable_seqscan", "off"),
     ("enable_hashjoin", "off"),
@@ -66,9 +65,9 @@ const WRITING: [(&str, &str); 8] = [
     ("jit", "off"),
 ];
 
-/// What reading sessions are told. A statement for a filter is planned once, for any values: planning costs more than
-/// answering. So that no guess at values can lead it astray, it may go by indexes alone, in their order; `FREELY` takes
-/// that back.
+/// Settings of reading sessions. A filter's statement is planned once, for any values, because planning costs more than
+/// answering. So that no estimate of values misleads the planner, it may only use indexes, in their order; `FREELY`
+/// lifts that.
 const READING: [(&str, &str); 11] = [
     ("client_connection_check_interval", "500ms"),
     ("default_transaction_read_only", "on"),
@@ -83,10 +82,10 @@ const READING: [(&str, &str); 11] = [
     ("jit", "off"),
 ];
 
-/// One moment for several statements.
+/// One snapshot for several statements.
 pub(crate) const AT_ONE_MOMENT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
-/// One moment for statements that read very much: any plan, any time.
+/// One snapshot for statements that read large parts of the store: any plan, no statement timeout.
 pub(crate) const FREELY: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 0; \
      SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on; \
      SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on; SET LOCAL enable_sort = on; \
@@ -106,30 +105,29 @@ pub(crate) async fn connect(url: &str, options: &PostgresOptions) -> Result<Sess
     Ok(Sessions {
         readers: server.readers(options.readers, acquire, options.query_timeout, &READING),
         listener: pool(1).connect_lazy_with(connect.clone()),
-        // One writes. What upkeep only looks up goes by the other.
+        // Two sessions: one writes, the other serves the lookups of upkeep.
         writer: writing(pool(2), options.may_lose).connect_lazy_with(connect.clone().options(WRITING)),
     })
 }
 
-/// Brings the schema up to date, and nothing else. Returns from which version to which.
+/// Only migrates the schema. Returns the versions before and after.
 pub(crate) async fn migrate(url: &str) -> Result<(u32, u32)> {
     Ok(MIGRATIONS.run_at(url, PostgresOptions::default().acquire_timeout).await?)
 }
 
-/// A commit that is answered must be on the disk.
+/// An acknowledged commit must be on disk.
 async fn require_durability(connection: &mut PgConnection, name: &str) -> Result<()> {
     for setting in ["fsync", "full_page_writes", "synchronous_commit"] {
         let value: String =
             sqlx::query_scalar("SELECT current_setting($1)").bind(setting).fetch_one(&mut *connection).await?;
         if value == "off" {
-            let found = format!("{setting} = {value}, so that it may lose what it acknowledged");
-            return Err(Failure::Port(StoreError::Foreign { path: name.into(), found }));
+            return Err(Failure::Port(StoreError::NotDurable { server: name.to_owned(), setting, value }));
         }
     }
     Ok(())
 }
 
-/// Settings may differ by session: each that acknowledges is asked.
+/// Settings may differ by session, so every writing session is checked.
 fn writing(pool: PgPoolOptions, may_lose: bool) -> PgPoolOptions {
     pool.after_connect(move |connection, _| {
         Box::pin(async move {

@@ -1,4 +1,4 @@
-//! Months: made before events come, dropped whole when nothing in them is kept any more (P-7).
+//! Monthly partitions: created before their events arrive, dropped whole when nothing in them is kept any more (P-7).
 
 use kukuri_domain::Millis;
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
@@ -10,10 +10,10 @@ use crate::{
     months,
 };
 
-/// The tables that are cut into months, all alike.
+/// The tables that are partitioned by month, with the same bounds.
 pub(crate) const TABLES: [&str; 3] = ["events", "event_topics", "event_tags"];
 
-/// A month of one class.
+/// One month of one class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Partition {
     pub(crate) class: Class,
@@ -23,18 +23,18 @@ pub(crate) struct Partition {
 }
 
 impl Partition {
-    /// Its part of one of [`TABLES`].
+    /// The partition's table under one of [`TABLES`].
     pub(crate) fn table(&self, table: &str) -> String {
         format!("cn_relay.{table}_{}_{}", self.class.as_str(), self.name)
     }
 
-    /// What its rows are called when it has left.
+    /// The side table that holds the partition's rows after it is detached.
     pub(crate) fn aside(&self) -> String {
         format!("leaving_{}_{}", self.class.as_str(), self.name)
     }
 }
 
-/// Makes sure that the month of a moment, and the one after it, have partitions.
+/// Ensures that the month of a moment and the next month have partitions.
 pub(crate) async fn open(moment: Millis, connection: &mut PgConnection) -> Result<()> {
     for class in Class::ALL {
         open_one(class, moment, connection).await?;
@@ -43,8 +43,8 @@ pub(crate) async fn open(moment: Millis, connection: &mut PgConnection) -> Resul
     Ok(())
 }
 
-/// Makes sure that the month of a moment has a partition in one class. Readers need not wait: an empty table is
-/// attached, which locks nothing they need.
+/// Ensures that the month of a moment has a partition in one class. Readers do not wait: attaching an empty table takes
+/// no lock that they need.
 pub(crate) async fn open_one(class: Class, moment: Millis, connection: &mut PgConnection) -> Result<()> {
     let (begin, end, name) = (months::begin_of(moment), months::end_of(moment), months::name_of(moment));
     let known = sqlx::query(
@@ -73,7 +73,7 @@ pub(crate) async fn open_one(class: Class, moment: Millis, connection: &mut PgCo
     Ok(())
 }
 
-/// All there are.
+/// All partitions of the store.
 pub(crate) async fn all(connection: &mut PgConnection) -> Result<Vec<Partition>> {
     let rows = sqlx::query("SELECT * FROM cn_relay.partitions ORDER BY begins_at, class").fetch_all(connection).await?;
     rows.iter().map(read).collect()

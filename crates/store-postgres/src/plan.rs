@@ -1,7 +1,7 @@
-//! The way to the answer of a filter, as SQL: one statement per shape of filter, whatever its values.
+//! SQL for a filter: one statement per shape of filter, independent of its values.
 //!
-//! A statement walks ranges of one index, newest first, each no further than the limit, and puts them together. What
-//! an index row does not show is looked up in the event's row.
+//! A statement scans ranges of one index, newest first, each up to the limit, and merges them. Conditions that an index
+//! row can't decide are checked on the event's row.
 
 use kukuri_domain::{Address, Filter, KindClass, Letter, Millis, PublicKey, Viewer, topic::claims_to_be_topic};
 use sqlx::{Postgres, postgres::PgArguments, query::Query as SqlQuery};
@@ -12,14 +12,14 @@ use crate::{
     records::tag_digest,
 };
 
-/// The most ranges that are made by combining two lists of a filter.
-const MOST_RANGES: usize = 1_024;
+/// Most ranges made by combining two lists of a filter.
+const MAX_RANGES: usize = 1_024;
 
-/// The first row of an answer with events: the head of the outbox at that moment.
+/// First row of an answer with events: the head of the outbox in the same snapshot.
 const HEAD: &str = "SELECT head, NULL::bigint AS created_at, NULL::bytea AS id, NULL::bytea AS json \
      FROM cn_relay.node UNION ALL";
 
-/// A value of a statement.
+/// A bind parameter.
 enum Bind {
     Number(Option<i64>),
     Numbers(Vec<i32>),
@@ -28,16 +28,16 @@ enum Bind {
     Texts(Vec<String>),
 }
 
-/// What is selected of the events that answer.
+/// The columns selected of matching events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// The head of the outbox alone, then the events at that moment, one by one in the order of answers.
+    /// First a row with the head of the outbox, then the events of that snapshot, one by one in answer order.
     Event,
-    /// When it was made, and its id.
+    /// `created_at` and id.
     Id,
-    /// Its row's number and its author.
+    /// Row number and author.
     Author,
-    /// How many there are.
+    /// The number of matching events.
     Count,
 }
 
@@ -45,11 +45,11 @@ pub(crate) enum Part {
 pub(crate) struct Plan {
     sql: String,
     binds: Vec<Bind>,
-    /// Rows that are looked at one by one are read once, with their JSON.
+    /// Rows that are looked up one by one are read once, with their JSON.
     has_json: bool,
 }
 
-/// What a row of an index shows by itself.
+/// The index that a scan uses; it determines which columns are at hand.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Index {
     Events,
@@ -66,7 +66,7 @@ impl Index {
         }
     }
 
-    /// What the event of a row is called in a statement: the row itself, or another.
+    /// Alias of the event's row in a statement: the index row itself, or a joined row.
     const fn event(self) -> &'static str {
         match self {
             Self::Events => "i",
@@ -75,7 +75,7 @@ impl Index {
     }
 }
 
-/// Which conditions of a filter a walk has met by where it goes.
+/// Conditions of a filter that the scanned range already guarantees.
 #[derive(Clone, Copy, Default)]
 struct Met {
     authors: bool,
@@ -85,7 +85,7 @@ struct Met {
 }
 
 impl Plan {
-    /// The statement that answers a filter, for whoever asks at this time. `limit` is the most rows it gives.
+    /// The statement for a filter, a viewer and a time. Returns at most `limit` rows.
     pub(crate) fn of(filter: &Filter, viewer: &Viewer, now: Millis, limit: Option<u64>, part: Part) -> Self {
         let mut plan = Self { sql: String::new(), binds: Vec::new(), has_json: false };
         // $1 is the limit in every statement.
@@ -109,7 +109,7 @@ impl Plan {
         plan
     }
 
-    /// The statement with its values.
+    /// The query with its bind parameters.
     pub(crate) fn query(self) -> SqlQuery<'static, Postgres, PgArguments> {
         let query = sqlx::query(own(self.sql));
         self.binds.into_iter().fold(query, |query, bind| match bind {
@@ -121,7 +121,7 @@ impl Plan {
         })
     }
 
-    /// The statement and its values as text, to have it explained as it is planned: for any values.
+    /// The statement and its values as text, for EXPLAIN with the generic plan.
     #[cfg(test)]
     pub(crate) fn into_text(self) -> (String, String) {
         let list = |items: Vec<String>| format!("'{{{}}}'", items.join(","));
@@ -145,7 +145,7 @@ impl Plan {
         self.binds.len()
     }
 
-    /// Picks the narrowest way to the answer that an index offers.
+    /// Picks the most selective index for the filter.
     fn walks(&mut self, question: &Question<'_>) -> String {
         let filter = question.filter;
         if let Some(ids) = filter.ids() {
@@ -162,7 +162,7 @@ impl Plan {
             return self.look_up(&places, question);
         }
         let topics = filter.tag_values(Letter::T).map(TopicValues::read);
-        // Of several tags other than `t`, the one with the fewest values is the narrowest.
+        // Of several tags other than `t`, the one with the fewest values is the most selective.
         let other_tags = filter.tags().iter().filter(|(letter, _)| *letter != Letter::T);
         if let Some((letter, values)) = other_tags.min_by_key(|(_, values)| values.len()) {
             return self.by_tag(*letter, values, question, Met { tag: Some(*letter), ..Met::default() });
@@ -226,13 +226,12 @@ impl Plan {
         self.walk(&source, Index::Tags, "i.tag = x.tag", question, met)
     }
 
-    /// Topics by number.
     fn topics(&mut self, topics: &TopicValues) -> String {
         let names = self.bind(Bind::Texts(topics.topics.clone()));
         format!("(SELECT no FROM cn_relay.topics WHERE topic_id = ANY(${names})) AS x")
     }
 
-    /// Walks one range for each row of `source`, newest first, no further than the limit.
+    /// Scans one range for each row of `source`, newest first, up to the limit.
     fn walk(&mut self, source: &str, index: Index, range: &str, question: &Question<'_>, met: Met) -> String {
         let conditions = self.conditions(index, question, met);
         format!(
@@ -242,7 +241,7 @@ impl Plan {
         )
     }
 
-    /// Looks at rows that are known one by one. `OFFSET 0` keeps the server from going any other way.
+    /// Looks up known rows one by one. `OFFSET 0` keeps the planner from rewriting the subquery.
     fn look_up(&mut self, places: &str, question: &Question<'_>) -> String {
         let conditions = self.conditions(Index::Events, question, Met::default());
         self.has_json = true;
@@ -253,7 +252,7 @@ impl Plan {
         )
     }
 
-    /// What is left to ask of a row of an index, and of its event.
+    /// Remaining conditions on an index row and on its event.
     fn conditions(&mut self, index: Index, question: &Question<'_>, met: Met) -> String {
         let filter = question.filter;
         let mut conditions = String::new();
@@ -281,7 +280,7 @@ impl Plan {
         if !event.is_empty() {
             conditions += &format!(" AND {}", on_event(index, &event.join(" AND ")));
         }
-        // Who sees a private event: its parties (E-10).
+        // Only its parties see a private event (E-10).
         let public = if index == Index::Events { "i.parties IS NULL" } else { "NOT i.private" };
         match question.viewer {
             Viewer::Node => {}
@@ -295,7 +294,7 @@ impl Plan {
         conditions
     }
 
-    /// Tags and topics that the walk does not go by.
+    /// Conditions for tags and topics that the scanned range does not guarantee.
     fn conditions_on_event(&mut self, event: &str, filter: &Filter, met: Met) -> Vec<String> {
         let mut conditions = Vec::new();
         for (letter, values) in filter.tags() {
@@ -340,14 +339,14 @@ fn on_event(index: Index, condition: &str) -> String {
     }
 }
 
-/// A filter, and who asks when.
+/// A filter with its viewer and time.
 struct Question<'q> {
     filter: &'q Filter,
     viewer: &'q Viewer,
     now: Millis,
 }
 
-/// The values of `#t`, told apart.
+/// The values of `#t`, split into topics and hashtags.
 struct TopicValues {
     topics: Vec<String>,
     hashtags: Vec<String>,
@@ -361,12 +360,12 @@ impl TopicValues {
     }
 }
 
-/// Whether every one with every other is still a sensible number of ranges to walk.
+/// Whether the product of two lists is within [`MAX_RANGES`].
 fn fits<A, B>(some: &[A], others: &[B]) -> bool {
-    some.len().saturating_mul(others.len()) <= MOST_RANGES
+    some.len().saturating_mul(others.len()) <= MAX_RANGES
 }
 
-/// The keys of a filter that names authors and only kinds of which an author has one event.
+/// Key digests, if the filter names authors and only kinds of which an author has one event.
 fn keys_of(filter: &Filter) -> Option<Vec<[u8; 32]>> {
     let (authors, kinds) = (filter.authors()?, filter.kinds()?);
     if !fits(authors, kinds) || !kinds.iter().all(|kind| kind.class() == KindClass::Replaceable) {

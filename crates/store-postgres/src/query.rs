@@ -1,4 +1,4 @@
-//! Answering filters.
+//! Answers to filters.
 
 use std::collections::HashSet;
 
@@ -12,21 +12,22 @@ use crate::{
     codes::{event_id, millis, timestamp, unsigned},
     error::Result,
     open::AT_ONE_MOMENT,
+    overlay,
     plan::{Part, Plan},
     records,
 };
 
-/// The limit has ended the answer to a filter.
+/// Where a limit ended the answer to a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cut {
-    /// Before this event, which matches.
+pub(crate) enum Cut {
+    /// Before this matching event.
     Before(EventId),
-    /// Whether it left anything out would take more reading to tell.
+    /// Unknown without more reading whether anything was left out.
     Somewhere,
 }
 
-/// What the answers to all filters leave out together: what one had to cut off, another may have sent.
-fn rest(cuts: &[Cut], sent: &[StoredEvent]) -> Rest {
+/// Whether all answers together leave anything out: an event cut off from one answer may have been sent in another.
+pub(crate) fn rest(cuts: &[Cut], sent: &[StoredEvent]) -> Rest {
     let is_left_out = |cut: &Cut| matches!(cut, Cut::Before(id) if sent.iter().all(|event| event.id != *id));
     match cuts {
         [] => Rest::None,
@@ -35,13 +36,16 @@ fn rest(cuts: &[Cut], sent: &[StoredEvent]) -> Rest {
     }
 }
 
-/// The filters of a query that something can match, with their limits.
-fn filters(query: &Query) -> impl Iterator<Item = (&Filter, Option<u64>)> {
+/// The filters of a query that can match anything, with their limits.
+pub(crate) fn filters(query: &Query) -> impl Iterator<Item = (&Filter, Option<u64>)> {
     let with_limit = |filter: &'_ Filter| filter.limit().filter(|limit| *limit < i64::MAX as usize).map(|n| n as u64);
     query.filters.iter().filter(|filter| !filter.is_empty()).map(move |filter| (filter, with_limit(filter)))
 }
 
 pub(crate) async fn query(pool: &PgPool, query: &Query) -> Result<Answer> {
+    if query.visibility.has_overlay() {
+        return overlay::query(pool, query).await;
+    }
     let mut asking = Asking::of(pool).await?;
     let asked: Vec<_> = filters(query).filter(|(_, limit)| *limit != Some(0)).collect();
     let is_cut = filters(query).any(|(_, limit)| limit == Some(0));
@@ -49,7 +53,7 @@ pub(crate) async fn query(pool: &PgPool, query: &Query) -> Result<Answer> {
     let (mut events, mut seq) = (Vec::new(), None);
     match asked.as_slice() {
         [(filter, limit)] => {
-            // One statement is one moment.
+            // A single statement needs no transaction: it is its own snapshot.
             let found = answer(&mut asking, query, (filter, *limit)).await?;
             events = found.events;
             cuts.extend(found.cut);
@@ -78,7 +82,7 @@ pub(crate) async fn query(pool: &PgPool, query: &Query) -> Result<Answer> {
     Ok(Answer { seq, events, rest })
 }
 
-/// What one filter has found.
+/// The answer to one filter.
 struct Found {
     events: Vec<StoredEvent>,
     head: Seq,
@@ -90,7 +94,7 @@ async fn answer(
     query: &Query,
     (filter, limit): (&Filter, Option<u64>),
 ) -> Result<Found> {
-    // One more than asked for shows whether there is more.
+    // One row over the limit shows whether more events match.
     let plan = Plan::of(filter, &query.viewer, query.now, limit.map(|limit| limit + 1), Part::Event);
     let mut found = Found { events: Vec::new(), head: Seq::default(), cut: None };
     let (share, mut bytes) = (query.share(), 0);
@@ -103,7 +107,7 @@ async fn answer(
         let id = event_id(row.try_get("id")?);
         let json: Vec<u8> = row.try_get("json")?;
         bytes += json.len();
-        // Rows come newest first, so what is over a bound is the rest. One is always sent.
+        // Rows come newest first, so everything past a bound is left out. At least one event is always sent.
         if limit == Some(found.events.len() as u64) || (bytes > share && !found.events.is_empty()) {
             found.cut = Some(Cut::Before(id));
             break;
@@ -114,11 +118,14 @@ async fn answer(
 }
 
 /// Newest first, ties by the lower id (W-1).
-fn sort(events: &mut [StoredEvent]) {
+pub(crate) fn sort(events: &mut [StoredEvent]) {
     events.sort_by(|left, right| right.created_at.cmp(&left.created_at).then(left.id.cmp(&right.id)));
 }
 
 pub(crate) async fn ids(pool: &PgPool, query: &Query, most: usize) -> Result<Option<Vec<(Timestamp, EventId)>>> {
+    if query.visibility.has_overlay() {
+        return overlay::ids(pool, query, most).await;
+    }
     let mut asking = Asking::of(pool).await?;
     let mut txn = asking.begin_with(AT_ONE_MOMENT).await?;
     let mut all = Vec::new();
@@ -147,6 +154,9 @@ pub(crate) async fn ids(pool: &PgPool, query: &Query, most: usize) -> Result<Opt
 }
 
 pub(crate) async fn count(pool: &PgPool, query: &Query, mut sketch: Option<Sketch>) -> Result<Count> {
+    if query.visibility.has_overlay() {
+        return overlay::count(pool, query, sketch).await;
+    }
     let mut asking = Asking::of(pool).await?;
     let asked: Vec<_> = filters(query).map(|(filter, _)| filter).collect();
     if let ([filter], None) = (asked.as_slice(), &sketch) {
@@ -162,7 +172,7 @@ pub(crate) async fn count(pool: &PgPool, query: &Query, mut sketch: Option<Sketc
         let plan = Plan::of(filter, &query.viewer, query.now, None, Part::Author);
         let mut rows = plan.query().fetch(&mut *txn);
         while let Some(row) = rows.try_next().await? {
-            // What several filters match counts once.
+            // An event that several filters match counts once.
             if is_single || numbers.insert(row.try_get::<i64, _>("no")?) {
                 count += 1;
             }
@@ -176,9 +186,20 @@ pub(crate) async fn count(pool: &PgPool, query: &Query, mut sketch: Option<Sketc
     Ok(Count { events: count, sketch })
 }
 
-/// The effective events of these ids, in their order.
+/// Effective events by id, in the order of `ids`.
 pub(crate) async fn get(pool: &PgPool, ids: &[EventId], now: i64) -> Result<Vec<Option<BoundEvent>>> {
     let mut asking = Asking::of(pool).await?;
+    let found = get_on(&mut asking, ids, now).await?;
+    asking.done();
+    Ok(found)
+}
+
+/// [`get`] on a given session.
+pub(crate) async fn get_on(
+    connection: &mut PgConnection,
+    ids: &[EventId],
+    now: i64,
+) -> Result<Vec<Option<BoundEvent>>> {
     let rows = sqlx::query(
         "SELECT e.id, e.created_at, e.json, e.ingested_at, ARRAY(SELECT t.topic_id FROM unnest(e.topics) \
          WITH ORDINALITY AS u (no, place) JOIN cn_relay.topics t ON t.no = u.no ORDER BY u.place) AS topic_ids FROM cn_relay.event_dedupe d JOIN cn_relay.events e \
@@ -187,9 +208,8 @@ pub(crate) async fn get(pool: &PgPool, ids: &[EventId], now: i64) -> Result<Vec<
     )
     .bind(crate::codes::ids(ids))
     .bind(now)
-    .fetch_all(&mut *asking)
+    .fetch_all(connection)
     .await?;
-    asking.done();
     let mut found = std::collections::HashMap::with_capacity(rows.len());
     for row in &rows {
         let topics = row.try_get::<Vec<String>, _>("topic_ids")?;

@@ -1,4 +1,4 @@
-//! From rows of the server to values, and from events to columns.
+//! Conversion of rows to values, and of events to columns.
 
 use std::collections::BTreeSet;
 
@@ -15,10 +15,10 @@ use sqlx::{Row as _, postgres::PgRow};
 use crate::{
     codes::{self, Class, event_id, millis, timestamp, unsigned},
     error::{Result, damaged},
-    work::{Filed, Key, KnownId, Node, Noted, Place, Row, Topic, TopicNo},
+    work::{Filed, Key, KnownId, Node, Noted, Row, RowPlace, Topic, TopicNo},
 };
 
-/// Selects rows with what is remembered of their ids, as [`row`] and [`known_id`] read them.
+/// Selects rows joined with the records of their ids, as [`row`] and [`known_id`] read them.
 macro_rules! select_rows {
     ($from:literal) => {
         concat!(
@@ -31,7 +31,7 @@ macro_rules! select_rows {
 }
 pub(crate) use select_rows;
 
-/// Digests of what filters can ask for: sixteen bytes, because eight can be made to collide on purpose.
+/// Digest of a tag that filters can ask for. Sixteen bytes: collisions of eight can be made on purpose.
 pub(crate) fn tag_digest(letter: Letter, value: &str) -> [u8; 16] {
     let mut hash = blake3::Hasher::new();
     hash.update(&[letter.code()]);
@@ -48,7 +48,7 @@ pub(crate) fn tag_digests(event: &Event, topics: &[TopicId]) -> Vec<[u8; 16]> {
     tags.into_iter().map(|(letter, value)| tag_digest(letter, value)).collect()
 }
 
-/// Who may see a private event (E-10): its author first. `None`: everyone.
+/// Public keys that may see a private event (E-10), its author first. `None`: public.
 pub(crate) fn parties(event: &Event) -> Option<Vec<[u8; 32]>> {
     event.kind.is_private().then(|| {
         let mut parties = vec![*event.pubkey.as_bytes()];
@@ -61,17 +61,17 @@ pub(crate) fn parties(event: &Event) -> Option<Vec<[u8; 32]>> {
     })
 }
 
-/// What tells an addressable event from others of its kind and author.
+/// The `d` identifier that tells addressable events of one kind and author apart.
 pub(crate) fn identifier(address: &Address) -> Option<&str> {
     (address.kind().class() == kukuri_domain::KindClass::Addressable).then(|| address.identifier())
 }
 
-pub(crate) fn place(row: &PgRow) -> Result<Option<Place>> {
+pub(crate) fn place(row: &PgRow) -> Result<Option<RowPlace>> {
     let (class, at, no): (Option<&str>, Option<i64>, Option<i64>) =
         (row.try_get("class")?, row.try_get("ingested_at")?, row.try_get("no")?);
     match (class, at, no) {
         (Some(class), Some(at), Some(no)) => {
-            Ok(Some(Place { class: Class::read(class)?, ingested_at: millis(at), no: unsigned(no) }))
+            Ok(Some(RowPlace { class: Class::read(class)?, ingested_at: millis(at), no: unsigned(no) }))
         }
         _ => Ok(None),
     }
@@ -97,7 +97,7 @@ pub(crate) fn known_id(row: &PgRow) -> Result<KnownId> {
     Ok(KnownId { record, place: place(row)? })
 }
 
-/// A row, and what is remembered of its id.
+/// A row and the record of its id.
 pub(crate) fn row(row: &PgRow) -> Result<(Row, KnownId)> {
     let known = known_id(row)?;
     let place = known.place.ok_or_else(|| damaged("a row is nowhere"))?;
@@ -130,7 +130,7 @@ pub(crate) fn row(row: &PgRow) -> Result<(Row, KnownId)> {
     Ok((row, known))
 }
 
-/// Tags that say who owns an event and which key it is a version of.
+/// Tags that determine the owners of an event and its key.
 fn outline_tags(kind: Kind, identifier: Option<&str>, parties: &[[u8; 32]]) -> Tags {
     let mut tags: Vec<Vec<String>> = Vec::new();
     tags.extend(identifier.map(|identifier| vec!["d".to_owned(), identifier.to_owned()]));
@@ -194,7 +194,7 @@ fn counters(row: &PgRow) -> Result<Counters> {
     })
 }
 
-/// Counters as two columns: events and bytes, by class.
+/// Counters as two columns, events and bytes, each an array by class.
 pub(crate) fn counter_columns(counters: &Counters) -> (Vec<i64>, Vec<i64>) {
     counters.by_class.iter().map(|usage| (codes::signed(usage.events), codes::signed(usage.bytes))).unzip()
 }
@@ -253,12 +253,11 @@ pub(crate) fn outbox_row(row: &PgRow) -> Result<OutboxRow> {
     })
 }
 
-/// An event from its JSON.
 pub(crate) fn event(id: &EventId, json: &[u8]) -> Result<Event> {
     Event::from_json(json).map_err(|error| damaged(format!("event {id}: {error}")))
 }
 
-/// When an event ends, as a column.
+/// Expiration of an event as a column.
 pub(crate) fn expires_at(event: &Event) -> Option<i64> {
     event.expiration().map(|Timestamp(seconds)| codes::signed(seconds))
 }

@@ -2,7 +2,7 @@
 
 use kukuri_postgres::Migrations;
 
-/// All there are. Processes that start together wait for each other at this lock, and not for writers.
+/// All migrations. Processes that start at the same time wait for each other at this lock; writers use another.
 pub(crate) const MIGRATIONS: Migrations = Migrations {
     schema: "cn_relay",
     lock: 7_742_364_214,

@@ -1,15 +1,17 @@
-//! What other nodes are told of a topic, and what they tell (G-7).
+//! Exchange with other nodes: the shared set of a topic, and hints from other nodes (G-7).
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use kukuri_domain::{
-    Event, EventId, Millis, Rank, Reason, TopicId,
-    deletion::DeletionTargetKind,
+    Event, EventId, Millis, Rank, TopicId,
     retention::RetentionClass,
-    sharing::{self, FloorHint, Held, HintVerdict, Trace},
+    sharing::{self, FloorHint, Trace},
 };
 use kukuri_postgres::Asking;
-use kukuri_store::{HintOutcome, Item, Raised, Shared, SharedPage, SharedSet, Span};
+use kukuri_store::{Item, Raised, Shared, SharedPage, SharedSet, Span, ingest::apply_hints};
 use sqlx::{
     Connection, PgConnection, PgPool, Postgres, Row as _,
     postgres::{PgArguments, PgRow},
@@ -25,8 +27,8 @@ use crate::{
     writer::Writer,
 };
 
-/// A topic's events in a span, as far as columns tell; the JSON of those that only a look at it decides on. Most rows of
-/// class `default` are regular: those from before the window need not be looked up.
+/// A topic's events in a span, decided by columns where possible; the JSON of the others is returned. Most rows of
+/// class `default` are regular: rows from before the window need no lookup.
 pub(crate) const EVENTS: &str = "SELECT t.created_at, t.id, \
      CASE WHEN t.kind = 62 OR position('\\x5b222d22'::bytea IN e.json) > 0 THEN e.json END AS doubtful \
      FROM cn_relay.event_topics t \
@@ -54,7 +56,7 @@ pub(crate) async fn shared(pool: &PgPool, set: &SharedSet, span: Span, most: usi
     Ok(SharedPage::first(most, items))
 }
 
-/// The first of a topic's events, one more than asked for.
+/// The first events of a topic in a span, one more than `most`.
 async fn events(connection: &mut PgConnection, set: &SharedSet, span: Span, most: usize) -> Result<Vec<Item>> {
     let (mut items, mut ends) = (Vec::new(), Ends::of(span));
     let limit = one_more(most);
@@ -79,7 +81,7 @@ async fn events(connection: &mut PgConnection, set: &SharedSet, span: Span, most
         }
         match rows.last() {
             Some(last) if rows.len() as i64 == limit && items.len() <= most => {
-                // The next id after this one, in the order of bytes.
+                // The smallest id greater than this one, in byte order.
                 let Item { created_at, id } = item(last)?;
                 ends.from = (signed(created_at.0), [id.as_bytes(), &[0][..]].concat());
             }
@@ -92,7 +94,7 @@ fn one_more(most: usize) -> i64 {
     signed((most as u64).saturating_add(1))
 }
 
-/// Where a span begins and ends, as columns.
+/// Bounds of a span as columns.
 struct Ends {
     from: (i64, Vec<u8>),
     before: (i64, Vec<u8>),
@@ -107,7 +109,7 @@ impl Ends {
         Self { from: end(span.from, i64::MAX), before: end(span.before, -1) }
     }
 
-    /// A question about what lies between them in a topic.
+    /// Binds a query for the items of a topic within these bounds.
     fn ask<'q>(&'q self, sql: &'static str, set: &'q SharedSet) -> Query<'q, Postgres, PgArguments> {
         let (from, before) = (&self.from, &self.before);
         sqlx::query(sql).bind(set.topic.as_str()).bind(from.0).bind(&from.1).bind(before.0).bind(&before.1)
@@ -118,7 +120,7 @@ fn item(row: &PgRow) -> Result<Item> {
     Ok(Item { created_at: timestamp(row.try_get("created_at")?), id: event_id(row.try_get("id")?) })
 }
 
-/// A trace and its topic.
+/// Parses a trace and its topic.
 pub(crate) fn trace(row: &PgRow) -> Result<(TopicId, Trace)> {
     let Item { created_at, id } = item(row)?;
     let trace = match row.try_get::<Option<&str>, _>("key")? {
@@ -132,7 +134,7 @@ pub(crate) fn trace(row: &PgRow) -> Result<(TopicId, Trace)> {
     Ok((TopicId::trusted(row.try_get("topic_id")?), trace))
 }
 
-/// What items of a set stand for.
+/// The events or traces that items of a set stand for.
 pub(crate) async fn share(pool: &PgPool, set: &SharedSet, ids: &[EventId]) -> Result<Vec<Option<Shared>>> {
     let mut asking = Asking::of(pool).await?;
     let mut txn = asking.begin_with(AT_ONE_MOMENT).await?;
@@ -171,7 +173,7 @@ pub(crate) async fn share(pool: &PgPool, set: &SharedSet, ids: &[EventId]) -> Re
     Ok(ids.iter().map(|id| found.get(id).cloned()).collect())
 }
 
-/// Stored requests of these ids that other nodes may hear of.
+/// Of these ids, the stored requests that may be shared with other nodes.
 pub(crate) async fn passed_on(
     connection: &mut PgConnection,
     requests: &HashSet<EventId>,
@@ -204,65 +206,28 @@ impl Writer {
     pub(crate) async fn raise_floors(&self, topic: &TopicId, hints: &[FloorHint], now: Millis) -> Result<Raised> {
         let mut batch = Batch::begin(self, now).await?;
         batch.read_hint_facts(hints).await?;
-        let requests = hints.iter().map(|hint| hint.request).collect();
-        let requests = stored(batch.connection(), &requests).await?;
-        let mut known = batch.traced(topic, hints).await?;
-        let mut outcomes = Vec::with_capacity(hints.len());
-        for hint in hints {
-            outcomes.push(batch.take_hint(topic, hint, requests.get(&hint.request), &mut known)?);
-            batch.work.update_stages()?;
-        }
+        batch.read_requests_and_traces(topic, hints).await?;
+        let outcomes = apply_hints(&mut batch.work, topic, hints)?;
         let Committed { stages, head } = batch.commit().await?;
         Ok(Raised { outcomes, head, stages })
     }
 }
 
 impl Batch<'_> {
-    /// Which of what these hints would leave in a topic is there.
-    async fn traced(&mut self, topic: &TopicId, hints: &[FloorHint]) -> Result<HashSet<EventId>> {
+    /// Reads the stored requests that hints name, and which traces of the hints are already stored.
+    async fn read_requests_and_traces(&mut self, topic: &TopicId, hints: &[FloorHint]) -> Result<()> {
+        let requests = hints.iter().map(|hint| hint.request).collect();
+        let requests = stored(&mut self.txn, &requests).await?.into_iter();
+        self.work.requests = requests.map(|(id, request)| (id, Arc::new(request))).collect();
         let ids: Vec<EventId> = hints.iter().flat_map(|hint| [hint.request, hint.floor.id]).collect();
         let rows = sqlx::query("SELECT id FROM cn_relay.traces WHERE topic_id = $1 AND id = ANY($2)")
             .bind(topic.as_str())
             .bind(codes::ids(&ids))
             .fetch_all(&mut *self.txn)
             .await?;
-        rows.iter().map(|row| Ok(event_id(row.try_get("id")?))).collect()
-    }
-
-    fn take_hint(
-        &mut self,
-        topic: &TopicId,
-        hint: &FloorHint,
-        request: Option<&Event>,
-        known: &mut HashSet<EventId>,
-    ) -> Result<HintOutcome> {
-        let stones = self.work.tombstones_under(&DeletionTargetKind::EventId(hint.floor.id));
-        let held = Held {
-            is_known: self.work.known_id(&hint.floor.id).is_some(),
-            request,
-            tombstone: stones.iter().find(|stone| stone.target.requester_pubkey == hint.key.pubkey()),
-            key: self.work.key(&hint.key).map(|key| key.state()),
-        };
-        let (raises, below, is_passed_on) = match sharing::weigh(hint, &held) {
-            HintVerdict::Known => return Ok(HintOutcome::Known),
-            HintVerdict::Refused => return Ok(HintOutcome::Refused),
-            HintVerdict::Taken { raises, below, is_passed_on } => (raises, below, is_passed_on),
-        };
-        if let Some(below) = below {
-            self.work.take_away(&below, Reason::Replaced, Some(hint.floor.id))?;
+        for row in &rows {
+            self.work.traced.insert((topic.clone(), event_id(row.try_get("id")?)));
         }
-        if raises {
-            self.work.raise_floor(&hint.key, hint.floor);
-        }
-        let mut is_new = raises;
-        if let Some(request) = request.filter(|_| is_passed_on) {
-            for trace in [Trace::of(request), Trace::Hint(hint.clone())] {
-                if known.insert(trace.item().1) {
-                    is_new = true;
-                    self.work.traces.push((topic.clone(), trace));
-                }
-            }
-        }
-        Ok(if is_new { HintOutcome::Taken } else { HintOutcome::Known })
+        Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! The port, on top of the parts.
+//! Implementation of the store port.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use kukuri_domain::{
 };
 use kukuri_postgres::Asking;
 use kukuri_store::{
-    AddressExplanation, Answer, Archive, BoundEvent, CheckReport, ConsumerOffset, Count, DumpCursor, DumpPage,
-    Explanation, Holder, Ingested, OutboxRow, Piece, PurgeCursor, PurgeStep, Purged, Query, Raised, Result, Seq,
-    Shared, SharedPage, SharedSet, SnapshotCursor, SnapshotPage, Span, Stats, Store, Swept,
+    AddressExplanation, Answer, Archive, BoundEvent, CheckReport, ConsumerOffset, Count, DryRun, DumpCursor, DumpPage,
+    Explanation, Holder, Ingested, OutboxRow, Piece, PurgeCursor, PurgeStep, Query, Raised, Result, Seq, Shared,
+    SharedPage, SharedSet, SnapshotCursor, SnapshotPage, Span, Stats, Swept, port::*,
 };
 use sqlx::PgPool;
 use tokio::{sync::watch, task::JoinHandle};
@@ -23,10 +23,10 @@ use crate::{
     check,
     codes::signed,
     error::Failure,
-    follow,
+    follow, lookup,
     open::{self, PostgresOptions, Sessions},
-    preview, query, reading,
-    recalling::Recalls,
+    query,
+    recall::Recalls,
     sharing, subscriptions,
     upkeep::PurgeWork,
     writer::Writer,
@@ -42,7 +42,7 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Opens the store of a database, making its tables if there are none and the options say so.
+    /// Opens the store of a database; creates or migrates its tables if the options allow it.
     pub async fn connect(url: &str, options: PostgresOptions) -> Result<Self> {
         let Sessions { readers, writer, listener } = open::connect(url, &options).await?;
         let writer = Arc::new(Writer::new(writer, &options, false));
@@ -50,12 +50,12 @@ impl PostgresStore {
         Ok(Self::following(readers, listener, writer))
     }
 
-    /// Opens the store of a database for reading: nothing is changed in it, neither now nor later.
+    /// Opens the store of a database read-only: neither this call nor the store changes anything.
     pub async fn connect_for_reading(url: &str, options: PostgresOptions) -> Result<Self> {
         let options = PostgresOptions { migrate: false, ..options };
         let Sessions { readers, writer, listener } = open::connect(url, &options).await?;
         let writer = Arc::new(Writer::new(writer, &options, true));
-        writer.look_around(&readers).await?;
+        writer.read_standing(&readers).await?;
         Ok(Self::following(readers, listener, writer))
     }
 
@@ -65,13 +65,13 @@ impl PostgresStore {
         Self { readers, recalls, writer, follower, dumping: Dumping::default() }
     }
 
-    /// Makes the tables of a database, or brings them up to date, and nothing else. Returns the version they had, 0 if there
-    /// were none, and the one they have.
+    /// Only creates or migrates the tables of a database. Returns the versions before (0 if there were no tables) and
+    /// after.
     pub async fn migrate(url: &str) -> Result<(u32, u32)> {
         Ok(open::migrate(url).await?)
     }
 
-    /// Writes what was counted, and ends all sessions.
+    /// Writes the pending repeat counts and closes all sessions.
     pub async fn close(self) -> Result<()> {
         self.writer.flush().await?;
         self.follower.abort();
@@ -98,7 +98,7 @@ impl Drop for PostgresStore {
 }
 
 #[async_trait]
-impl Store for PostgresStore {
+impl Events for PostgresStore {
     async fn ingest(&self, batch: Vec<Admitted>, now: Millis) -> Result<Ingested> {
         Ok(self.writer.ingest(&batch, now).await?)
     }
@@ -129,7 +129,10 @@ impl Store for PostgresStore {
     async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>> {
         Ok(query::get(&self.readers, ids, signed(now.seconds().0)).await?)
     }
+}
 
+#[async_trait]
+impl Sharing for PostgresStore {
     async fn shared(&self, set: &SharedSet, span: Span, most: usize) -> Result<SharedPage> {
         Ok(sharing::shared(&self.readers, set, span, most).await?)
     }
@@ -141,7 +144,10 @@ impl Store for PostgresStore {
     async fn raise_floors(&self, topic: &TopicId, hints: Vec<FloorHint>, now: Millis) -> Result<Raised> {
         Ok(self.writer.raise_floors(topic, &hints, now).await?)
     }
+}
 
+#[async_trait]
+impl Upkeep for PostgresStore {
     async fn expire_some(&self, now: Millis) -> Result<(Swept, bool)> {
         Ok(self.writer.expire_some(now).await?)
     }
@@ -153,17 +159,19 @@ impl Store for PostgresStore {
         Ok(PurgeStep { purged: work.purged.clone(), next: more.then(|| PurgeCursor(Some(work))) })
     }
 
-    async fn preview_purge(&self, retention: &Retention, now: Millis) -> Result<Purged> {
-        let question = (retention, now);
-        Ok(preview::preview(&self.readers, question, &self.writer.rules, &self.writer.repeats).await?)
+    async fn dry_run_purge(&self, retention: &Retention, now: Millis, max_rows: usize) -> Result<DryRun> {
+        Ok(self.writer.dry_run_purge(*retention, now, max_rows).await?)
     }
 
     async fn confirm_clock(&self, now: Millis) -> Result<()> {
         Ok(self.writer.confirm_clock(now).await?)
     }
+}
 
+#[async_trait]
+impl Outbox for PostgresStore {
     async fn outbox(&self, after: Seq, limit: usize) -> Result<Vec<OutboxRow>> {
-        Ok(reading::outbox(&self.readers, after, limit).await?)
+        Ok(lookup::outbox(&self.readers, after, limit).await?)
     }
 
     fn watch_outbox(&self) -> watch::Receiver<Seq> {
@@ -171,11 +179,11 @@ impl Store for PostgresStore {
     }
 
     async fn snapshot(&self, cursor: SnapshotCursor, limit: usize) -> Result<SnapshotPage> {
-        Ok(reading::snapshot(&self.readers, cursor, limit).await?)
+        Ok(lookup::snapshot(&self.readers, cursor, limit).await?)
     }
 
     async fn offsets(&self) -> Result<Vec<ConsumerOffset>> {
-        Ok(reading::offsets(&self.readers).await?)
+        Ok(lookup::offsets(&self.readers).await?)
     }
 
     async fn set_offset(&self, consumer: &str, seq: Seq, now: Millis) -> Result<()> {
@@ -193,7 +201,10 @@ impl Store for PostgresStore {
     async fn advance(&self, consumer: &str, holder: Holder, seq: Seq, now: Millis) -> Result<()> {
         Ok(self.writer.advance(consumer, holder, seq, now).await?)
     }
+}
 
+#[async_trait]
+impl Topics for PostgresStore {
     async fn subscriptions(&self) -> Result<Vec<NodeSubscription>> {
         let mut asking = Asking::of(&self.readers).await.map_err(Failure::from)?;
         let all = subscriptions::load(&mut asking).await?;
@@ -213,13 +224,16 @@ impl Store for PostgresStore {
     fn watch_subscriptions(&self) -> watch::Receiver<u64> {
         self.writer.subscription_version.subscribe()
     }
+}
 
+#[async_trait]
+impl Inspect for PostgresStore {
     async fn stats(&self) -> Result<Stats> {
-        Ok(reading::stats(&self.readers).await?)
+        Ok(lookup::stats(&self.readers).await?)
     }
 
     async fn explain(&self, id: &EventId) -> Result<Explanation> {
-        let mut explanation = reading::explain(&self.readers, id).await?;
+        let mut explanation = lookup::explain(&self.readers, id).await?;
         if let (Some(record), Some(repeat)) = (&mut explanation.record, self.writer.repeats.get(id)) {
             repeat.add_to(record);
         }
@@ -227,7 +241,7 @@ impl Store for PostgresStore {
     }
 
     async fn explain_address(&self, address: &Address) -> Result<AddressExplanation> {
-        Ok(reading::explain_address(&self.readers, address).await?)
+        Ok(lookup::explain_address(&self.readers, address).await?)
     }
 
     async fn check(&self) -> Result<CheckReport> {
@@ -237,7 +251,7 @@ impl Store for PostgresStore {
 
 #[async_trait]
 impl Archive for PostgresStore {
-    /// From the first page to the last nobody can write: see `archive`.
+    /// Blocks all writers from the first page to the last: see `archive`.
     async fn dump(&self, cursor: DumpCursor, limit: usize) -> Result<DumpPage> {
         Ok(self.dumping.page(&self.readers, &self.writer, cursor, limit).await?)
     }

@@ -35,7 +35,6 @@ pub(crate) fn read(row: &PgRow) -> Result<NodeSubscription> {
     })
 }
 
-/// Writes some.
 pub(crate) async fn write(some: &[NodeSubscription], connection: &mut PgConnection) -> Result<()> {
     let policies = some.iter().map(|subscription| serde_json::to_string(&subscription.policy));
     let policies: Result<Vec<String>, _> = policies.collect();

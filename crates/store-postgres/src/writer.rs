@@ -1,8 +1,8 @@
-//! What writing holds between transactions, and small changes.
+//! The writer's state between transactions, and small writes.
 
 use std::{
     collections::{BTreeMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -14,10 +14,12 @@ use kukuri_domain::{
 use kukuri_postgres::name_of;
 use kukuri_store::{
     Holder, Seq, StoreError, StoreRules,
+    counters::Tally as _,
     outbox::check_consumer,
     repeats::{Repeat, Repeats},
     subscriptions::Subscriptions,
 };
+use parking_lot::Mutex;
 use sqlx::PgPool;
 use tokio::sync::watch;
 
@@ -29,12 +31,12 @@ use crate::{
     subscriptions,
 };
 
-/// Everything that changes the store goes through here.
+/// Every write to the store goes through the writer.
 pub(crate) struct Writer {
     pub(crate) pool: PgPool,
-    /// Whether nothing may change at all.
+    /// Whether the store was opened for reading: every write fails.
     pub(crate) is_read_only: bool,
-    /// Within a process writers wait here, for as long as it takes; between processes at the lock.
+    /// Serializes the writers of this process, without a timeout. The writers' lock serializes processes.
     pub(crate) turn: tokio::sync::Mutex<()>,
     pub(crate) rules: Arc<StoreRules>,
     pub(crate) repeats: Repeats,
@@ -42,9 +44,9 @@ pub(crate) struct Writer {
     pub(crate) subscription_version: watch::Sender<u64>,
     subscriptions: Mutex<Option<(u64, Arc<Subscriptions>)>>,
     months: Mutex<HashSet<Millis>>,
-    /// The clock as it was last seen: what copies of events are stamped with.
+    /// The clock as last seen. It stamps repeated copies of events.
     clock: Mutex<Clock>,
-    /// If it is this writer that loads another store's pieces: indexes that are to be made again.
+    /// While this writer loads another store: the indexes to create afterwards.
     pub(crate) loading: Mutex<Option<Vec<String>>>,
     commit_delay: Option<fn() -> Duration>,
     #[cfg(test)]
@@ -71,7 +73,7 @@ impl Writer {
         }
     }
 
-    /// The configuration may have changed since the store was last open.
+    /// Recomputes capacity stages, because the configuration may have changed while the store was closed.
     pub(crate) async fn review_stages(&self) -> Result<()> {
         let mut batch = Batch::resume(self).await?;
         batch.read_all_topics().await?;
@@ -81,44 +83,45 @@ impl Writer {
         batch.commit().await.map(drop)
     }
 
-    /// What a store that is only read has to know: where it stands, and that it is whole.
-    pub(crate) async fn look_around(&self, readers: &PgPool) -> Result<()> {
+    /// For a read-only store: reads the clock, the head and the version of the subscriptions. Fails if a load is
+    /// unfinished.
+    pub(crate) async fn read_standing(&self, readers: &PgPool) -> Result<()> {
         let node = read_node(&mut *readers.acquire().await?).await?;
         if node.loading {
             return Err(self.unfinished());
         }
-        self.saw(node.clock, node.head);
+        self.note_commit(node.clock, node.head);
         self.subscription_version.send_replace(node.subscriptions_version);
         Ok(())
     }
 
-    // What is known between transactions.
+    // State between transactions.
 
     pub(crate) fn known_subscriptions(&self, version: u64) -> Option<Arc<Subscriptions>> {
-        let kept = locked(&self.subscriptions);
+        let kept = self.subscriptions.lock();
         kept.as_ref().filter(|(kept, _)| *kept == version).map(|(_, subscriptions)| Arc::clone(subscriptions))
     }
 
     pub(crate) fn keep_subscriptions(&self, version: u64, subscriptions: Arc<Subscriptions>) {
-        *locked(&self.subscriptions) = Some((version, subscriptions));
+        *self.subscriptions.lock() = Some((version, subscriptions));
     }
 
     pub(crate) fn knows_month(&self, month: Millis) -> bool {
-        locked(&self.months).contains(&month)
+        self.months.lock().contains(&month)
     }
 
     pub(crate) fn note_month(&self, month: Millis) {
-        locked(&self.months).insert(month);
+        self.months.lock().insert(month);
     }
 
-    /// Takes note of what a commit has left.
-    pub(crate) fn saw(&self, clock: Clock, head: Seq) {
-        *locked(&self.clock) = clock;
-        self.saw_head(head);
+    /// Records the clock and the head of a commit.
+    pub(crate) fn note_commit(&self, clock: Clock, head: Seq) {
+        *self.clock.lock() = clock;
+        self.note_head(head);
     }
 
-    /// The head only goes on: news of it may overtake each other.
-    pub(crate) fn saw_head(&self, newest: Seq) {
+    /// Raises the head. It never falls: reports of commits may arrive out of order.
+    pub(crate) fn note_head(&self, newest: Seq) {
         self.head.send_if_modified(|head| {
             let is_new = *head < newest;
             *head = newest.max(*head);
@@ -126,14 +129,14 @@ impl Writer {
         });
     }
 
-    /// Why nothing can be done with half a copy.
+    /// The error for a store with an unfinished load.
     pub(crate) fn unfinished(&self) -> Failure {
         StoreError::Unfinished { path: name_of(&self.pool.connect_options()).into() }.into()
     }
 
-    /// The time to stamp a copy of an event with.
+    /// The time that stamps a repeated copy of an event.
     pub(crate) fn stamp(&self, now: Millis) -> Millis {
-        locked(&self.clock).latest.max(now)
+        self.clock.lock().latest.max(now)
     }
 
     pub(crate) async fn delay_commit(&self) {
@@ -142,18 +145,18 @@ impl Writer {
         }
     }
 
-    // Repeats.
+    // Repeated copies.
 
-    /// Counts may be lost, so a failure to write them is no failure of what they were counted for.
+    /// Repeat counts may be lost, so a failed flush fails no other operation.
     pub(crate) async fn flush_if_due(&self, now: Millis) {
         if self.repeats.are_due(now)
             && let Err(error) = self.flush().await
         {
-            tracing::warn!(%error, "repeats could not be written; they stay counted");
+            tracing::warn!(%error, "can't write the counts of repeated events; trying again later");
         }
     }
 
-    /// Writes what was counted.
+    /// Writes the pending repeat counts.
     pub(crate) async fn flush(&self) -> Result<()> {
         let counts = self.repeats.take();
         if counts.is_empty() || self.is_read_only {
@@ -181,7 +184,7 @@ impl Writer {
         batch.commit().await.map(drop)
     }
 
-    // Small changes.
+    // Small writes.
 
     pub(crate) async fn confirm_clock(&self, now: Millis) -> Result<()> {
         let mut batch = Batch::resume(self).await?;
@@ -194,7 +197,7 @@ impl Writer {
         Batch::resume(self).await?.move_consumer(consumer, seq, now).await
     }
 
-    // Leases: a row of their own each, so that nobody waits for writers.
+    // Leases: one row each, so that they do not wait for writers.
 
     pub(crate) async fn lease(&self, consumer: &str, holder: Holder, until: Millis, now: Millis) -> Result<bool> {
         check_consumer(consumer)?;
@@ -218,7 +221,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether the lease is still the holder's, and the offset, in one transaction.
+    /// Checks the lease and writes the offset, in one transaction.
     pub(crate) async fn advance(&self, consumer: &str, holder: Holder, seq: Seq, now: Millis) -> Result<()> {
         let mut batch = Batch::resume(self).await?;
         let own = sqlx::query("SELECT 1 FROM cn_relay.consumer_leases WHERE consumer = $1 AND holder = $2 FOR UPDATE");
@@ -242,7 +245,7 @@ impl Writer {
         batch.work.node.subscriptions_version += 1;
         let version = batch.work.node.subscriptions_version;
         batch.work.subscriptions = Arc::new(subscriptions::load(batch.connection()).await?);
-        batch.settle(&HashSet::from([topic.clone()])).await?;
+        batch.read_references(&HashSet::from([topic.clone()])).await?;
         batch.work.touch_all();
         batch.work.update_stages()?;
         let subscriptions = Arc::clone(&batch.work.subscriptions);
@@ -271,9 +274,4 @@ impl Batch<'_> {
         .await?;
         self.commit().await.map(drop)
     }
-}
-
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What these locks guard is whole between any two statements.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

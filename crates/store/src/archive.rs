@@ -1,6 +1,6 @@
-//! Everything a store holds, piece by piece, so that a node can move to another store and nothing is forgotten: hidden
-//! rows, tombstones, floors, vanish marks, traces of requests, ids, the outbox with its sequence, offsets,
-//! subscriptions, the clock.
+//! Dump and load of a whole store, piece by piece, so that a node can move to another store without loss: hidden rows,
+//! tombstones, floors, vanish marks, traces of requests, ids, the outbox with its sequence, offsets, subscriptions, the
+//! clock.
 
 use async_trait::async_trait;
 use kukuri_domain::{
@@ -15,83 +15,84 @@ use crate::{
     report::{IdRecord, RowRecord},
 };
 
-/// A piece of what a store holds. They come, and are loaded, in the order in which they are listed here.
+/// One record of a dump. Pieces are dumped and loaded in the order of these variants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// A topic this node takes in, or took in.
+    /// A node-level subscription, enabled or disabled.
     Subscription(NodeSubscription),
-    /// A topic that was ever bound to an event.
+    /// A topic that an event was ever bound to.
     Topic {
         /// The topic.
         topic: TopicId,
-        /// How short of room it is.
+        /// The capacity stage of the topic.
         stage: Stage,
-        /// When an event of it was last taken in.
+        /// When the store last ingested an event of the topic.
         last_event_at: Millis,
     },
     /// The floor of a key, and when it was last raised (D-9).
     Floor {
-        /// The key.
+        /// The digest of the address.
         key: AddressDigest,
         /// Its floor.
         floor: Rank,
         /// When it was raised.
         raised_at: Millis,
     },
-    /// A deletion, and when it was last written (D-6).
+    /// A tombstone, and when it was last written (D-6).
     Tombstone(Tombstone, Millis),
     /// A vanish mark, and when it was last written (D-12).
     Vanish(VanishMark, Millis),
-    /// What a request left in a topic, for other nodes to hear of (G-7).
+    /// The trace of a request in a topic, shared with other nodes (G-7).
     Trace(TopicId, Trace),
-    /// An event with its row, effective or hidden; in the order in which they came.
+    /// An event with its row, effective or hidden; in order of arrival.
     Event(EventId, IdRecord, RowRecord),
-    /// An id whose event is not kept (P-2).
+    /// An id whose event is not stored (P-2).
     Id(EventId, IdRecord),
-    /// A row of the outbox; in order.
+    /// An outbox row; in order of sequence.
     Outbox(OutboxRow),
-    /// How far a consumer has come.
+    /// The offset of a consumer.
     Offset(ConsumerOffset),
-    /// Where the store stands. The last piece: with it a store is whole.
+    /// The state of the store as a whole. Always the last piece: a load is complete with it.
     Standing {
-        /// The highest sequence.
+        /// The highest outbox sequence.
         head: Seq,
-        /// Outbox rows up to here were dropped.
+        /// The last outbox sequence that was dropped.
         dropped: Seq,
-        /// The clock.
+        /// The store's clock guard.
         clock: Clock,
-        /// Events refused because deciding on or storing them failed.
+        /// Number of events refused because the decision or the write failed.
         failed: u64,
-        /// How short of room the node is.
+        /// The capacity stage of the node.
         stage: Stage,
     },
 }
 
-/// Where a dump goes on. Opaque to its reader.
+/// The position at which a dump continues. Opaque to callers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DumpCursor {
-    /// Which kind of piece.
+    /// The kind of piece.
     pub section: u8,
-    /// The last one that was read, in the store's own terms.
+    /// The last piece that was read, in the store's own encoding.
     pub after: Vec<u8>,
 }
 
-/// Some pieces, and where to go on.
+/// One page of a dump.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DumpPage {
     /// The pieces.
     pub pieces: Vec<Piece>,
-    /// The next page, if there is one.
+    /// The cursor of the next page. `None`: this is the last one.
     pub next: Option<DumpCursor>,
 }
 
-/// A store that can be moved.
+/// A store that can be dumped and loaded.
 #[async_trait]
 pub trait Archive: Store {
-    /// A page of everything. Nobody may write meanwhile.
+    /// Reads one page of the dump, from [`DumpCursor::default`] on. The caller ensures that nothing writes to the store
+    /// until the last page.
     async fn dump(&self, cursor: DumpCursor, limit: usize) -> Result<DumpPage>;
 
-    /// Takes in the next pieces of another store's dump. The store must have been empty, and is of no use before the
-    /// last piece is in: until then it refuses to be opened, so that half a copy is never taken for a whole one.
+    /// Loads the next pieces of another store's dump. The store must be empty before the first piece. Until the last
+    /// piece is loaded, the store refuses to be opened, so that a partial copy is never taken for a complete one.
     async fn load(&self, pieces: Vec<Piece>) -> Result<()>;
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with a store as a whole. An event that is refused is no error: see [`crate::Outcome`].
+//! Errors of a store as a whole. A refused event is not an error: see [`crate::Outcome`].
 
 use std::path::PathBuf;
 
@@ -6,109 +6,125 @@ use kukuri_domain::retention::RetentionError;
 
 use crate::outbox::Seq;
 
-/// A `Result` of this port.
+/// The result type of the port.
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
-/// Why a store could not do what it was asked to.
+/// The error of every method of the port.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Another process writes to it.
+    /// Another process has the store open for writing.
     #[error("{path}: another process is writing to this store; stop it first, or open the store for reading")]
     Locked {
-        /// Where the store is.
+        /// The location of the store.
         path: PathBuf,
     },
-    /// Another process reads it, and it is to be exchanged.
+    /// Another process has the store open for reading, so its file can't be replaced.
     #[error("{path}: another program reads this store (such as `outbox tail`, `export` or `backup`); end it first")]
     InUse {
-        /// Where the store is.
+        /// The location of the store.
         path: PathBuf,
     },
-    /// It was opened for reading.
+    /// The store was opened read-only.
     #[error("this store was opened for reading only")]
     ReadOnly,
-    /// It is somewhere else, and can't be got at.
+    /// The task or thread that writes has ended, by a shutdown or a panic.
+    #[error("the writer has ended; nothing more is stored")]
+    WriterGone,
+    /// The store, such as a database server, can't be reached or opened.
     #[error("{path}: {reason}")]
     NotOpened {
-        /// Where it is.
+        /// The location of the store.
         path: PathBuf,
-        /// What to do something about, in one line.
+        /// The cause that the operator has to fix, in one line.
         reason: String,
     },
-    /// What is there is no store of ours. It was not touched.
+    /// A server setting lets an acknowledged commit be lost.
+    #[error("{server}: {setting} = {value} can lose acknowledged writes; turn {setting} on")]
+    NotDurable {
+        /// The database server.
+        server: String,
+        /// The name of its setting.
+        setting: &'static str,
+        /// The value of that setting.
+        value: String,
+    },
+    /// The path holds something other than a kukuri store. It is left untouched.
     #[error("{path}: not a kukuri store ({found}); it was left untouched")]
     Foreign {
-        /// Where it is.
+        /// The location of the store.
         path: PathBuf,
-        /// What was found instead.
+        /// A description of the found content.
         found: String,
     },
-    /// It was written by a newer program. It was not touched.
+    /// A newer program wrote the store. It is left untouched.
     #[error(
         "{path}: store format {found} is newer than this program's {supported}; it was left untouched. Use a newer kukuri-node"
     )]
     Newer {
-        /// Where it is.
+        /// The location of the store.
         path: PathBuf,
-        /// Its format.
+        /// The store's format.
         found: u32,
         /// The newest format this program knows.
         supported: u32,
     },
-    /// It has to be brought up to date first; 0: there is nothing yet.
+    /// The store's format is older and must be migrated first. Format 0: the store does not exist yet.
     #[error("{path}: store format {found} is older than this program's {supported}; bring it up to date first")]
     Older {
-        /// Where it is.
+        /// The location of the store.
         path: PathBuf,
-        /// Its format.
+        /// The store's format.
         found: u32,
         /// The format this program works with.
         supported: u32,
     },
-    /// Half a copy of another store is here. It is of no use.
+    /// The store holds an incomplete copy of another store, which is unusable.
     #[error("{path}: a copy into this store broke off; empty it and copy again")]
     Unfinished {
-        /// Where it is.
+        /// The location of the store.
         path: PathBuf,
     },
-    /// A copy must not mix with what is there.
+    /// The target of a copy must be empty.
     #[error("only an empty store can be copied into")]
     NotEmpty,
-    /// There is no room to write in.
+    /// The store has no space left to write.
     #[error("no room left to write: {0}")]
     Full(String),
-    /// The consumer is further behind than the outbox reaches (O-8).
+    /// Rows that the consumer has not read were dropped from the outbox (O-8).
     #[error("outbox rows after {after} are gone, the first kept is {first}: rebuild from a snapshot")]
     Truncated {
-        /// Where the consumer is.
+        /// The consumer's offset.
         after: Seq,
-        /// The first row there is.
+        /// The first row that is kept.
         first: Seq,
     },
-    /// An offset past the end of the outbox would skip what is to come.
+    /// An offset past the last outbox row would skip future rows.
     #[error("offset {offset} lies beyond the last outbox row {head}")]
     OffsetAhead {
         /// The offset.
         offset: Seq,
-        /// The highest sequence there is.
+        /// The highest outbox sequence.
         head: Seq,
     },
-    /// Another instance runs the consumer now.
+    /// Another instance holds the consumer's lease now.
     #[error("{consumer} is run by another instance now")]
     LeaseLost {
         /// The consumer.
         consumer: String,
     },
-    /// A consumer's name has to fit a key of every store.
+    /// The consumer's name does not fit a key of every store.
     #[error("a consumer's name has 1 to 200 bytes")]
     ConsumerName,
-    /// A retention that would bring back what is gone (P-2, P-5).
+    /// The retention would let purged or deleted events come back (P-2, P-5).
     #[error(transparent)]
     Retention(#[from] RetentionError),
-    /// What was read is not what a store of this format holds.
+    /// A bug: a write panicked. Its transaction is rolled back; the store continues.
+    #[error("a write to the store panicked; it was undone")]
+    Panicked,
+    /// The store holds data that is invalid for its format.
     #[error("the store is damaged: {0}")]
     Damaged(String),
-    /// The engine below failed.
+    /// The underlying database failed.
     #[error("the store failed: {0}")]
     Engine(#[source] Box<dyn std::error::Error + Send + Sync>),
 }

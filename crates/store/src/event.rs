@@ -1,34 +1,34 @@
-//! An event as it comes out of a store.
+//! An event as a store returns it.
 
 use bytes::Bytes;
 use kukuri_domain::{Event, EventId, Millis, Timestamp, TopicId};
 
 use crate::error::{Result, StoreError};
 
-/// An effective event: its JSON, ready to be served, and what orders it.
+/// An effective event: its JSON, ready to be served, and the two fields by which answers are ordered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredEvent {
-    /// Its id.
+    /// The event's id.
     pub id: EventId,
-    /// When its author says it was made.
+    /// `created_at`, as claimed by the author.
     pub created_at: Timestamp,
-    /// Its JSON.
+    /// The event's JSON.
     pub json: Bytes,
 }
 
-/// An effective event with the topics it is effective in.
+/// An effective event with the topics it is bound to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BoundEvent {
     /// The event.
     pub event: StoredEvent,
-    /// Its topics.
+    /// The topics that the event is bound to.
     pub topics: Vec<TopicId>,
-    /// When this node took it in.
+    /// When this node ingested the event.
     pub ingested_at: Millis,
 }
 
 impl StoredEvent {
-    /// The event itself, for whoever needs more than its bytes.
+    /// Parses the stored JSON.
     pub fn event(&self) -> Result<Event> {
         Event::from_json(&self.json).map_err(|error| StoreError::Damaged(format!("event {}: {error}", self.id)))
     }

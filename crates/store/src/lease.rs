@@ -1,28 +1,26 @@
-//! Who runs a consumer: one at a time (O-6).
+//! Leases on outbox consumers: one instance at a time runs a consumer (O-6).
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
 
 use kukuri_domain::Millis;
+use parking_lot::Mutex;
 
 use crate::error::{Result, StoreError};
 
-/// Somebody who runs a consumer, by a number that nobody else has.
+/// The unique id of an instance that runs a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Holder(pub u128);
 
-/// Leases in memory, for stores that one process alone can write to.
+/// In-memory leases, for stores that only one process can write to.
 #[derive(Debug, Default)]
 pub struct Leases {
     held: Mutex<HashMap<String, (Holder, Millis)>>,
 }
 
 impl Leases {
-    /// Takes or prolongs a lease. `false`: another has it.
+    /// Acquires or renews a lease. `false`: another holder has it.
     pub fn take(&self, consumer: &str, holder: Holder, until: Millis, now: Millis) -> bool {
-        let mut held = self.held();
+        let mut held = self.held.lock();
         let is_free = held.get(consumer).is_none_or(|(other, until)| *other == holder || *until <= now);
         if is_free {
             held.insert(consumer.to_owned(), (holder, until));
@@ -30,21 +28,18 @@ impl Leases {
         is_free
     }
 
-    /// Gives a lease back, if it is still the holder's.
+    /// Releases a lease, if `holder` still has it.
     pub fn release(&self, consumer: &str, holder: Holder) {
-        let mut held = self.held();
+        let mut held = self.held.lock();
         if held.get(consumer).is_some_and(|(other, _)| *other == holder) {
             held.remove(consumer);
         }
     }
 
-    /// Whether nobody has taken a lease since its holder had it.
+    /// Fails with `LeaseLost` if `holder` does not have the lease. An expired lease that no other holder took still
+    /// counts.
     pub fn check(&self, consumer: &str, holder: Holder) -> Result<()> {
-        let is_own = self.held().get(consumer).is_some_and(|(other, _)| *other == holder);
+        let is_own = self.held.lock().get(consumer).is_some_and(|(other, _)| *other == holder);
         if is_own { Ok(()) } else { Err(StoreError::LeaseLost { consumer: consumer.to_owned() }) }
-    }
-
-    fn held(&self) -> MutexGuard<'_, HashMap<String, (Holder, Millis)>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,15 +1,16 @@
-//! The port to event storage: what the node asks of a store, and how a store is known to be right.
+//! The storage port: the traits that every event store implements, and the conformance suite that tests a store.
 //!
 //! # Layout
 //!
-//! - [`port`]: the [`Store`] trait. It speaks in whole decisions; the rules are `kukuri_domain`'s.
-//! - [`event`], [`ingest`], [`query`], [`outbox`], [`maintenance`], [`sharing`], [`report`]: the values that cross
-//!   it, by what they are for.
-//! - What stores hold and work out alike: [`repeats`], copies of known events; [`subscriptions`], topics that are taken in;
-//!   [`counters`], how much is stored; [`preview`], what a purge would leave; [`lease`], who runs a consumer.
-//! - [`archive`]: everything a store holds, to move it into another. [`error`]: what can go wrong.
-//! - [`model`]: a store in memory, so simple that it is obviously right. Others are compared with it.
-//! - `conformance` (a feature, for tests): the suite that every store passes.
+//! - [`port`]: the traits of a [`Store`]. A store applies whole decisions; the rules are in `kukuri_domain`.
+//! - [`event`], [`ingest`], [`query`], [`outbox`], [`maintenance`], [`sharing`], [`report`]: argument and return types
+//!   of the port, one module per concern.
+//! - Code shared by store implementations: [`repeats`] counts copies of known events; [`subscriptions`] holds the
+//!   node-level subscriptions; [`counters`] counts stored rows and bytes; [`lease`] lets one instance at a time run a
+//!   consumer.
+//! - [`archive`]: dump and load of a whole store, to move it into another. [`error`]: the error enum of the port.
+//! - [`model`]: the in-memory reference store, simple enough to be obviously right. Tests compare other stores with it.
+//! - `conformance` (a feature, for tests): the test suite that every store passes.
 
 pub mod archive;
 #[cfg(feature = "conformance")]
@@ -23,7 +24,6 @@ pub mod maintenance;
 pub mod model;
 pub mod outbox;
 pub mod port;
-pub mod preview;
 pub mod query;
 pub mod repeats;
 pub mod report;
@@ -35,9 +35,9 @@ pub use error::{Result, StoreError};
 pub use event::{BoundEvent, StoredEvent};
 pub use ingest::{Ingested, Outcome, StageChange, StoreRules};
 pub use lease::Holder;
-pub use maintenance::{PurgeCursor, PurgeStep, Purged, Swept};
+pub use maintenance::{DryRun, PurgeCursor, PurgeStep, Purged, Swept};
 pub use outbox::{ConsumerOffset, Op, OutboxRow, Seq, SnapshotCursor, SnapshotPage};
-pub use port::Store;
+pub use port::{Events, Inspect, Outbox, Sharing, Store, Topics, Upkeep};
 pub use query::{Answer, Count, Query, Rest};
 pub use report::{AddressExplanation, CheckReport, Explanation, IdRecord, RowRecord, Standing, Stats, TopicStats};
 pub use sharing::{HintOutcome, Item, Raised, Shared, SharedPage, SharedSet, Span};

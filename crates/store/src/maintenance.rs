@@ -1,4 +1,4 @@
-//! What a store reports of its upkeep.
+//! Reports of expiry sweeps and purges.
 
 use std::any::Any;
 
@@ -6,44 +6,57 @@ use kukuri_domain::Timestamp;
 
 use crate::ingest::StageChange;
 
-/// What an expiry sweep did.
+/// Report of an expiry sweep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Events turned off.
+    /// Number of expired events removed from the effective set.
     pub expired: u64,
-    /// When the next one is due.
+    /// The earliest expiration among the remaining effective events.
     pub next: Option<Timestamp>,
-    /// Nothing was done: the clock jumped and waits to be confirmed (P-5).
+    /// Nothing was done: the clock jumped, and no operator has confirmed it yet (P-5).
     pub held: bool,
 }
 
-/// What a purge did (P-2, P-5, P-6, O-10).
+/// Report of a purge (P-2, P-5, P-6, O-10).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Purged {
-    /// Rows that had stayed long enough, hidden ones too.
+    /// Rows removed because their retention ended, hidden ones included.
     pub by_retention: u64,
-    /// Rows thrown away to make room.
+    /// Rows removed because of capacity.
     pub by_capacity: u64,
-    /// Ids forgotten.
+    /// Id records removed.
     pub ids: u64,
-    /// Outbox rows dropped.
+    /// Outbox rows removed.
     pub outbox: u64,
-    /// Tombstones, floors and vanish marks dropped.
+    /// Tombstones, floors and vanish marks removed.
     pub memories: u64,
-    /// Capacity stages that were left, or entered.
+    /// Changes of capacity stages.
     pub stages: Vec<StageChange>,
-    /// Nothing was done: the clock jumped and waits to be confirmed (P-5).
+    /// Nothing was done: the clock jumped, and no operator has confirmed it yet (P-5).
     pub held: bool,
 }
 
-/// Where a purge goes on. Opaque to whoever carries it.
+/// Maximum number of rows that a dry run of a purge reads on a running node. The writer is blocked meanwhile, for about
+/// a second.
+pub const MAX_DRY_RUN_ROWS: usize = 10_000;
+
+/// Report of a dry run of a purge.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DryRun {
+    /// The report that the purge would give, as far as the dry run got.
+    pub purged: Purged,
+    /// `false`: the dry run stopped at its row limit, and a purge would remove more.
+    pub is_complete: bool,
+}
+
+/// The position at which a purge continues. Opaque to callers.
 #[derive(Default)]
 pub struct PurgeCursor(pub Option<Box<dyn Any + Send>>);
 
-/// A part of a purge.
+/// The result of one bounded step of a purge.
 pub struct PurgeStep {
-    /// What this and the parts before it did.
+    /// Totals of this step and all steps before it.
     pub purged: Purged,
-    /// The next part, if there is one.
+    /// The cursor of the next step. `None`: the purge is complete.
     pub next: Option<PurgeCursor>,
 }

@@ -9,12 +9,12 @@ use crate::{
     event::BoundEvent,
 };
 
-/// A place in the outbox. Rows count from 1; 0 is before the first.
+/// The sequence number of an outbox row. The first row is 1; 0 is before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seq(pub u64);
 
 impl Seq {
-    /// The next one.
+    /// The next sequence number.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0 + 1)
@@ -27,74 +27,74 @@ impl fmt::Display for Seq {
     }
 }
 
-/// What happened to an event in a topic (O-2).
+/// The change that an outbox row announces: an event in a topic became effective, or is no longer (O-2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
-    /// It became effective.
+    /// The event became effective.
     Upsert,
-    /// It was effective and is no more.
+    /// The event left the effective set.
     Delete(Reason),
 }
 
-/// One row of the outbox (O-1). It refers to the event; whoever needs it looks it up.
+/// One row of the outbox (O-1). The row holds only the event's id; a consumer looks the event up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutboxRow {
-    /// Its place.
+    /// The row's sequence number.
     pub seq: Seq,
-    /// What happened.
+    /// The change.
     pub op: Op,
-    /// To which event.
+    /// The event that changed.
     pub event_id: EventId,
-    /// In which topic.
+    /// The topic in which the event changed.
     pub topic: TopicId,
-    /// Its kind.
+    /// The event's kind.
     pub kind: Kind,
-    /// When its author says it was made.
+    /// The event's `created_at`, as claimed by its author.
     pub created_at: Timestamp,
-    /// When this node took it in.
+    /// When this node ingested the event.
     pub ingested_at: Millis,
-    /// The key it is a version of.
+    /// The key of which the event is a version.
     pub effective_key: Option<Address>,
-    /// When this row was written; retention goes by it (O-10).
+    /// When this row was written; the age for outbox retention (O-10).
     pub written_at: Millis,
 }
 
-/// Where a snapshot goes on. Opaque to its reader; it holds no resource of the store.
+/// The position at which a snapshot continues. Opaque to callers; holds no resource of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotCursor {
-    /// The sequence of the first page, once there is one.
+    /// The outbox sequence of the first page. `None` before the first page.
     pub seq: Option<Seq>,
-    /// Rows at or before this place of the store's own order have been read.
+    /// Position of the last row read, in the store's own order.
     pub after: u64,
 }
 
-/// A part of the effective set (O-8).
+/// One page of the effective set (O-8).
 ///
-/// All pages of one snapshot carry the sequence at which the first was read. Later pages are read later: they may
-/// already lack what was taken away since, and hold what came since. Applying the rows after `seq` to all pages
-/// together gives exactly the effective set, because an event that leaves it never returns.
+/// All pages of one snapshot carry the outbox sequence at which the first page was read. A later page may already lack
+/// events removed since then, and contain events added since then. Applying the outbox rows after `seq` to all pages
+/// together gives exactly the effective set, because an event that leaves the set never returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotPage {
-    /// Follow the outbox from here.
+    /// Consumers follow the outbox from this sequence.
     pub seq: Seq,
     /// Events of this page.
     pub events: Vec<BoundEvent>,
-    /// The next page, if there is one.
+    /// The cursor of the next page. `None`: this is the last one.
     pub next: Option<SnapshotCursor>,
 }
 
-/// How far a named consumer has come (O-6).
+/// The offset of a named consumer (O-6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsumerOffset {
-    /// Its name, such as `index-v1`.
+    /// The consumer's name, such as `index-v1`.
     pub consumer: String,
     /// The last row whose effect is in place.
     pub last_seq: Seq,
-    /// When it came there.
+    /// When the offset was last written.
     pub updated_at: Millis,
 }
 
-/// Whether this can be a consumer's name.
+/// Refuses a consumer name that does not fit a key of every store.
 pub fn check_consumer(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > 200 { Err(StoreError::ConsumerName) } else { Ok(()) }
 }

@@ -1,62 +1,70 @@
-//! Asking for events.
+//! Queries for events, and their answers.
 
-use kukuri_domain::{Filter, Millis, Sketch, Viewer};
+use kukuri_domain::{Event, Filter, Millis, Sketch, TopicId, Viewer, Visibility};
 
 use crate::{event::StoredEvent, outbox::Seq};
 
-/// A question: events that match any of the filters, that this viewer may see now.
+/// A query for the events that match any of the filters and are visible to the viewer now.
 #[derive(Clone, Debug)]
 pub struct Query {
-    /// Any of these. A filter's own limit counts for it alone; one without a limit gets everything (W-1).
+    /// An event matches if any filter matches. A filter's limit applies to that filter alone; a filter without a limit
+    /// gets every match (W-1).
     pub filters: Vec<Filter>,
-    /// Who asks (E-10).
+    /// The reader, who sees private kinds only as a party to them (E-10).
     pub viewer: Viewer,
-    /// What has expired by now is not shown.
+    /// Which events are withheld from the viewer (M-5).
+    pub visibility: Visibility,
+    /// Events that have expired by this time are not returned.
     pub now: Millis,
-    /// How many bytes of JSON the answer may have, so that large events do not make it larger than a reader can hold.
-    /// Each filter has an equal share, and at least one event; what is over it is left out as by a limit.
+    /// Maximum bytes of JSON in the answer, so that large events do not make it larger than a reader can hold. Each
+    /// filter gets an equal share, and at least one event; matches beyond that are left out as by a limit.
     pub bytes: usize,
 }
 
 impl Query {
-    /// The bytes of JSON that one filter may be answered with.
+    /// Maximum bytes of JSON in the answer to one filter.
     pub fn share(&self) -> usize {
         self.bytes / self.filters.len().max(1)
     }
 
-    /// Everything that one filter matches.
+    /// Whether an event that matches `filter` is shown to the viewer.
+    pub fn shows(&self, event: &Event, topics: &[TopicId], filter: &Filter) -> bool {
+        self.visibility.shows(event, topics, &self.viewer, Some(filter))
+    }
+
+    /// A query for everything that one filter matches, without an overlay or a bound on bytes.
     pub fn of(filter: Filter, viewer: Viewer, now: Millis) -> Self {
-        Self { filters: vec![filter], viewer, now, bytes: usize::MAX }
+        Self { filters: vec![filter], viewer, visibility: Visibility::default(), now, bytes: usize::MAX }
     }
 }
 
-/// The answer: newest first, ties by the lower id, each event once (W-1).
+/// The answer to a query: newest first, ties by the lower id, each event once (W-1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The outbox sequence it was read at: what came later is not in it and will be live (W-2).
+    /// The outbox sequence at which the answer was read. Later events are not in it; they are delivered live (W-2).
     pub seq: Seq,
     /// The events.
     pub events: Vec<StoredEvent>,
-    /// Whether limits have left matches out (NIP-67).
+    /// Whether limits left out matches (NIP-67).
     pub rest: Rest,
 }
 
-/// What an answer leaves out of the stored events that match.
+/// Whether an answer leaves out stored events that match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
-    /// Nothing: every match was sent.
+    /// Every match is in the answer.
     None,
-    /// Something, for certain.
+    /// At least one match is left out.
     More,
-    /// A filter was cut by its limit, and telling whether that left a match out would need more reading.
+    /// A filter reached its limit; finding out whether a match is left out would need more reads.
     Unknown,
 }
 
-/// How many events match a query, limits aside.
+/// The number of events that match a query, ignoring limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// How many there are, each counted once.
+    /// Number of distinct events.
     pub events: u64,
-    /// The sketch that was given, with their authors noted in it (NIP-45).
+    /// The given sketch, with the authors of these events added (NIP-45).
     pub sketch: Option<Sketch>,
 }

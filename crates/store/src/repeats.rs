@@ -1,28 +1,25 @@
-//! Copies of known events: counted in memory, written in batches (P-1). A crash may lose counts, never ids. For stores
-//! that write them later than they answer.
+//! Counts copies of known events in memory, for stores that write the counts in batches (P-1). A crash may lose counts,
+//! never ids.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use kukuri_domain::{EventId, Millis};
+use parking_lot::Mutex;
 
 use crate::report::IdRecord;
 
-/// Counts are written at least this often, and when so many wait.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
-const MANY_WAITING: usize = 50_000;
-/// If they can't be written, more than this are not counted.
-const MOST_WAITING: usize = 2 * MANY_WAITING;
+/// Counts are written after `FLUSH_INTERVAL` or at `FLUSH_COUNT` ids, whichever comes first.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(10);
+const FLUSH_COUNT: usize = 50_000;
+/// Bound on memory while counts can't be written: copies of further ids are not counted.
+const MAX_COUNTED_IDS: usize = 2 * FLUSH_COUNT;
 
-/// Copies of an event that came since its record was last written.
+/// Copies of an event that arrived since its record was last written.
 #[derive(Clone, Copy, Debug)]
 pub struct Repeat {
-    /// When the last one came.
+    /// When the last copy arrived.
     pub last_seen_at: Millis,
-    /// How many there are.
+    /// Number of copies.
     pub count: u64,
 }
 
@@ -34,12 +31,12 @@ impl Repeat {
     }
 }
 
-/// What was counted and not written yet. Has a lock of its own: a copy is answered while a commit is under way.
+/// Counts that are not written yet. They have their own lock, so that a copy is answered while a commit is in progress.
 #[derive(Default)]
-pub struct Repeats(Mutex<Waiting>);
+pub struct Repeats(Mutex<Unwritten>);
 
 #[derive(Default)]
-struct Waiting {
+struct Unwritten {
     counts: HashMap<EventId, Repeat>,
     since: Option<Millis>,
 }
@@ -47,48 +44,44 @@ struct Waiting {
 impl Repeats {
     /// Counts copies of these events.
     pub fn note(&self, ids: impl IntoIterator<Item = EventId>, stamp: Millis) {
-        let mut waiting = self.waiting();
+        let mut unwritten = self.0.lock();
         for id in ids {
-            waiting.since.get_or_insert(stamp);
-            if waiting.counts.len() >= MOST_WAITING && !waiting.counts.contains_key(&id) {
+            unwritten.since.get_or_insert(stamp);
+            if unwritten.counts.len() >= MAX_COUNTED_IDS && !unwritten.counts.contains_key(&id) {
                 continue;
             }
-            let repeat = waiting.counts.entry(id).or_insert(Repeat { last_seen_at: stamp, count: 0 });
+            let repeat = unwritten.counts.entry(id).or_insert(Repeat { last_seen_at: stamp, count: 0 });
             repeat.last_seen_at = repeat.last_seen_at.max(stamp);
             repeat.count += 1;
         }
     }
 
-    /// What was counted of one.
+    /// The unwritten count of one event.
     pub fn get(&self, id: &EventId) -> Option<Repeat> {
-        self.waiting().counts.get(id).copied()
+        self.0.lock().counts.get(id).copied()
     }
 
-    /// Whether it is time to write them.
+    /// Whether the counts are due to be written.
     pub fn are_due(&self, now: Millis) -> bool {
-        let waiting = self.waiting();
-        waiting.counts.len() > MANY_WAITING || waiting.since.is_some_and(|since| now >= since.after(LONGEST_WAIT))
+        let unwritten = self.0.lock();
+        unwritten.counts.len() > FLUSH_COUNT || unwritten.since.is_some_and(|since| now >= since.after(FLUSH_INTERVAL))
     }
 
-    /// Takes everything out, to be written.
+    /// Takes all counts out, to be written.
     pub fn take(&self) -> HashMap<EventId, Repeat> {
-        let mut waiting = self.waiting();
-        waiting.since = None;
-        std::mem::take(&mut waiting.counts)
+        let mut unwritten = self.0.lock();
+        unwritten.since = None;
+        std::mem::take(&mut unwritten.counts)
     }
 
-    /// Writing failed: they stay counted.
+    /// Adds back counts that could not be written.
     pub fn put_back(&self, counts: HashMap<EventId, Repeat>, stamp: Millis) {
-        let mut waiting = self.waiting();
-        waiting.since.get_or_insert(stamp);
+        let mut unwritten = self.0.lock();
+        unwritten.since.get_or_insert(stamp);
         for (id, lost) in counts {
-            let repeat = waiting.counts.entry(id).or_insert(Repeat { count: 0, ..lost });
+            let repeat = unwritten.counts.entry(id).or_insert(Repeat { count: 0, ..lost });
             repeat.last_seen_at = repeat.last_seen_at.max(lost.last_seen_at);
             repeat.count += lost.count;
         }
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! What a store can say about itself: statistics, explanations, and whether its parts agree.
+//! Reports for operators: statistics, explanations, and the result of a consistency check.
 
 use bytes::Bytes;
 use kukuri_domain::{
@@ -12,52 +12,52 @@ use kukuri_domain::{
 
 use crate::outbox::Seq;
 
-/// Figures of the whole store.
+/// Statistics of the whole store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Effective events.
+    /// Number of effective events.
     pub effective: u64,
-    /// Rows by what they are to retention, in the order of [`RetentionClass::ALL`].
+    /// Stored rows by retention class, in the order of [`RetentionClass::ALL`].
     pub by_class: [Usage; 4],
-    /// How short of room the node is.
+    /// The capacity stage of the node.
     pub stage: Stage,
-    /// Every topic that was ever bound to an event, by id.
+    /// Every topic that an event was ever bound to, ordered by id.
     pub topics: Vec<TopicStats>,
     /// The highest outbox sequence.
     pub head: Seq,
-    /// The first outbox row that is kept.
+    /// The first outbox row that is still kept.
     pub outbox_first: Seq,
-    /// Ids remembered.
+    /// Number of id records.
     pub ids: u64,
-    /// Events refused because deciding on or storing them failed.
+    /// Number of events refused because the decision or the write failed.
     pub failed: u64,
     /// Bytes in use on disk, if the store has its own files.
     pub disk_bytes: Option<u64>,
-    /// Purges wait until the clock is confirmed (P-5).
+    /// The clock jumped: purges wait until an operator confirms it (P-5).
     pub clock_held: bool,
 }
 
-/// Figures of one topic.
+/// Statistics of one topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicStats {
     /// The topic.
     pub topic: TopicId,
-    /// Effective events.
+    /// Number of effective events.
     pub effective: u64,
-    /// Rows by what they are to retention, in the order of [`RetentionClass::ALL`].
+    /// Stored rows by retention class, in the order of [`RetentionClass::ALL`].
     pub by_class: [Usage; 4],
-    /// How short of room it is.
+    /// The capacity stage of the topic.
     pub stage: Stage,
-    /// When an event of it was last taken in.
+    /// When the store last ingested an event of the topic.
     pub last_event_at: Option<Millis>,
 }
 
-/// All classes together.
+/// The sum over all classes.
 pub fn total(by_class: &[Usage; 4]) -> Usage {
     sum(by_class, |_| true)
 }
 
-/// The classes that never give way (P-6).
+/// The sum over the classes that are never purged to make room (P-6).
 pub fn lasting(by_class: &[Usage; 4]) -> Usage {
     sum(by_class, |class| !class.gives_way())
 }
@@ -70,39 +70,39 @@ fn sum(by_class: &[Usage; 4], counts: impl Fn(RetentionClass) -> bool) -> Usage 
     })
 }
 
-/// What is remembered of an id (P-1), and where the event stands.
+/// The record of a known id (P-1), with the standing of its event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdRecord {
-    /// Where it came from first.
+    /// The source of the first copy.
     pub source: Source,
-    /// When it first came.
+    /// When the first copy arrived.
     pub first_seen_at: Millis,
-    /// When it last came. Written in batches.
+    /// When the last copy arrived. Written in batches.
     pub last_seen_at: Millis,
-    /// How often it came. Written in batches.
+    /// Number of copies that arrived. Written in batches.
     pub seen_count: u64,
-    /// What became of it.
+    /// Whether the event is effective, and if not, why.
     pub standing: Standing,
 }
 
-/// Where an event stands.
+/// Whether an event is effective, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It is effective.
+    /// The event is effective.
     Effective,
-    /// It is not, for this reason.
+    /// The event is not effective: it was removed or kept out.
     Gone {
-        /// Why.
+        /// The reason.
         reason: Reason,
-        /// The event that took it away or kept it out.
+        /// The event that removed it or kept it out.
         cause: Option<EventId>,
-        /// Since when.
+        /// When the event was removed or kept out.
         since: Millis,
     },
 }
 
 impl Standing {
-    /// What a copy of the event is answered by.
+    /// The state from which the answer to a copy of the event follows.
     pub fn state(self) -> State {
         match self {
             Self::Effective => State::Effective,
@@ -111,48 +111,48 @@ impl Standing {
     }
 }
 
-/// A stored row, hidden or not.
+/// A stored row, effective or hidden.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowRecord {
-    /// Its JSON.
+    /// The event's JSON.
     pub json: Bytes,
-    /// Its topics.
+    /// The topics that the event is bound to.
     pub topics: Vec<TopicId>,
-    /// When this node took it in.
+    /// When this node ingested the event.
     pub ingested_at: Millis,
 }
 
 /// Why an event is, or is not, visible.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explanation {
-    /// What is remembered of its id. `None`: it was never decided on, or that is forgotten.
+    /// The record of its id. `None`: this node never decided on the event, or the record was purged.
     pub record: Option<IdRecord>,
-    /// Its row, if it is still here.
+    /// Its row, if it is still stored.
     pub row: Option<RowRecord>,
-    /// Deletions that name its id, and its address if the row is here.
+    /// Tombstones that name its id, and those that name its address if the row is stored.
     pub tombstones: Vec<Tombstone>,
-    /// Vanish requests of its owners, if the row is here.
+    /// Vanish marks of its owners, if the row is stored.
     pub vanish_marks: Vec<VanishMark>,
-    /// Its key, if it has one and the row is here.
+    /// The state of its key, if it has one and the row is stored.
     pub key: Option<KeyState>,
 }
 
-/// What is known about a key.
+/// The floor, tombstone and vanish mark of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressExplanation {
     /// Its floor and its effective version.
     pub key: Option<KeyState>,
-    /// The deletion that names it.
+    /// The tombstone that names its address.
     pub tombstone: Option<Tombstone>,
-    /// Its author's vanish request.
+    /// The vanish mark of its author.
     pub vanish_mark: Option<VanishMark>,
 }
 
-/// Whether a store's parts agree with each other: indexes, counters, outbox and events.
+/// Result of a consistency check between indexes, counters, outbox and events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
-    /// Rows looked at.
+    /// Number of rows checked.
     pub rows: u64,
-    /// What does not fit, in words. Empty is good.
+    /// Descriptions of inconsistencies. Empty: the store is consistent.
     pub problems: Vec<String>,
 }

@@ -1,5 +1,5 @@
-//! What nodes tell each other of a topic when they catch up (G-7): the set they compare, part by part, and what becomes of
-//! floor hints.
+//! The shared set of a topic, which nodes compare span by span when they catch up (G-7), and the outcomes of floor
+//! hints.
 
 use std::cmp::Ordering;
 
@@ -11,26 +11,26 @@ use kukuri_domain::{
 
 use crate::{ingest::StageChange, outbox::Seq};
 
-/// The set of a topic that is compared: effective events, requests that took one away or kept one out, floor hints.
+/// The shared set of a topic: effective events, requests that removed an event or kept one out, and floor hints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedSet {
     /// The topic.
     pub topic: TopicId,
-    /// How far back it goes.
+    /// The time window of the set.
     pub window: Window,
 }
 
-/// An item of such a set. The newest comes first, of one second the lowest id: the order of answers.
+/// An item of a shared set. Ordered like query answers: newest first, within one second the lowest id first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Item {
-    /// When it was made, as its author says.
+    /// `created_at` of the event, as claimed by its author.
     pub created_at: Timestamp,
     /// The id of the event, or of the version that a hint is about.
     pub id: EventId,
 }
 
 impl Item {
-    /// An item as the domain names it.
+    /// Converts the domain's pair of time and id.
     pub fn new((created_at, id): (Timestamp, EventId)) -> Self {
         Self { created_at, id }
     }
@@ -48,17 +48,17 @@ impl PartialOrd for Item {
     }
 }
 
-/// A part of a set: from an item on, and before another, whether or not they are there.
+/// A half-open range of a set. Its bounds need not be items of the set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// `None`: from the beginning, which is the newest.
+    /// Inclusive. `None`: from the beginning, which is the newest item.
     pub from: Option<Item>,
-    /// `None`: to the end.
+    /// Exclusive. `None`: to the end.
     pub before: Option<Item>,
 }
 
 impl Span {
-    /// Whether an item lies in it.
+    /// Whether the span contains an item.
     pub fn contains(&self, item: &Item) -> bool {
         self.from.is_none_or(|from| *item >= from) && self.before.is_none_or(|before| *item < before)
     }
@@ -69,12 +69,13 @@ impl Span {
 pub struct SharedPage {
     /// The items, each once.
     pub items: Vec<Item>,
-    /// The first one that is left out, if any is.
+    /// The first item beyond this page. `None`: the page ends the span.
     pub next: Option<Item>,
 }
 
 impl SharedPage {
-    /// A page of no more than `most`, from lists that each have the first `most + 1` of their kind.
+    /// Builds a page of at most `most` items from concatenated lists. Each list must hold at least its first `most + 1`
+    /// items.
     pub fn first(most: usize, mut items: Vec<Item>) -> Self {
         items.sort_unstable();
         items.dedup();
@@ -84,33 +85,33 @@ impl SharedPage {
     }
 }
 
-/// What an item stands for.
+/// The content of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shared {
-    /// An event: its JSON.
+    /// The JSON of an event.
     Event(Bytes),
-    /// A version that may not be shown any more.
+    /// The floor hint of a version that may no longer be shown.
     Hint(FloorHint),
 }
 
-/// What became of a floor hint.
+/// The outcome of one floor hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HintOutcome {
-    /// It told something new.
+    /// The hint was accepted and is new to this node.
     Taken,
-    /// Everything it tells is known.
+    /// The hint contains nothing new.
     Known,
-    /// No request that is here backs it.
+    /// No stored request or tombstone justifies the hint.
     Refused,
 }
 
-/// What floor hints did.
+/// Report of a batch of floor hints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Raised {
     /// One outcome per hint, in order.
     pub outcomes: Vec<HintOutcome>,
-    /// The highest outbox sequence after them.
+    /// The highest outbox sequence after the batch.
     pub head: Seq,
-    /// Capacity stages that were entered or left.
+    /// Changes of capacity stages.
     pub stages: Vec<StageChange>,
 }

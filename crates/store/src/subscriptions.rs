@@ -1,4 +1,4 @@
-//! Node-level subscriptions (S-1) as stores hold them in memory, for the policies that decisions and purges ask for.
+//! In-memory copy of the node-level subscriptions (S-1). Ingest and purges read the policies of topics from it.
 
 use std::collections::BTreeMap;
 
@@ -16,28 +16,28 @@ pub struct Subscriptions {
 }
 
 impl Subscriptions {
-    /// Adds one, or changes it.
+    /// Adds a subscription, or replaces the one of the same topic.
     pub fn insert(&mut self, subscription: NodeSubscription) {
         self.by_topic.insert(subscription.topic.clone(), subscription);
         self.find_first_to_go();
     }
 
-    /// That of a topic.
+    /// The subscription of a topic.
     pub fn get(&self, topic: &TopicId) -> Option<&NodeSubscription> {
         self.by_topic.get(topic)
     }
 
-    /// Every one, by topic.
+    /// All subscriptions, ordered by topic.
     pub fn all(&self) -> impl Iterator<Item = &NodeSubscription> {
         self.by_topic.values()
     }
 
-    /// How a topic is treated, whether it is subscribed to or not.
+    /// The policy of a topic; the default policy for a topic without subscription.
     pub fn policy(&self, topic: &TopicId) -> IngestPolicy {
         self.get(topic).map(|subscription| subscription.policy).unwrap_or_default()
     }
 
-    /// Where topics differ from the node in what they keep.
+    /// The topics' own retentions.
     pub fn retentions(&self) -> impl Iterator<Item = &TopicRetention> {
         self.all().map(|subscription| &subscription.policy.retention)
     }

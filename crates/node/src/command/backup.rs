@@ -1,4 +1,4 @@
-//! `backup`, `restore`, `compact`: the store's file as a whole.
+//! `backup`, `restore`, `compact`: commands on the file of the embedded store.
 
 use std::{
     fs::{self, File},
@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::Args;
-use kukuri_store::{Store, StoreError};
+use kukuri_store::{StoreError, port::*};
 use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
 use serde_json::json;
 
@@ -25,26 +25,26 @@ const DATA_FILE: &str = "data.mdb";
 const MANIFEST: &str = "backup.json";
 const DUMP: &str = "use pg_dump and pg_restore (schema cn_relay), or move everything with kukuri-node copy";
 
-/// What `backup` takes.
+/// Flags of `backup`.
 #[derive(Args)]
 pub(crate) struct Backup {
-    /// A directory that is not there yet, or empty.
+    /// A new or empty directory.
     dir: PathBuf,
 }
 
-/// What `restore` takes.
+/// Flags of `restore`.
 #[derive(Args)]
 pub(crate) struct Restore {
     /// A directory that `backup` wrote.
     dir: PathBuf,
 }
 
-/// Copies everything as it is at one moment, while the node runs.
+/// Writes a consistent copy of the store, and the key. The node may run.
 pub(crate) async fn backup(settings: &Settings, options: Backup) -> anyhow::Result<()> {
     let dir = &options.dir;
     let place = stores::embedded(settings, DUMP)?;
     if dir.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
-        bail!("{}: there is something here already; name a new directory", dir.display());
+        bail!("{}: this directory is not empty; choose a new one", dir.display());
     }
     let store = stores::lmdb_for_reading(&place, stores::lmdb_options(settings))?;
     let at = || dir.display().to_string();
@@ -65,26 +65,26 @@ pub(crate) async fn backup(settings: &Settings, options: Backup) -> anyhow::Resu
         "events": copied.effective,
         "head": copied.head.0,
     });
-    // Written last: a directory without it is a backup that broke off.
+    // Written last: a directory without a manifest is an incomplete backup.
     fs::write(dir.join(MANIFEST), format!("{manifest}\n")).with_context(at)?;
     let size = fs::metadata(&copy)?.len();
     Ok(output::print(&format!("{}: {} events, {}\n", dir.display(), copied.effective, bytes(size)))?)
 }
 
-/// Puts a backup in the place of a data directory that has no store yet.
+/// Restores a backup into a data directory that has no store yet.
 pub(crate) async fn restore(settings: &Settings, options: Restore) -> anyhow::Result<()> {
     let from = &options.dir;
     let place = stores::embedded(settings, DUMP)?;
     if !from.join(MANIFEST).exists() {
-        bail!("{}: not a backup, or one that broke off: {MANIFEST} is missing", from.display());
+        bail!("{}: not a backup, or an incomplete one: {MANIFEST} is missing", from.display());
     }
     if place.join(DATA_FILE).exists() {
         bail!("{}: there is a store here already; move it away first", place.display());
     }
-    // Whether it can be read at all is seen before anything is written.
+    // An unreadable backup must fail before anything is written.
     stores::lmdb_for_reading(&from.join(STORE), LmdbOptions::default())?;
     fs::create_dir_all(&settings.data).with_context(|| settings.data.display().to_string())?;
-    // The key first: a node that has its store makes no new one.
+    // The key first: a node that starts on the store without its key would create a new one.
     let (key, ours) = (NodeKey::file(from), NodeKey::file(&settings.data));
     if key.exists() && !ours.exists() {
         copy_key(&key, &ours)?;
@@ -94,7 +94,7 @@ pub(crate) async fn restore(settings: &Settings, options: Restore) -> anyhow::Re
     Ok(output::print(&format!("restored to {}\n", place.display()))?)
 }
 
-/// Writes the store's file anew, without the pages that are free.
+/// Rewrites the store's file without free pages.
 pub(crate) fn compact(settings: &Settings) -> anyhow::Result<()> {
     let place = stores::embedded(settings, "the server does it: VACUUM (FULL)")?;
     stores::refuse_missing(&place)?;

@@ -1,15 +1,14 @@
-//! `check`: whether the parts of a store agree with each other.
+//! `check`: whether the parts of a store are consistent.
 
 use kukuri_store::Store;
 
 use crate::{config::Settings, output, wiring::stores};
 
-/// Runs the command.
 pub(crate) async fn run(settings: &Settings) -> anyhow::Result<()> {
     check(&*stores::for_reading(settings).await?).await
 }
 
-/// Reads everything and says what does not fit.
+/// Reads the whole store and prints every inconsistency.
 pub(crate) async fn check(store: &dyn Store) -> anyhow::Result<()> {
     let report = store.check().await?;
     if report.problems.is_empty() {

@@ -1,20 +1,21 @@
-//! `copy`: everything a store holds, into an empty one of either kind. The node's key is no part of a store.
+//! `copy`: copies a store into an empty one of either kind. The node's key is not part of a store.
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
+use kukuri_config::without_password;
 use kukuri_store::{Archive, ConsumerOffset, DumpCursor, DumpPage, Piece, Standing, Stats, StoreError, report::total};
 
 use super::{check::check, progress::Progress, table::table};
 use crate::{
-    config::{self, Settings, StorePlace, place::without_password},
+    config::{Settings, StorePlace, parse_text},
     output,
     wiring::stores,
 };
 
-/// Pieces that are loaded in one transaction.
+/// Pieces in one transaction.
 const PAGE: usize = 2_000;
 
-/// What `copy` takes.
+/// Flags of `copy`.
 #[derive(Args)]
 pub(crate) struct Copy {
     /// The store to copy: lmdb:DIR or postgres://USER@HOST/DB [default: the node's]. Stop its nodes first.
@@ -25,7 +26,7 @@ pub(crate) struct Copy {
     to: String,
 }
 
-/// What was copied.
+/// Counts of the copied pieces.
 #[derive(Default)]
 struct Tally {
     events: u64,
@@ -53,24 +54,23 @@ impl Tally {
         }
     }
 
-    /// The kinds of piece there are many of: see [`size`].
+    /// Copied pieces, of the kinds that [`size`] counts.
     fn done(&self) -> u64 {
         self.events + self.ids + self.outbox
     }
 }
 
-/// Runs the command.
 pub(crate) async fn run(settings: &Settings, options: Copy) -> anyhow::Result<()> {
-    let from = options.from.as_deref().map(|text| place("--from", text)).transpose()?;
+    let from = options.from.as_deref().map(|text| parse_store("--from", text)).transpose()?;
     let from = from.unwrap_or_else(|| settings.store_place());
-    let to = place("--to", &options.to)?;
+    let to = parse_store("--to", &options.to)?;
     if from == to {
         bail!("{from} can't be copied into itself");
     }
     let source = stores::to_copy_from(&from, settings).await?;
     let target = stores::to_copy_into(&to, settings).await?;
     let progress = Progress::new(Some(size(&source.stats().await?)), "events, ids and outbox rows");
-    // Whether it can be read at all is seen before anything is written.
+    // An unreadable source must fail before anything is written.
     let first = source.dump(DumpCursor::default(), PAGE).await?;
     let tally = tokio::select! {
         copied = copy(first, &*source, &*target, progress) => copied.map_err(|error| match error {
@@ -85,16 +85,16 @@ pub(crate) async fn run(settings: &Settings, options: Copy) -> anyhow::Result<()
     Ok(output::print(&format!("copied from {from} to {to}\n"))?)
 }
 
-fn place(flag: &str, text: &str) -> anyhow::Result<StorePlace> {
-    config::read(text).map_err(|error| anyhow!("{flag} {}: {error}", without_password(text)))
+fn parse_store(flag: &str, text: &str) -> anyhow::Result<StorePlace> {
+    parse_text(text).map_err(|mismatch| anyhow!("{flag} {}: {mismatch}", without_password(text)))
 }
 
-/// How much there is of what there is much of.
+/// The number of events, ids and outbox rows; other pieces are too few to show as progress.
 fn size(stats: &Stats) -> u64 {
     stats.ids + (stats.head.0 + 1).saturating_sub(stats.outbox_first.0)
 }
 
-/// Copies page by page: one is loaded while the next is read.
+/// Copies page by page: the target writes one while the source reads the next.
 async fn copy(
     first: DumpPage,
     source: &dyn Archive,
@@ -121,16 +121,16 @@ fn summary(tally: &Tally) -> String {
     let rows = [
         ("events", tally.events),
         ("  hidden among them", tally.hidden),
-        ("ids of events that are gone", tally.ids),
+        ("ids of removed events", tally.ids),
         ("outbox rows", tally.outbox),
         ("consumers' offsets", tally.offsets),
-        ("topics taken in, now or before", tally.subscriptions),
+        ("topics", tally.subscriptions),
     ];
     let rows: Vec<Vec<String>> = rows.iter().map(|(what, count)| vec![(*what).to_owned(), count.to_string()]).collect();
     table(&["copied", "count"], &rows)
 }
 
-/// Both say the same of themselves, or something is wrong.
+/// Source and target must have the same statistics.
 async fn compare(source: &dyn Archive, target: &dyn Archive) -> anyhow::Result<()> {
     let (ours, theirs) = (figures(source).await?, figures(target).await?);
     if ours == theirs {
@@ -140,8 +140,7 @@ async fn compare(source: &dyn Archive, target: &dyn Archive) -> anyhow::Result<(
     let ((events, head), (copied, copied_head)) = (stored(&ours), stored(&theirs));
     let figures = format!("{events} events and outbox {head} against {copied} and {copied_head} in the copy");
     Err(anyhow!(figures)).context(
-        "the copy is not what the source is now: if a node has written to that meanwhile, stop it, empty the new store and \
-         copy again",
+        "copy and source differ: if a node wrote to the source meanwhile, stop it, empty the new store and copy again",
     )
 }
 

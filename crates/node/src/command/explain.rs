@@ -1,4 +1,4 @@
-//! `explain`: why an event is, or is not, visible; what is known of a key.
+//! `explain`: why an event is, or is not, visible, and the store's rows about an address.
 
 use clap::Args;
 use kukuri_domain::{
@@ -16,15 +16,14 @@ use crate::{
     wiring::{self, stores},
 };
 
-/// What `explain` takes.
+/// Flags of `explain`.
 #[derive(Args)]
 pub(crate) struct Explain {
-    /// An event's id (64 hex digits), or a key: kind:pubkey:d.
+    /// An event's id (64 hex digits), or an address: kind:pubkey:d.
     #[arg(value_name = "ID|ADDRESS")]
     what: String,
 }
 
-/// Runs the command.
 pub(crate) async fn run(settings: &Settings, options: Explain) -> anyhow::Result<()> {
     let store = stores::for_reading(settings).await?;
     let text = if let Ok(id) = options.what.parse::<EventId>() {
@@ -42,7 +41,8 @@ async fn of_event(store: &dyn Store, id: &EventId) -> anyhow::Result<String> {
     let mut lines = vec![format!("event {id}")];
     match &known.record {
         None => lines.push(
-            "is not known: it never came, was refused before it was decided on, or its memory has ended (P-2)".into(),
+            "is not known: it never arrived, was refused before it was stored, or its id is past its retention (P-2)"
+                .into(),
         ),
         Some(record) => about_record(record, &known, &mut lines),
     }
@@ -55,7 +55,7 @@ async fn of_event(store: &dyn Store, id: &EventId) -> anyhow::Result<String> {
             lines.push(format!("expires {} (NIP-40)", seconds(expires)));
         }
     } else if known.record.is_some() {
-        lines.push("its content is not here".into());
+        lines.push("its content is not stored".into());
     }
     lines.extend(known.tombstones.iter().map(about_tombstone));
     lines.extend(known.vanish_marks.iter().map(about_vanish));
@@ -65,8 +65,8 @@ async fn of_event(store: &dyn Store, id: &EventId) -> anyhow::Result<String> {
 
 fn about_record(record: &IdRecord, known: &Explanation, lines: &mut Vec<String>) {
     match record.standing {
-        Standing::Effective if is_over(known) => {
-            lines.push("is not visible: its expiration has passed (X-2); the next sweep takes it away".into());
+        Standing::Effective if is_expired(known) => {
+            lines.push("is not visible: its expiration has passed (X-2); the next sweep removes it".into());
         }
         Standing::Effective => lines.push("is visible".into()),
         Standing::Gone { reason, cause, since } => {
@@ -79,14 +79,15 @@ fn about_record(record: &IdRecord, known: &Explanation, lines: &mut Vec<String>)
         Source::Gossip => "a peer, by gossip",
         Source::Sync => "a peer, by catch-up",
         Source::Import => "an import",
+        Source::Node => "this node itself",
     };
-    lines.push(format!("first came {} from {from}", millis(record.first_seen_at)));
+    lines.push(format!("first arrived {} from {from}", millis(record.first_seen_at)));
     if record.seen_count > 1 {
-        lines.push(format!("came {} times, last {}", record.seen_count, millis(record.last_seen_at)));
+        lines.push(format!("arrived {} times, last {}", record.seen_count, millis(record.last_seen_at)));
     }
 }
 
-fn is_over(known: &Explanation) -> bool {
+fn is_expired(known: &Explanation) -> bool {
     let event = known.row.as_ref().and_then(|row| Event::from_json(&row.json).ok());
     event.is_some_and(|event| event.is_expired(wiring::now()))
 }
@@ -97,8 +98,8 @@ fn because(reason: Reason) -> &'static str {
         Reason::Expiration => "its expiration has passed (NIP-40, X-3)",
         Reason::Replaced => "a newer version is known (E-3, D-9)",
         Reason::Vanish => "its author or its recipient asked to vanish (NIP-62, D-12)",
-        Reason::Retention => "it had stayed long enough and was purged (P-5)",
-        Reason::Capacity => "it was purged to make room (P-6)",
+        Reason::Retention => "it was purged after its retention (P-5)",
+        Reason::Capacity => "it was purged because the store was over its capacity (P-6)",
     }
 }
 

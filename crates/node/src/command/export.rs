@@ -1,4 +1,4 @@
-//! `export`: events as one JSON object a line, in the order in which they came.
+//! `export`: events as one JSON object per line, in the order of their arrival.
 
 use std::{
     fs::File,
@@ -22,10 +22,10 @@ use crate::{
 
 const PAGE: usize = 1_000;
 
-/// What `export` takes.
+/// Flags of `export`.
 #[derive(Args)]
 pub(crate) struct Export {
-    /// Everything: private messages, and the deletion and vanish requests that keep out what is gone.
+    /// Includes private messages, and the deletion and vanish requests that keep deleted events out.
     #[arg(long)]
     all: bool,
     /// Only events that match this filter (NIP-01, as JSON); several are allowed.
@@ -49,46 +49,45 @@ pub(crate) struct Export {
     /// Writes to this file instead of standard output.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Goes on where an export broke off, adding to the file.
-    #[arg(long, value_name = "PLACE")]
-    after: Option<Place>,
+    /// Continues an interrupted export after this position, appending to the file.
+    #[arg(long, value_name = "POSITION")]
+    after: Option<ExportPosition>,
 }
 
-/// Where an export goes on.
+/// The position after which an export continues.
 #[derive(Clone, Copy, Debug)]
-struct Place(SnapshotCursor);
+struct ExportPosition(SnapshotCursor);
 
-impl FromStr for Place {
+impl FromStr for ExportPosition {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let read = |text: &str| text.parse::<u64>().ok();
         let parsed = text.split_once('-').and_then(|(seq, after)| Some((read(seq)?, read(after)?)));
-        let (seq, after) = parsed.ok_or("a place is what a broken-off export printed, such as 120-4711")?;
+        let (seq, after) = parsed.ok_or("must be the position that an interrupted export printed, such as 120-4711")?;
         Ok(Self(SnapshotCursor { seq: Some(Seq(seq)), after }))
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for ExportPosition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}-{}", self.0.seq.unwrap_or_default(), self.0.after)
     }
 }
 
-/// Runs the command.
 pub(crate) async fn run(settings: &Settings, options: Export) -> anyhow::Result<()> {
-    let wanted = Wanted::new(settings, &options)?;
+    let selection = Selection::new(settings, &options)?;
     let store = stores::for_reading(settings).await?;
     let mut out = open(&options)?;
     let mut stop = tokio::signal::unix::signal(SignalKind::interrupt())?;
     let total = store.stats().await?.effective;
     let mut progress = Progress::new(Some(total), "events read");
-    let mut cursor = options.after.map_or_else(SnapshotCursor::default, |place| place.0);
+    let mut cursor = options.after.map_or_else(SnapshotCursor::default, |position| position.0);
     let (mut read, mut written) = (0, 0u64);
     loop {
         let page = store.snapshot(cursor, PAGE).await?;
         for event in page.events.iter() {
-            if wanted.takes(event)? {
+            if selection.contains(event)? {
                 out.write_all(&event.event.json)?;
                 out.write_all(b"\n")?;
                 written += 1;
@@ -98,11 +97,11 @@ pub(crate) async fn run(settings: &Settings, options: Export) -> anyhow::Result<
         progress.reached(read);
         let Some(next) = page.next else { break };
         cursor = next;
-        // A moment to hear Ctrl-C.
+        // Polls once for Ctrl-C.
         if tokio::time::timeout(Duration::ZERO, stop.recv()).await.is_ok() {
             out.flush()?;
             progress.finish();
-            bail!("stopped after {written} events; go on with --after {}", Place(cursor));
+            bail!("stopped after {written} events; continue with --after {}", ExportPosition(cursor));
         }
     }
     out.flush()?;
@@ -115,19 +114,19 @@ fn open(options: &Export) -> anyhow::Result<Box<dyn Write>> {
     let Some(path) = &options.output else { return Ok(Box::new(BufWriter::new(io::stdout()))) };
     let file = match options.after {
         Some(_) => File::options().append(true).open(path),
-        // What is there already is somebody's.
+        // An existing file is never overwritten.
         None => File::create_new(path),
     };
     Ok(Box::new(BufWriter::new(file.with_context(|| path.display().to_string())?)))
 }
 
-/// What is exported.
-struct Wanted {
+/// Selects the exported events.
+struct Selection {
     all: bool,
     filters: Vec<Filter>,
 }
 
-impl Wanted {
+impl Selection {
     fn new(settings: &Settings, options: &Export) -> anyhow::Result<Self> {
         let given =
             |text: &String| Filter::from_json(text).map_err(|error| anyhow::anyhow!("--filter {text}: {error}"));
@@ -157,12 +156,12 @@ impl Wanted {
         Ok(Self { all: options.all, filters: filters.into_iter().map(narrow).collect() })
     }
 
-    fn takes(&self, event: &BoundEvent) -> anyhow::Result<bool> {
-        let whole = event.event.event()?;
-        if whole.is_expired(wiring::now()) {
+    fn contains(&self, event: &BoundEvent) -> anyhow::Result<bool> {
+        let parsed = event.event.event()?;
+        if parsed.is_expired(wiring::now()) {
             return Ok(false);
         }
-        let is_held_back = whole.kind.is_request() || whole.kind.is_private();
-        Ok((self.all || !is_held_back) && self.filters.iter().any(|filter| filter.matches(&whole, &event.topics)))
+        let needs_all = parsed.kind.is_request() || parsed.kind.is_private();
+        Ok((self.all || !needs_all) && self.filters.iter().any(|filter| filter.matches(&parsed, &event.topics)))
     }
 }

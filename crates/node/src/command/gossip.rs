@@ -1,41 +1,40 @@
-//! `gossip`: how others reach this node, who is known, which topics are carried.
+//! `gossip`: the node's ticket, its known peers, and the topics that it shares with them.
 
 use anyhow::bail;
 use clap::Subcommand;
 
 use super::table::{moment, table};
 use crate::{
+    admin_socket::{AdminReply, AdminRequest, UNEXPECTED_REPLY, client::AdminClient, gossip::GossipRequest},
     config::{Settings, Switch},
-    control::{Reply, Request, gossip::GossipRequest, link::Link},
     output,
 };
 
-/// What can be seen of gossip. The node must run.
+/// Commands about gossip. The node must run.
 #[derive(Subcommand)]
 pub(crate) enum Gossip {
     /// Prints what others need to connect with this node: a ticket, and the same as id@address.
     Ticket,
     /// Prints the peers that are known.
     Peers,
-    /// Prints the topics that are carried to and from peers.
+    /// Prints the topics that are shared with peers.
     Topics,
 }
 
-/// Runs the command.
 pub(crate) async fn run(settings: &Settings, command: Gossip) -> anyhow::Result<()> {
     if settings.gossip.enabled == Switch::Off {
-        bail!("this node talks to no peers: gossip.enabled is off");
+        bail!("gossip.enabled is off");
     }
     let request = match command {
         Gossip::Ticket => GossipRequest::Ticket,
         Gossip::Peers => GossipRequest::Peers,
         Gossip::Topics => GossipRequest::Topics,
     };
-    let reply = Link::to_node(settings).await?.ask(Request::Gossip(request)).await?;
+    let reply = AdminClient::require_running_node(settings).await?.ask(AdminRequest::Gossip(request)).await?;
     let text = match reply {
-        Reply::Ticket(report) => format!("{}\n{}\n", report.ticket, report.address),
-        Reply::Peers(peers) if peers.is_empty() => "no peer is known\n".to_owned(),
-        Reply::Peers(peers) => {
+        AdminReply::Ticket(report) => format!("{}\n{}\n", report.ticket, report.address),
+        AdminReply::Peers(peers) if peers.is_empty() => "no peer is known\n".to_owned(),
+        AdminReply::Peers(peers) => {
             let rows: Vec<Vec<String>> = peers
                 .into_iter()
                 .map(|peer| {
@@ -46,14 +45,14 @@ pub(crate) async fn run(settings: &Settings, command: Gossip) -> anyhow::Result<
                 .collect();
             table(&["known by", "topics", "last met", "peer"], &rows)
         }
-        Reply::GossipTopics(topics) => {
+        AdminReply::GossipTopics(topics) => {
             let rows: Vec<Vec<String>> = topics
                 .into_iter()
                 .map(|topic| vec![topic.neighbours.len().to_string(), topic.received.to_string(), topic.topic])
                 .collect();
             table(&["neighbours", "received", "topic"], &rows)
         }
-        _ => bail!("the node answers something else"),
+        _ => bail!(UNEXPECTED_REPLY),
     };
     Ok(output::print(&text)?)
 }

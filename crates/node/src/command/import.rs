@@ -1,7 +1,7 @@
-//! `import`: events from a file of one JSON object a line.
+//! `import`: events from a file with one JSON object per line.
 //!
-//! Lines go through the same checks as a client's events. What is known already is passed over quickly, so a run that
-//! broke off can simply be started again; `--skip` saves even that.
+//! Lines pass the same checks as a client's events. Duplicates are cheap to detect, so an interrupted import can be
+//! repeated from the start; `--skip` avoids even that cost.
 
 use std::{
     fs::File,
@@ -15,29 +15,29 @@ use tokio::sync::mpsc;
 
 use super::progress::Progress;
 use crate::{
+    admin_socket::{AdminReply, AdminRequest, LineOutcome, UNEXPECTED_REPLY, client::AdminClient},
     config::Settings,
-    control::{LineOutcome, Reply, Request, link::Link},
     output,
 };
 
-/// Lines that are taken in at a time.
-const BATCH_LINES: usize = 1_000;
-/// Their bytes together.
-const BATCH_BYTES: usize = 8 << 20;
-/// Refused lines that are named; the rest are counted.
-const MOST_NAMED: u64 = 100;
+/// Lines in one request to the node.
+const MAX_BATCH_LINES: usize = 1_000;
+/// Bytes in one request to the node.
+const MAX_BATCH_BYTES: usize = 8 << 20;
+/// Refused lines that are printed; further ones are only counted.
+const MAX_PRINTED_REFUSALS: u64 = 100;
 
-/// What `import` takes.
+/// Flags of `import`.
 #[derive(Args)]
 pub(crate) struct Import {
-    /// A file with one event a line, or - for standard input.
+    /// A file with one event per line, or - for standard input.
     file: PathBuf,
-    /// Passes over this many lines at the beginning.
+    /// Skips this many lines at the beginning.
     #[arg(long, value_name = "LINES", default_value_t = 0)]
     skip: u64,
 }
 
-/// Lines to be taken in together, and how far the file was read for them.
+/// Lines of one request, and the position in the file after them.
 #[derive(Default)]
 struct Chunk {
     numbers: Vec<u64>,
@@ -54,11 +54,10 @@ struct Tally {
     refused: u64,
 }
 
-/// Runs the command.
 pub(crate) async fn run(settings: &Settings, options: Import) -> anyhow::Result<()> {
     let (reader, size) = open(&options.file)?;
-    let mut link = Link::open(settings).await?;
-    // Reading may wait for a long time, as for somebody who types: it has a thread of its own.
+    let mut client = AdminClient::open(settings).await?;
+    // Standard input may block for long, so a thread reads it.
     let (sender, mut chunks) = mpsc::channel(2);
     let skip = options.skip;
     std::thread::spawn(move || read(reader, skip, &sender));
@@ -71,10 +70,10 @@ pub(crate) async fn run(settings: &Settings, options: Import) -> anyhow::Result<
         };
         match chunk {
             None => break None,
-            Some(Err(error)) => break Some(anyhow::Error::from(error).context("the file can't be read on")),
+            Some(Err(error)) => break Some(anyhow::Error::from(error).context("can't read the file any further")),
             Some(Ok(chunk)) => {
                 let (last_line, position) = (chunk.last_line, chunk.position);
-                if let Err(error) = take_in(chunk, &mut link, &mut tally, &progress).await {
+                if let Err(error) = import_chunk(chunk, &mut client, &mut tally, &progress).await {
                     break Some(error);
                 }
                 tally.lines = last_line;
@@ -83,13 +82,13 @@ pub(crate) async fn run(settings: &Settings, options: Import) -> anyhow::Result<
         }
     };
     progress.finish();
-    link.close().await?;
+    client.close().await?;
     let Tally { lines, stored, known, refused } = tally;
     output::print(&format!("{lines} lines: {stored} stored, {known} known, {refused} refused\n"))?;
     match end {
         Some(error) => {
             let go_on = format!("kukuri-node import {} --skip {lines}", options.file.display());
-            Err(error.context(format!("it ended after line {lines}; go on with: {go_on}")))
+            Err(error.context(format!("import ended after line {lines}; continue with: {go_on}")))
         }
         None if refused > 0 => bail!("{refused} lines were refused"),
         None => Ok(()),
@@ -106,14 +105,14 @@ fn open(file: &Path) -> anyhow::Result<(Box<dyn BufRead + Send>, Option<u64>)> {
     Ok((Box::new(BufReader::with_capacity(1 << 20, opened)), size))
 }
 
-/// Reads the file to its end, or until nobody takes what was read.
+/// Reads the file to its end, or until the receiver is dropped.
 fn read(mut reader: Box<dyn BufRead + Send>, skip: u64, chunks: &mpsc::Sender<io::Result<Chunk>>) {
     let (mut last_line, mut position) = (0, 0);
     loop {
         let mut chunk = Chunk::default();
         let mut bytes = 0;
         let ended = loop {
-            if chunk.lines.len() >= BATCH_LINES || bytes >= BATCH_BYTES {
+            if chunk.lines.len() >= MAX_BATCH_LINES || bytes >= MAX_BATCH_BYTES {
                 break Ok(false);
             }
             let mut line = Vec::new();
@@ -125,7 +124,7 @@ fn read(mut reader: Box<dyn BufRead + Send>, skip: u64, chunks: &mpsc::Sender<io
                     if last_line > skip && !line.trim_ascii().is_empty() {
                         bytes += read;
                         chunk.numbers.push(last_line);
-                        // What is not UTF-8 is refused as what it is: not JSON.
+                        // A line that is not UTF-8 is not JSON either, and is refused as such.
                         chunk.lines.push(String::from_utf8_lossy(line.trim_ascii()).into_owned());
                     }
                 }
@@ -133,21 +132,26 @@ fn read(mut reader: Box<dyn BufRead + Send>, skip: u64, chunks: &mpsc::Sender<io
             }
         };
         (chunk.last_line, chunk.position) = (last_line, position);
-        let is_taken = chunks.blocking_send(Ok(chunk)).is_ok();
+        let is_received = chunks.blocking_send(Ok(chunk)).is_ok();
         match ended {
-            Ok(false) if is_taken => {}
+            Ok(false) if is_received => {}
             Ok(_) => return,
             Err(error) => return drop(chunks.blocking_send(Err(error))),
         }
     }
 }
 
-async fn take_in(chunk: Chunk, link: &mut Link, tally: &mut Tally, progress: &Progress) -> anyhow::Result<()> {
+async fn import_chunk(
+    chunk: Chunk,
+    client: &mut AdminClient,
+    tally: &mut Tally,
+    progress: &Progress,
+) -> anyhow::Result<()> {
     if chunk.lines.is_empty() {
         return Ok(());
     }
-    let Reply::Imported(outcomes) = link.ask(Request::Import { lines: chunk.lines }).await? else {
-        bail!("the node answers something else");
+    let AdminReply::Imported(outcomes) = client.ask(AdminRequest::Import { lines: chunk.lines }).await? else {
+        bail!(UNEXPECTED_REPLY);
     };
     for (number, outcome) in chunk.numbers.into_iter().zip(outcomes) {
         match outcome {
@@ -155,9 +159,9 @@ async fn take_in(chunk: Chunk, link: &mut Link, tally: &mut Tally, progress: &Pr
             LineOutcome::Known => tally.known += 1,
             LineOutcome::Refused(reason) => {
                 tally.refused += 1;
-                if tally.refused <= MOST_NAMED {
+                if tally.refused <= MAX_PRINTED_REFUSALS {
                     progress.say(&format!("line {number}: {reason}"));
-                } else if tally.refused == MOST_NAMED + 1 {
+                } else if tally.refused == MAX_PRINTED_REFUSALS + 1 {
                     progress.say("further refused lines are only counted");
                 }
             }

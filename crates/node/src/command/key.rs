@@ -4,19 +4,18 @@ use clap::Subcommand;
 
 use crate::{config::Settings, key::NodeKey, output};
 
-/// What can be done with the node's key.
+/// Commands about the node's key.
 #[derive(Subcommand)]
 pub(crate) enum Key {
     /// Prints the public key.
     Show,
 }
 
-/// Runs the command.
 pub(crate) fn run(settings: &Settings, command: &Key) -> anyhow::Result<()> {
     let Key::Show = command;
     let file = NodeKey::file(&settings.data);
     if !file.exists() {
-        anyhow::bail!("{}: there is no key yet; it is made when the node first runs", file.display());
+        anyhow::bail!("{}: there is no key yet; the node creates it at its first start", file.display());
     }
     let key = NodeKey::load(&file)?.public();
     Ok(output::print(&format!("public key  {key}\nkept in     {}\n", file.display()))?)

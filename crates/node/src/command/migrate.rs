@@ -1,4 +1,4 @@
-//! `migrate`: the tables of a database, made or brought up to date before a node starts.
+//! `migrate`: creates or migrates the tables of a database before a node starts.
 
 use crate::{
     config::{IndexPlace, Settings, StorePlace},
@@ -6,13 +6,10 @@ use crate::{
     wiring::{searching, stores},
 };
 
-/// Runs the command.
 pub(crate) async fn run(settings: &Settings) -> anyhow::Result<()> {
     let place = settings.store_place();
     let done = match &place {
-        StorePlace::Lmdb(_) => {
-            "nothing to do: an embedded store is brought up to date when the node opens it".to_owned()
-        }
+        StorePlace::Lmdb(_) => "nothing to do: the node migrates an embedded store when it opens it".to_owned(),
         StorePlace::Postgres(url) => {
             let store = in_words(stores::migrate(url).await?);
             if settings.index_place() == IndexPlace::Postgres {
@@ -29,6 +26,6 @@ fn in_words(versions: (u32, u32)) -> String {
     match versions {
         (0, to) => format!("tables made, version {to}"),
         (from, to) if from == to => "the tables are up to date".to_owned(),
-        (from, to) => format!("tables brought from version {from} to {to}"),
+        (from, to) => format!("tables migrated from version {from} to {to}"),
     }
 }

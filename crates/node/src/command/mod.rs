@@ -1,8 +1,8 @@
-//! What the program can do beside running the node: one file per command.
+//! The commands other than `serve`, one file each.
 //!
-//! What only reads opens the store beside a running node. What changes something asks the node that runs, or does it
-//! itself if none does (`control`). What needs the files for itself says so if a node runs. Which kind of store it is, only
-//! `wiring::stores` knows.
+//! A command that only reads opens the store itself, also while a node runs. A command that changes data asks the
+//! running node, or works on the store itself if no node runs (`admin_socket`). A command that needs exclusive access
+//! to the files fails if a node runs. Only `wiring::stores` knows the kind of store.
 
 pub(crate) mod backup;
 pub(crate) mod check;
@@ -11,17 +11,17 @@ pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod gossip;
 pub(crate) mod import;
-pub(crate) mod index;
 pub(crate) mod key;
 pub(crate) mod migrate;
 pub(crate) mod outbox;
 mod progress;
 pub(crate) mod retention;
+pub(crate) mod service;
 pub(crate) mod stats;
 mod table;
 pub(crate) mod topic;
 
-/// A runtime for a command: one thread is enough, but for what blocks.
+/// Runs a command on a single-threaded runtime, plus tokio's threads for blocking calls.
 pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }

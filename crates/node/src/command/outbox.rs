@@ -1,8 +1,9 @@
-//! `outbox`: what became effective and what went, and how far those have come who follow it.
+//! `outbox`: the log of changes, and the offsets of its consumers.
 
 use std::time::Duration;
 
 use clap::Subcommand;
+use kukuri_outbox::pause;
 use kukuri_store::{Op, OutboxRow, Seq};
 use serde_json::json;
 
@@ -10,31 +11,30 @@ use super::table::{moment, table};
 use crate::{config::Settings, output, wiring::stores};
 
 const PAGE: usize = 1_000;
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What can be seen of the outbox.
+/// Commands about the outbox.
 #[derive(Subcommand)]
 pub(crate) enum Outbox {
     /// Prints its last rows.
     Tail {
-        /// How many.
+        /// The number of rows.
         #[arg(long, short, default_value_t = 20)]
         lines: u64,
-        /// All rows after this sequence instead.
+        /// Prints all rows after this sequence number instead.
         #[arg(long, value_name = "SEQ")]
         after: Option<u64>,
-        /// Goes on with what comes.
+        /// Prints new rows as they are written.
         #[arg(long, short)]
         follow: bool,
-        /// Prints JSON, one row a line.
+        /// Prints JSON, one row per line.
         #[arg(long)]
         json: bool,
     },
-    /// Prints how far each consumer has come.
+    /// Prints the last row that each consumer has processed.
     Offsets,
 }
 
-/// Runs the command.
 pub(crate) async fn run(settings: &Settings, command: Outbox) -> anyhow::Result<()> {
     match command {
         Outbox::Tail { lines, after, follow, json } => tail(settings, lines, after, follow, json).await,
@@ -54,7 +54,7 @@ async fn tail(settings: &Settings, lines: u64, after: Option<u64>, follow: bool,
             let text: String = rows.iter().map(|row| if json { as_json(row) } else { as_text(row) }).collect();
             output::print(&text)?;
         } else if follow {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         } else {
             return Ok(());
         }
@@ -97,9 +97,10 @@ fn as_json(row: &OutboxRow) -> String {
 
 async fn offsets(settings: &Settings) -> anyhow::Result<()> {
     let store = stores::for_reading(settings).await?;
-    let (offsets, stats) = (store.offsets().await?, store.stats().await?);
+    let (mut offsets, stats) = (store.offsets().await?, store.stats().await?);
+    offsets.retain(|offset| !pause::is_pause_flag(offset));
     if offsets.is_empty() {
-        return Ok(output::print(&format!("no consumer has begun; the outbox ends at {}\n", stats.head))?);
+        return Ok(output::print(&format!("no consumer has started; the last row of the outbox is {}\n", stats.head))?);
     }
     let rows: Vec<Vec<String>> = offsets
         .iter()
@@ -112,5 +113,5 @@ async fn offsets(settings: &Settings) -> anyhow::Result<()> {
             ]
         })
         .collect();
-    Ok(output::print(&table(&["consumer", "has come to", "behind", "at"], &rows))?)
+    Ok(output::print(&table(&["consumer", "processed", "behind", "updated"], &rows))?)
 }

@@ -1,4 +1,4 @@
-//! How long work goes: a bar on a terminal, a plain line now and then where there is none.
+//! Progress of long work: a bar on a terminal, a line every ten seconds elsewhere.
 
 use std::{
     io::IsTerminal,
@@ -7,10 +7,10 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// How often a line is written where no bar can be drawn.
-const LINE_EVERY: Duration = Duration::from_secs(10);
+/// Between two lines if the output is not a terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Progress of work of a known size, or of none.
+/// Progress of work whose total size may be unknown.
 pub(super) struct Progress {
     bar: ProgressBar,
     is_drawn: bool,
@@ -20,7 +20,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Work on so many of these.
+    /// `what`: the unit, in the plural.
     pub(super) fn new(total: Option<u64>, what: &'static str) -> Self {
         let is_drawn = std::io::stderr().is_terminal();
         let target = if is_drawn { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
@@ -36,10 +36,10 @@ impl Progress {
         Self { bar, is_drawn, what, started: Instant::now(), last_line: Instant::now() }
     }
 
-    /// So many are done in all.
+    /// `position`: the number of units done since the start.
     pub(super) fn reached(&mut self, position: u64) {
         self.bar.set_position(position);
-        if !self.is_drawn && self.last_line.elapsed() >= LINE_EVERY {
+        if !self.is_drawn && self.last_line.elapsed() >= LINE_INTERVAL {
             self.last_line = Instant::now();
             let rate = position as f64 / self.started.elapsed().as_secs_f64();
             let total = self.bar.length().map(|total| format!(" of {total}")).unwrap_or_default();
@@ -47,7 +47,7 @@ impl Progress {
         }
     }
 
-    /// Says something without breaking the bar.
+    /// Prints a line without breaking the bar.
     pub(super) fn say(&self, line: &str) {
         if self.is_drawn {
             self.bar.suspend(|| eprintln!("{line}"));
@@ -56,7 +56,7 @@ impl Progress {
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(super) fn finish(self) {
         self.bar.finish_and_clear();
     }

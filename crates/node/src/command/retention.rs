@@ -1,60 +1,53 @@
-//! `retention`: purging now instead of at its time, or seeing what would go.
+//! `retention`: purges now instead of within a minute, or prints what a purge would remove.
 
 use clap::Subcommand;
+use kukuri_store::maintenance::MAX_DRY_RUN_ROWS;
 
 use super::table::table;
 use crate::{
+    admin_socket::{AdminReply, AdminRequest, UNEXPECTED_REPLY, client::AdminClient},
     config::Settings,
-    control::{PurgeReport, Reply, Request, link::Link},
     output,
-    wiring::{self, stores},
 };
 
-/// What can be done about retention.
+/// Commands about retention.
 #[derive(Subcommand)]
 pub(crate) enum Retention {
-    /// Purges what has stayed long enough or has to make room. A running node does so by itself every minute.
+    /// Purges events whose retention has passed, or that exceed the capacity. A running node does so every minute.
     Run {
-        /// Only says what would go.
+        /// Prints what would be purged, and changes nothing.
         #[arg(long)]
         dry_run: bool,
-        /// Says that the clock is right, after it jumped and purges wait.
+        /// Confirms that the clock is right, after a jump of the clock suspended purges.
         #[arg(long)]
         confirm_clock: bool,
     },
 }
 
-/// Runs the command.
 pub(crate) async fn run(settings: &Settings, command: Retention) -> anyhow::Result<()> {
     let Retention::Run { dry_run, confirm_clock } = command;
-    let report = if dry_run {
-        let store = stores::for_reading(settings).await?;
-        let purged = store.preview_purge(&settings.retention(), wiring::now()).await?;
-        PurgeReport::from(&purged)
-    } else {
-        let mut link = Link::open(settings).await?;
-        if confirm_clock {
-            link.ask(Request::ConfirmClock).await?;
-        }
-        let reply = link.ask(Request::Purge).await?;
-        link.close().await?;
-        match reply {
-            Reply::Purged(report) => report,
-            _ => anyhow::bail!("the node answers something else"),
-        }
-    };
+    let mut client = AdminClient::open(settings).await?;
+    if confirm_clock && !dry_run {
+        client.ask(AdminRequest::ConfirmClock).await?;
+    }
+    let reply = client.ask(if dry_run { AdminRequest::DryRunPurge } else { AdminRequest::Purge }).await?;
+    client.close().await?;
+    let AdminReply::Purged(report) = reply else { anyhow::bail!(UNEXPECTED_REPLY) };
     if report.held {
         return Ok(output::print(
-            "nothing is purged: the clock jumped. If it is right now: kukuri-node retention run --confirm-clock\n",
+            "the clock jumped, purges are suspended. If it is right now: kukuri-node retention run --confirm-clock\n",
         )?);
     }
     let rows = [
-        ("events that have stayed long enough", report.by_retention),
-        ("events that have to make room", report.by_capacity),
-        ("ids that need not be remembered", report.ids),
+        ("events past their retention", report.by_retention),
+        ("events over the capacity", report.by_capacity),
+        ("ids past their retention", report.ids),
         ("outbox rows", report.outbox),
         ("tombstones, floors and vanish marks", report.memories),
     ];
     let rows: Vec<Vec<String>> = rows.iter().map(|(what, count)| vec![(*what).to_owned(), count.to_string()]).collect();
-    Ok(output::print(&table(&[if dry_run { "would go" } else { "gone" }, "count"], &rows))?)
+    if report.is_incomplete {
+        output::print(&format!("counted in {MAX_DRY_RUN_ROWS} rows only; more would be purged\n"))?;
+    }
+    Ok(output::print(&table(&[if dry_run { "would be purged" } else { "purged" }, "count"], &rows))?)
 }

@@ -1,4 +1,4 @@
-//! `stats`: figures of the store.
+//! `stats`: counts and sizes of the store.
 
 use clap::Args;
 use kukuri_domain::retention::RetentionClass;
@@ -8,7 +8,7 @@ use serde_json::json;
 use super::table::{bytes, moment, table};
 use crate::{config::Settings, output, wiring::stores};
 
-/// What `stats` takes.
+/// Flags of `stats`.
 #[derive(Args)]
 pub(crate) struct Stats {
     /// Prints JSON.
@@ -16,7 +16,6 @@ pub(crate) struct Stats {
     json: bool,
 }
 
-/// Runs the command.
 pub(crate) async fn run(settings: &Settings, options: Stats) -> anyhow::Result<()> {
     let stats = stores::for_reading(settings).await?.stats().await?;
     let text = if options.json { format!("{}\n", as_value(&stats)) } else { as_text(&stats) };
@@ -56,7 +55,7 @@ fn as_text(stats: &StoreStats) -> String {
         rows.push(vec!["failed".to_owned(), stats.failed.to_string(), String::new()]);
     }
     if stats.clock_held {
-        rows.push(vec!["clock".to_owned(), "jumped; purges wait".to_owned(), String::new()]);
+        rows.push(vec!["clock".to_owned(), "jumped; purges are suspended".to_owned(), String::new()]);
     }
     let mut text = table(&["", "count", "size"], &rows);
     if !stats.topics.is_empty() {

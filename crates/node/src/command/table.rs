@@ -1,8 +1,8 @@
-//! Text in columns, for people.
+//! Formats tables, sizes and times for a terminal.
 
-use crate::calendar::{date_of, time_of};
+use crate::config::DateTime;
 
-/// Rows under their headings, each column as wide as its widest cell. Numbers go to the right.
+/// Formats a table: each column is as wide as its widest cell; numbers are aligned to the right.
 pub(super) fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
     let mut widths: Vec<usize> = headings.iter().map(|heading| heading.chars().count()).collect();
     for row in rows {
@@ -29,7 +29,7 @@ fn is_number(cell: &str) -> bool {
         && cell.chars().all(|character| character.is_ascii_digit() || " .,%KMGTiB".contains(character))
 }
 
-/// Bytes, for people.
+/// Formats a number of bytes with a binary unit (KiB, MiB, …).
 pub(super) fn bytes(number: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = number as f64;
@@ -44,11 +44,12 @@ pub(super) fn bytes(number: u64) -> String {
     if number < 1_024 { format!("{number} B") } else { format!("{value:.1} {unit}") }
 }
 
-/// A moment, in UTC, to the second.
+/// Unix seconds as date and time in UTC.
 pub(super) fn moment(seconds: u64) -> String {
-    let (year, month, day) = date_of(seconds / 86_400);
-    let (hour, minute, second) = time_of(seconds);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+    match DateTime::from_seconds(seconds) {
+        Some(time) => format!("{} UTC", time.to_string().trim_end_matches('Z').replace('T', " ")),
+        None => format!("second {seconds} since 1970"),
+    }
 }
 
 #[cfg(test)]
@@ -56,13 +57,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_they_must_be() {
+    fn a_column_is_as_wide_as_its_widest_cell() {
         let rows = vec![vec!["a".into(), "1".into()], vec!["longer".into(), "1000".into()]];
         assert_eq!(table(&["name", "n"], &rows), "name    n\na          1\nlonger  1000\n");
     }
 
     #[test]
-    fn moments_and_sizes_read_well() {
+    fn times_and_sizes_are_written_for_people() {
         for (seconds, text) in [
             (0, "1970-01-01 00:00:00 UTC"),
             (951_782_399, "2000-02-28 23:59:59 UTC"),

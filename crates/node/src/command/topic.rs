@@ -1,4 +1,4 @@
-//! `topic`: which topics the node takes in, and how.
+//! `topic`: the topics that the node accepts, and their policies.
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
@@ -13,37 +13,37 @@ use serde_json::json;
 
 use super::table::{bytes, table};
 use crate::{
-    config::{self, Keeping, Settings, Size, Span, Switch},
-    control::{Request, link::Link},
+    admin_socket::{AdminRequest, client::AdminClient},
+    config::{ByteSize, Foreign, Settings, Span, Switch, format_text, parse_text},
     output,
     wiring::stores,
 };
 
-/// What can be done with topics.
+/// Commands about topics.
 #[derive(Subcommand)]
 pub(crate) enum Topic {
-    /// Prints the id that a name has on this node.
+    /// Prints the id of a topic's name on this node.
     Id {
         /// A name, or an id.
         name: String,
     },
-    /// Lists the topics this node takes in or took in, with what they hold.
+    /// Lists the topics that are or were enabled, with their number of events and size.
     List {
-        /// Prints JSON, one topic a line.
+        /// Prints JSON, one topic per line.
         #[arg(long)]
         json: bool,
     },
-    /// Takes a topic in. A running node does so within two seconds.
+    /// Enables a topic. A running node accepts its events within two seconds.
     Enable {
         /// A name, or an id.
         topic: String,
     },
-    /// Takes nothing in any more. What the topic holds stays readable until retention.
+    /// Disables a topic: new events are refused. Stored events stay readable until their retention has passed.
     Disable {
         /// A name, or an id.
         topic: String,
     },
-    /// Sets how a topic is taken in and kept. What is not named stays as it is; `default` takes a setting back.
+    /// Sets a topic's policy. Flags that are not given change nothing; `default` resets a setting.
     Set {
         /// A name, or an id.
         topic: String,
@@ -52,7 +52,7 @@ pub(crate) enum Topic {
     },
 }
 
-/// How a topic is taken in and kept.
+/// The settings of a topic's policy.
 #[derive(Args)]
 pub(crate) struct PolicyFlags {
     /// How long regular events are kept: a time such as 90d, forever, or default.
@@ -70,18 +70,17 @@ pub(crate) struct PolicyFlags {
     /// The most bytes the topic may hold, such as 2GiB, or default.
     #[arg(long, value_name = "SIZE")]
     max_bytes: Option<String>,
-    /// 0 is the first to be shed when room is short.
+    /// The topic's priority; 0 is refused first when capacity runs out.
     #[arg(long, value_name = "0-255")]
     priority: Option<u8>,
     /// Whether history is fetched from other nodes: on or off.
     #[arg(long, value_name = "ON|OFF")]
     backfill: Option<String>,
-    /// How late events may come: a time, or default.
+    /// How late events may arrive: a time, or default.
     #[arg(long, value_name = "TIME")]
     max_delay: Option<String>,
 }
 
-/// Runs the command.
 pub(crate) async fn run(settings: &Settings, command: Topic) -> anyhow::Result<()> {
     match command {
         Topic::Id { name } => Ok(output::print(&format!("{}\n", topic_id(settings, &name)?))?),
@@ -100,7 +99,7 @@ pub(crate) fn topic_id(settings: &Settings, name: &str) -> anyhow::Result<TopicI
 async fn switch(settings: &Settings, topic: &str, enabled: bool) -> anyhow::Result<()> {
     let id = topic_id(settings, topic)?;
     change(settings, &id, Some(enabled), None).await?;
-    Ok(output::print(&format!("{id} {}\n", if enabled { "is taken in" } else { "is not taken in any more" }))?)
+    Ok(output::print(&format!("{id} {}\n", if enabled { "is enabled" } else { "is disabled" }))?)
 }
 
 async fn change(
@@ -109,15 +108,15 @@ async fn change(
     enabled: Option<bool>,
     policy: Option<IngestPolicy>,
 ) -> anyhow::Result<()> {
-    let mut link = Link::open(settings).await?;
-    link.ask(Request::Topic { topic: id.to_string(), enabled, policy: policy.map(Box::new) }).await?;
-    link.close().await
+    let mut client = AdminClient::open(settings).await?;
+    client.ask(AdminRequest::Topic { topic: id.to_string(), enabled, policy: policy.map(Box::new) }).await?;
+    client.close().await
 }
 
 async fn set(settings: &Settings, topic: &str, flags: &PolicyFlags) -> anyhow::Result<()> {
     let id = topic_id(settings, topic)?;
     let known = stores::for_reading(settings).await?.subscriptions().await?.into_iter().find(|one| one.topic == id);
-    let Some(known) = known else { bail!("{id} is not known here; enable it first") };
+    let Some(known) = known else { bail!("{id} is not a topic of this node; enable it first") };
     let mut policy = known.policy;
     flags.apply(&mut policy)?;
     change(settings, &id, None, Some(policy)).await?;
@@ -126,22 +125,22 @@ async fn set(settings: &Settings, topic: &str, flags: &PolicyFlags) -> anyhow::R
 
 impl PolicyFlags {
     fn apply(&self, policy: &mut IngestPolicy) -> anyhow::Result<()> {
-        let keep = |text: &str| config::read::<Keeping>(text).map(Keep::from);
+        let keep = |text: &str| parse_text::<Foreign<Keep>>(text).map(|keep| *keep);
         set_or_default(&mut policy.retention.regular, "--keep-regular", self.keep_regular.as_deref(), keep)?;
         set_or_default(&mut policy.retention.current, "--keep-current", self.keep_current.as_deref(), keep)?;
         set_or_default(&mut policy.retention.replaced, "--keep-replaced", self.keep_replaced.as_deref(), keep)?;
         set_or_default(&mut policy.max_events, "--max-events", self.max_events.as_deref(), |text| {
             text.parse::<u64>().map_err(|_| "must be a whole number".to_owned())
         })?;
-        let size = |text: &str| config::read::<Size>(text).map(Size::get);
+        let size = |text: &str| parse_text::<ByteSize>(text).map(ByteSize::get);
         set_or_default(&mut policy.max_bytes, "--max-bytes", self.max_bytes.as_deref(), size)?;
-        let span = |text: &str| config::read::<Span>(text).map(Span::duration);
+        let span = |text: &str| parse_text::<Span>(text).map(Span::duration);
         set_or_default(&mut policy.max_delay, "--max-delay", self.max_delay.as_deref(), span)?;
         if let Some(priority) = self.priority {
             policy.priority = priority;
         }
         if let Some(text) = &self.backfill {
-            let switch: Switch = config::read(text).map_err(|error| anyhow::anyhow!("--backfill {text}: {error}"))?;
+            let switch: Switch = parse_text(text).map_err(|error| anyhow::anyhow!("--backfill {text}: {error}"))?;
             policy.backfill = switch == Switch::On;
         }
         Ok(())
@@ -170,7 +169,7 @@ async fn list(settings: &Settings, as_json: bool) -> anyhow::Result<()> {
         return Ok(output::print(&lines.collect::<String>())?);
     }
     let rows: Vec<Vec<String>> = subscriptions.iter().map(|one| row(one, &stats)).collect();
-    Ok(output::print(&table(&["topic", "taken in", "events", "stored", "users", "policy"], &rows))?)
+    Ok(output::print(&table(&["topic", "enabled", "events", "stored", "users", "policy"], &rows))?)
 }
 
 fn holds(topic: &TopicId, stats: &Stats) -> (u64, u64) {
@@ -180,14 +179,14 @@ fn holds(topic: &TopicId, stats: &Stats) -> (u64, u64) {
 
 fn row(one: &NodeSubscription, stats: &Stats) -> Vec<String> {
     let (events, size) = holds(&one.topic, stats);
-    let taken_in = match (one.enabled, one.keeper) {
+    let enabled = match (one.enabled, one.keeper) {
         (true, Keeper::Operator) => "yes",
         (true, Keeper::Use) => "by use",
         (false, _) => "no",
     };
     vec![
         one.topic.to_string(),
-        taken_in.to_owned(),
+        enabled.to_owned(),
         events.to_string(),
         bytes(size),
         one.ref_count.to_string(),
@@ -210,9 +209,9 @@ fn as_value(one: &NodeSubscription, stats: &Stats) -> serde_json::Value {
     })
 }
 
-/// What differs from the default, in words.
+/// The settings that differ from the default, in words.
 fn described(policy: &IngestPolicy) -> String {
-    let keep = |keep: Keep| config::show(&Keeping::from(keep));
+    let keep = |keep: Keep| format_text(&Foreign(keep));
     let parts = [
         policy.retention.regular.map(|time| format!("regular {}", keep(time))),
         policy.retention.current.map(|time| format!("current {}", keep(time))),
@@ -224,5 +223,5 @@ fn described(policy: &IngestPolicy) -> String {
         policy.max_delay.map(|delay| format!("at most {} s late", delay.as_secs())),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
-    if parts.is_empty() { "as the node".to_owned() } else { parts.join(", ") }
+    if parts.is_empty() { "default".to_owned() } else { parts.join(", ") }
 }

@@ -1,29 +1,25 @@
-//! Where events are stored. The password of a database is in it, and is shown nowhere.
+//! The location of the store. The password of a database URL is never printed.
 
 use std::{fmt, path::PathBuf};
 
-use url::{Url, form_urlencoded};
+use kukuri_config::{TextSetting, TomlValue, without_password};
+use url::Url;
 
-use super::value::Spelled;
-
-/// Stands for a password.
-const HIDDEN: &str = "***";
-
-/// Where events are stored.
+/// `store`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StorePlace {
-    /// In this directory, in the embedded store.
+    /// The embedded store in this directory.
     Lmdb(PathBuf),
-    /// In this database.
+    /// This database.
     Postgres(PostgresUrl),
 }
 
-/// The URL of a database. Neither `Display` nor `Debug` tells its password.
+/// The URL of a database. `Display` and `Debug` hide its password.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct PostgresUrl(String);
 
 impl PostgresUrl {
-    /// All of it, to connect with.
+    /// The URL with its password, to connect with.
     pub(crate) fn with_password(&self) -> &str {
         &self.0
     }
@@ -50,7 +46,7 @@ impl fmt::Display for StorePlace {
     }
 }
 
-impl Spelled for StorePlace {
+impl TextSetting for StorePlace {
     const ALLOWED: &'static str =
         "lmdb: and a directory, such as lmdb:/var/lib/kukuri/store, or a URL such as postgres://user@host/database";
 
@@ -63,31 +59,8 @@ impl Spelled for StorePlace {
         is_url.then(|| Self::Postgres(PostgresUrl(text.to_owned())))
     }
 
-    fn spell(&self) -> toml::Value {
+    fn to_value(&self) -> TomlValue {
         self.to_string().into()
-    }
-}
-
-/// A text in which no password of a URL can be read, however badly that is written: a password may hold whatever ends
-/// it by the rules for URLs.
-pub(crate) fn without_password(text: &str) -> String {
-    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
-    let (user, rest) = rest.rsplit_once('@').map_or((None, rest), |(user, rest)| (Some(user), rest));
-    let user = user.map(|user| match user.split_once(':') {
-        Some((name, _)) => format!("{name}:{HIDDEN}@"),
-        None => format!("{user}@"),
-    });
-    let (place, query) = rest.split_once('?').map_or((rest, None), |(place, query)| (place, Some(query)));
-    let query = query.map(|query| format!("?{}", query.split('&').map(hide).collect::<Vec<_>>().join("&")));
-    format!("{scheme}://{}{place}{}", user.unwrap_or_default(), query.unwrap_or_default())
-}
-
-/// One `name=value` of a query.
-fn hide(pair: &str) -> String {
-    let name = form_urlencoded::parse(pair.as_bytes()).next().map(|(name, _)| name);
-    match name.filter(|name| name.to_lowercase().contains("password")) {
-        Some(name) => format!("{name}={HIDDEN}"),
-        None => pair.to_owned(),
     }
 }
 
@@ -96,31 +69,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_not_shown_wherever_it_stands() {
-        for (text, shown) in [
-            ("postgres://kukuri@db.example.com/kukuri", "postgres://kukuri@db.example.com/kukuri"),
-            ("postgres://kukuri:secret@db:5432/kukuri", "postgres://kukuri:***@db:5432/kukuri"),
-            ("postgresql://kukuri:s:e@c/r?et@db/kukuri", "postgresql://kukuri:***@db/kukuri"),
-            (
-                "postgres://u@localhost/db?host=/run/p&password=secret",
-                "postgres://u@localhost/db?host=/run/p&password=***",
-            ),
-            ("postgres://u@localhost/db?pass%77ord=secret", "postgres://u@localhost/db?password=***"),
-            ("postgres://localhost:5432/db", "postgres://localhost:5432/db"),
-            ("lmdb:/srv/a:b@c", "lmdb:/srv/a:b@c"),
-        ] {
-            assert_eq!(without_password(text), shown);
-        }
+    fn the_password_is_kept_for_connecting_and_never_shown() {
         let place = StorePlace::parse("postgres://kukuri:secret@db/kukuri").unwrap();
         let StorePlace::Postgres(url) = &place else { panic!("{place}") };
         assert_eq!(url.with_password(), "postgres://kukuri:secret@db/kukuri");
-        for shown in [place.to_string(), format!("{place:?}"), place.spell().to_string()] {
+        for shown in [place.to_string(), format!("{place:?}"), place.to_value().to_string()] {
             assert!(shown.contains("kukuri:***@db") && !shown.contains("secret"), "{shown}");
         }
     }
 
     #[test]
-    fn a_place_is_a_directory_or_a_database() {
+    fn a_store_is_a_directory_or_a_database_url() {
         for text in ["postgres://u@h/d", "postgresql://u@h/d", "postgres:///d?host=/run/postgresql", "lmdb:store"] {
             assert!(StorePlace::parse(text).is_some(), "{text}");
         }

@@ -1,4 +1,4 @@
-//! The configuration as an operator meets it: sources, errors, what is printed.
+//! Tests of the configuration as operators use it: layers, errors, printing.
 
 mod errors;
 mod precedence;
@@ -7,9 +7,11 @@ mod round_trip;
 
 use std::{io, path::Path};
 
-use super::{ConfigError, Flags, Loaded, load_from};
+use kukuri_config::load_from;
 
-/// What an operator has set.
+use super::{ConfigError, Flags, Loaded, checked};
+
+/// The layers above the defaults.
 #[derive(Default)]
 struct Given<'a> {
     file: Option<&'a str>,
@@ -25,10 +27,11 @@ impl Given<'_> {
 
     fn load_with(&self, flags: &Flags) -> Result<Loaded, ConfigError> {
         let variables = self.variables.iter().map(|(name, value)| (name.into(), value.into()));
-        load_from(flags, variables, |path| match self.file {
+        let loaded = load_from(flags, variables, |path| match self.file {
             Some(text) if path == Path::new("kukuri.toml") => Ok(text.to_owned()),
             _ => Err(io::ErrorKind::NotFound.into()),
-        })
+        });
+        checked(loaded?)
     }
 }
 

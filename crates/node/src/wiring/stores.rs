@@ -1,4 +1,4 @@
-//! Opening stores: the one place that tells an embedded store from a database.
+//! Opens stores. Only this module distinguishes the embedded store from Postgres.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use kukuri_store_postgres::{PostgresOptions, PostgresStore};
 
 use crate::config::{Settings, StorePlace, Switch, place::PostgresUrl};
 
-/// Opens the store for a node that starts: made if there is none.
+/// Opens the store for a node, and creates it if there is none.
 pub(crate) async fn for_serving(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
     match settings.store_place() {
         StorePlace::Lmdb(path) => Ok(Arc::new(lmdb(&path, settings)?)),
@@ -22,7 +22,7 @@ pub(crate) async fn for_serving(settings: &Settings) -> anyhow::Result<Arc<dyn S
     }
 }
 
-/// Opens the store for a command that changes something. A slip in a place must not become a new store.
+/// Opens the store for a command that writes. Creates none: a mistyped path must fail.
 pub(crate) async fn for_changing(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
     match settings.store_place() {
         StorePlace::Lmdb(path) => {
@@ -33,7 +33,7 @@ pub(crate) async fn for_changing(settings: &Settings) -> anyhow::Result<Arc<dyn 
     }
 }
 
-/// Opens the store for a command that reads, beside a running node or without one.
+/// Opens the store for a command that only reads; a node may run on it.
 pub(crate) async fn for_reading(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
     match settings.store_place() {
         StorePlace::Lmdb(path) => Ok(Arc::new(lmdb_for_reading(&path, lmdb_options(settings))?)),
@@ -45,8 +45,8 @@ pub(crate) async fn for_reading(settings: &Settings) -> anyhow::Result<Arc<dyn S
     }
 }
 
-/// Opens a store to copy it. No node may run on an embedded one; on Postgres those that do wait, and what they take in
-/// after that is not in the copy.
+/// Opens the source of a copy. No node may run on an embedded store. Nodes on Postgres wait while the copy reads; their
+/// later writes are not in the copy.
 pub(crate) async fn to_copy_from(place: &StorePlace, settings: &Settings) -> anyhow::Result<Box<dyn Archive>> {
     match place {
         StorePlace::Lmdb(path) => {
@@ -60,11 +60,11 @@ pub(crate) async fn to_copy_from(place: &StorePlace, settings: &Settings) -> any
     }
 }
 
-/// Opens a store to copy into, made if there is none.
+/// Opens the target of a copy, and creates it if there is none.
 pub(crate) async fn to_copy_into(place: &StorePlace, settings: &Settings) -> anyhow::Result<Box<dyn Archive>> {
     match place {
         StorePlace::Lmdb(path) => {
-            // Private messages and hidden events come here.
+            // The store will hold private messages and hidden events: owner only.
             let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
             made.with_context(|| path.display().to_string())?;
             match lmdb(path, settings) {
@@ -76,7 +76,7 @@ pub(crate) async fn to_copy_into(place: &StorePlace, settings: &Settings) -> any
     }
 }
 
-/// What is to be done about a copy that broke off.
+/// Tells the operator how to remove an incomplete copy.
 pub(crate) fn half_a_copy(place: &StorePlace) -> String {
     let remove = match place {
         StorePlace::Lmdb(_) => "remove this directory",
@@ -85,12 +85,12 @@ pub(crate) fn half_a_copy(place: &StorePlace) -> String {
     format!("{place}: a copy into this store broke off, and what is here is of no use; {remove}, then copy again")
 }
 
-/// Whether a store could not be opened because another process has it.
+/// Whether the store could not be opened because another process has locked it.
 pub(crate) fn is_locked(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(StoreError::Locked { .. }))
 }
 
-/// Where the embedded store is, for what is done to its files. `instead`: what to use on Postgres.
+/// The embedded store's directory, for commands on its files. `instead`: the alternative on Postgres, for the error.
 pub(crate) fn embedded(settings: &Settings, instead: &str) -> anyhow::Result<PathBuf> {
     match settings.store_place() {
         StorePlace::Lmdb(path) => Ok(path),
@@ -98,12 +98,12 @@ pub(crate) fn embedded(settings: &Settings, instead: &str) -> anyhow::Result<Pat
     }
 }
 
-/// Makes the tables of a database or brings them up to date. Returns from which version to which.
+/// Creates or migrates the tables of a database. Returns the old and the new version.
 pub(crate) async fn migrate(url: &PostgresUrl) -> anyhow::Result<(u32, u32)> {
     PostgresStore::migrate(url.with_password()).await.map_err(|error| about_postgres(url, error))
 }
 
-/// A slip in a path must not become a new store.
+/// Fails if there is no store at the path, so that a mistyped path creates none.
 pub(crate) fn refuse_missing(path: &Path) -> anyhow::Result<()> {
     if !path.join("data.mdb").exists() {
         bail!("{}: there is no store here; run the node first, or name its directory with --data", path.display());
@@ -128,7 +128,7 @@ fn lmdb(path: &Path, settings: &Settings) -> anyhow::Result<LmdbStore> {
     LmdbStore::open(path, lmdb_options(settings)).map_err(|error| about_lmdb(path, error))
 }
 
-/// Opens the store of a database. What has no tables, or older ones, is refused unless it may be migrated.
+/// Opens a store on Postgres. Fails on missing or older tables unless `migrate` is on.
 async fn postgres(url: &PostgresUrl, settings: &Settings, migrate: Switch) -> anyhow::Result<PostgresStore> {
     let opened = PostgresStore::connect(url.with_password(), postgres_options(settings, migrate)).await;
     opened.map_err(|error| about_postgres(url, error))
@@ -145,10 +145,10 @@ fn postgres_options(settings: &Settings, migrate: Switch) -> PostgresOptions {
 }
 
 fn rules(settings: &Settings) -> StoreRules {
-    StoreRules { deletion: settings.deletion, capacity: settings.capacity(), thresholds: settings.thresholds() }
+    StoreRules { deletion: *settings.deletion, capacity: settings.capacity(), thresholds: settings.thresholds() }
 }
 
-/// What an operator can do about a store that does not open.
+/// Adds to an error at opening what the operator can do.
 fn about_lmdb(path: &Path, error: StoreError) -> anyhow::Error {
     match error {
         StoreError::Unfinished { .. } => anyhow!(half_a_copy(&StorePlace::Lmdb(path.to_owned()))),

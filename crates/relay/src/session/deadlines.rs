@@ -1,20 +1,21 @@
-//! What has its time though nobody calls: authentication that is due, reconciliations that rest, a client that is silent.
+//! Time-outs of a connection: authentication that is due, idle reconciliations, a silent client.
 
 use std::time::Duration;
 
+use kukuri_engine::{clock, refused::AUTH_REQUIRED};
 use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use super::{End, Session};
-use crate::{clock, intake::AUTHENTICATE, message::say, metrics::Closing, sync::Reconciliation};
+use crate::{closed::Closed, message::reply, metrics::CloseCause, negentropy::Reconciliation};
 
 impl Session {
-    /// When this connection has to be looked after next, if nothing happens.
-    pub(super) fn next_look(&self) -> Instant {
-        let config = self.relay.config();
-        let mut next = self.last_heard + config.requests.silence;
-        if self.keys.is_empty()
-            && let Some(deadline) = config.auth.deadline(self.connected_at)
+    /// When the next time-out may be due.
+    pub(super) fn next_deadline(&self) -> Instant {
+        let config = self.relay.engine.config();
+        let mut next = self.last_received + config.requests.idle;
+        if self.client.keys.is_empty()
+            && let Some(deadline) = config.auth.deadline(self.client.connected_at)
         {
             let wait = Duration::from_millis(deadline.0.saturating_sub(clock::now().0));
             next = next.min(Instant::now() + wait);
@@ -22,36 +23,36 @@ impl Session {
         self.reconciliations.values().map(Reconciliation::ends_at).fold(next, Instant::min)
     }
 
-    /// Ends what has rested for too long, and asks whether the client is still there.
-    pub(super) async fn look_after(&mut self) -> Result<(), End> {
-        let config = self.relay.config();
-        let is_due = config.auth.deadline(self.connected_at).is_some_and(|deadline| clock::now() >= deadline);
-        if self.keys.is_empty() && is_due {
-            self.send(say::notice(AUTHENTICATE)).await?;
-            return Err(End::Close(Closing::Unauthenticated, CloseCode::Policy, AUTHENTICATE.to_owned()));
+    /// Closes a client that has not authenticated in time, ends idle reconciliations, and pings a silent client.
+    pub(super) async fn check_deadlines(&mut self) -> Result<(), End> {
+        let config = self.relay.engine.config();
+        let is_due = config.auth.deadline(self.client.connected_at).is_some_and(|deadline| clock::now() >= deadline);
+        if self.client.keys.is_empty() && is_due {
+            self.send(reply::notice(AUTH_REQUIRED)).await?;
+            return Err(End::Close(CloseCause::Unauthenticated, CloseCode::Policy, AUTH_REQUIRED.to_owned()));
         }
         let now = Instant::now();
-        let over: Vec<_> = self.reconciliations.extract_if(|_, sync| sync.ends_at() <= now).map(|(id, _)| id).collect();
-        for id in over {
-            self.send(say::not_reconciled(&id, "closed: nothing was said for too long")).await?;
+        let idle: Vec<_> = self.reconciliations.extract_if(|_, one| one.ends_at() <= now).map(|(id, _)| id).collect();
+        for id in idle {
+            self.send(reply::neg_error(&id, &Closed::NegIdle.to_string())).await?;
         }
-        if self.last_heard.elapsed() < config.requests.silence {
+        if self.last_received.elapsed() < config.requests.idle {
             return Ok(());
         }
-        if self.asked {
-            return Err(End::Close(Closing::Silent, CloseCode::Away, "no sign of life".to_owned()));
+        if self.is_pinged {
+            return Err(End::Close(CloseCause::Silent, CloseCode::Away, "no sign of life".to_owned()));
         }
-        self.asked = true;
-        self.last_heard = Instant::now();
+        self.is_pinged = true;
+        self.last_received = Instant::now();
         self.ping().await
     }
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test may stop where it is surprised")]
 mod tests {
     use std::sync::Arc;
 
+    use kukuri_engine::{Engine, EngineConfig, EngineParts};
     use kukuri_store::{StoreRules, model::ModelStore};
     use tokio::net::{TcpListener, TcpStream};
     use tokio_tungstenite::{
@@ -60,35 +61,41 @@ mod tests {
     };
 
     use super::*;
-    use crate::{config::RelayConfig, message::SubscriptionId, relay::Relay};
+    use crate::{message::SubscriptionId, nip11::Info, relay::Relay};
 
     #[tokio::test]
-    async fn a_reconciliation_that_rests_is_ended_whatever_else_its_client_says() {
-        // W-4: all reconciliations share one room.
-        let store = Arc::new(ModelStore::new(StoreRules::default()));
-        let mut config = RelayConfig::default();
-        config.requests.silence = Duration::from_secs(3_600);
-        let (relay, _) = Relay::start(store, None, config).await.unwrap();
+    async fn an_idle_reconciliation_is_ended_whatever_else_its_client_sends() {
+        // W-4: all reconciliations share one budget.
+        let mut config = EngineConfig::default();
+        config.requests.idle = Duration::from_secs(3_600);
+        let parts = EngineParts {
+            store: Arc::new(ModelStore::new(StoreRules::default())),
+            finder: None,
+            config,
+            policies: Vec::new(),
+            recorder: Arc::new(metrics::NoopRecorder),
+        };
+        let (engine, _writer) = Engine::start(parts).await.unwrap();
+        let relay = Arc::new(Relay::new(engine, Info::default()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (stream, address) = listener.accept().await.unwrap();
         let socket = WebSocketStream::from_raw_socket(stream, Role::Server, None).await;
-        let inside = relay.door.enter(1).unwrap();
-        let mut session = Session::new(Arc::clone(&relay), socket, address.ip(), inside);
+        let mut session = Session::new(Arc::clone(&relay), socket, address.ip());
         let [old, young] = ["old", "young"].map(SubscriptionId::new);
         for id in [&old, &young] {
-            let sync = Reconciliation::new(Vec::new(), &relay.sync_room).unwrap();
-            session.reconciliations.insert(id.clone(), sync);
+            let reconciliation = Reconciliation::new(Vec::new(), &relay.neg_budget).unwrap();
+            session.reconciliations.insert(id.clone(), reconciliation);
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         let ends_at = session.reconciliations[&old].ends_at();
-        assert!(session.heard(Some(Ok(Message::Pong(Vec::new().into())))).await.is_ok());
-        assert_eq!(session.next_look(), ends_at, "it was not about this one");
+        assert!(session.receive(Some(Ok(Message::Pong(Vec::new().into())))).await.is_ok());
+        assert_eq!(session.next_deadline(), ends_at, "a pong is no message of this reconciliation");
 
-        session.reconciliations.get_mut(&old).unwrap().rest();
-        assert!(session.next_look() <= Instant::now());
-        assert!(session.look_after().await.is_ok());
+        session.reconciliations.get_mut(&old).unwrap().become_idle();
+        assert!(session.next_deadline() <= Instant::now());
+        assert!(session.check_deadlines().await.is_ok());
         assert_eq!(session.reconciliations.keys().collect::<Vec<_>>(), [&young]);
-        assert_eq!(session.next_look(), session.reconciliations[&young].ends_at());
+        assert_eq!(session.next_deadline(), session.reconciliations[&young].ends_at());
     }
 }

@@ -1,10 +1,10 @@
-//! WebSocket frames that are about to be sent (RFC 6455), written one after the other and sent together.
+//! The send buffer: WebSocket frames (RFC 6455), written one after the other and sent together.
 //!
-//! A server's frames are not masked, so a frame is a short head and the message itself. That is all there is to it, and
-//! it saves a copy and a system call for each message.
+//! A server's frames are not masked, so a frame is a short head and the message itself. Writing them here saves a copy and
+//! a system call for each message.
 
-/// What stays allocated between two messages: connections that rest are many.
-const KEPT_BYTES: usize = 4 * 1024;
+/// Bytes that stay allocated while nothing is sent: a node has many idle connections.
+const MAX_IDLE_CAPACITY: usize = 4 * 1024;
 
 /// The kind of a frame. A message is never cut into several.
 #[derive(Clone, Copy)]
@@ -14,7 +14,7 @@ pub(crate) enum Opcode {
     Ping = 9,
 }
 
-/// Frames, and how much of them has been sent.
+/// Frames, and how many of their bytes have been sent.
 #[derive(Default)]
 pub(crate) struct Frames {
     bytes: Vec<u8>,
@@ -42,19 +42,19 @@ impl Frames {
         parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
     }
 
-    /// What is still to be sent.
+    /// The bytes still to be sent.
     pub(crate) fn unsent(&self) -> &[u8] {
         self.bytes.get(self.sent..).unwrap_or_default()
     }
 
-    /// So many more bytes were sent.
+    /// Notes that `count` more bytes were sent.
     pub(crate) fn advance(&mut self, count: usize) {
         self.sent += count;
         if self.sent < self.bytes.len() {
             return;
         }
         self.sent = 0;
-        if self.bytes.capacity() > KEPT_BYTES {
+        if self.bytes.capacity() > MAX_IDLE_CAPACITY {
             self.bytes = Vec::new();
         } else {
             self.bytes.clear();
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_implementation_reads_what_is_written_whatever_its_length() {
+    fn tungstenite_reads_frames_of_every_length() {
         let mut frames = Frames::default();
         let lengths = [0, 1, 125, 126, 127, 65_535, 65_536, 100_000];
         for length in lengths {
@@ -95,9 +95,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_in_part_goes_on_where_it_was_and_gives_its_room_back() {
+    fn a_partly_sent_buffer_continues_and_then_gives_memory_back() {
         let mut frames = Frames::default();
-        frames.push(Opcode::Text, &[&[b'x'; 2 * KEPT_BYTES]]);
+        frames.push(Opcode::Text, &[&[b'x'; 2 * MAX_IDLE_CAPACITY]]);
         let all = frames.unsent().len();
         frames.advance(10);
         assert_eq!(frames.unsent().len(), all - 10);

@@ -1,61 +1,61 @@
-//! The subscriptions of one connection that are live.
+//! The live subscriptions of one connection.
 
 use std::collections::HashSet;
 
 use kukuri_domain::{EventId, Viewer};
+use kukuri_engine::live::{Delivery, LiveSubscription};
 use kukuri_store::Seq;
 
-use crate::{hub::Ticket, message::SubscriptionId, queue::Delivery};
+use crate::message::SubscriptionId;
 
-/// A subscription that is live, and the sequence its stored events were read at.
-pub(super) struct Live {
+/// A REQ whose stored events were sent.
+pub(super) struct LiveRequest {
     pub(super) id: SubscriptionId,
-    /// Its number orders it, whatever its id.
-    pub(super) ticket: Ticket,
+    pub(super) live: LiveSubscription,
+    /// The outbox sequence its stored events were read at.
     pub(super) read_at: Seq,
-    /// What a search has shown may have come later than that.
-    pub(super) found: HashSet<EventId>,
+    /// Hits of its searches, which may be newer than `read_at`.
+    pub(super) hits: HashSet<EventId>,
     /// How many values its filters count as.
     pub(super) values: usize,
 }
 
-/// In the order of their numbers.
+/// Ordered by the numbers of their live subscriptions.
 #[derive(Default)]
-pub(super) struct Subscriptions(Vec<Live>);
+pub(super) struct Subscriptions(Vec<LiveRequest>);
 
 impl Subscriptions {
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// They show from now on what this one may see.
-    pub(super) fn show_to(&self, viewer: &Viewer) {
-        self.0.iter().for_each(|live| live.ticket.show_to(viewer.clone()));
+    pub(super) fn set_viewer(&self, viewer: &Viewer) {
+        self.0.iter().for_each(|request| request.live.set_viewer(viewer.clone()));
     }
 
     /// How many values all filters count as.
     pub(super) fn values(&self) -> usize {
-        self.0.iter().map(|live| live.values).sum()
+        self.0.iter().map(|request| request.values).sum()
     }
 
-    /// Adds the latest.
-    pub(super) fn add(&mut self, live: Live) {
-        self.0.push(live);
+    /// Adds the newest.
+    pub(super) fn add(&mut self, request: LiveRequest) {
+        self.0.push(request);
     }
 
     pub(super) fn end(&mut self, id: &SubscriptionId) {
-        self.0.retain(|live| live.id != *id);
+        self.0.retain(|request| request.id != *id);
     }
 
     pub(super) fn end_all(&mut self) {
         self.0.clear();
     }
 
-    /// Whose event this is, if the subscription is still there and the event was not among its stored ones.
-    pub(super) fn whose(&self, Delivery { number, event }: &Delivery) -> Option<&SubscriptionId> {
-        let place = self.0.binary_search_by_key(number, |live| live.ticket.number()).ok()?;
-        let live = &self.0[place];
-        let is_due = event.seq.is_none_or(|seq| seq > live.read_at) && !live.found.contains(&event.id);
-        is_due.then_some(&live.id)
+    /// The subscription that a live event is for: `None` if it has ended, or if the event was among its stored ones.
+    pub(super) fn receiver_of(&self, Delivery { number, event }: &Delivery) -> Option<&SubscriptionId> {
+        let position = self.0.binary_search_by_key(number, |request| request.live.number()).ok()?;
+        let request = &self.0[position];
+        let is_new = event.seq.is_none_or(|seq| seq > request.read_at) && !request.hits.contains(&event.id);
+        is_new.then_some(&request.id)
     }
 }

@@ -1,11 +1,11 @@
-//! The suite that every index passes.
+//! The conformance suite of all indexes.
 //!
 //! # Layout
 //!
-//! - `life`: it finds what a look at every document finds, whatever was changed before.
-//! - `rank`: what is better stands first.
-//! - `follow`: behind a consumer of a store that lives, it ends with what is effective, whatever happened meanwhile.
-//! - `relevance`: what people look for, and find.
+//! - `index_history`: after random changes, rebuilds and reopens, searches find the same as a scan of all documents.
+//! - `store_history`: behind a consumer, through crashes, replays and rebuilds, an index ends with the effective events.
+//! - `ranking`: better hits come first.
+//! - `relevance`: a hand-written corpus with queries and their expected hits.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -13,33 +13,25 @@
     reason = "a test may stop where it is surprised"
 )]
 
-mod follow;
-mod life;
-mod rank;
+mod index_history;
+mod ranking;
 mod relevance;
+mod store_history;
 
 use kukuri_domain::{EventId, Timestamp, TopicId};
 
-pub use follow::{Following, follow, followings};
-pub use life::{Life, live, lives};
-pub use rank::rank;
+pub use index_history::{IndexHistory, index_histories, run_index_history};
+pub use ranking::ranking;
 pub use relevance::relevance;
+pub use store_history::{StoreHistory, run_store_history, store_histories};
 
-/// The time of the tests.
+/// The current time in the tests.
 pub const NOW: Timestamp = Timestamp(1_700_000_000);
 
-/// An id with this number.
 fn id(number: u8) -> EventId {
     EventId::from_bytes([number; 32])
 }
 
-/// A topic with this number.
 fn topic(number: u8) -> TopicId {
     TopicId::trusted(&format!("kukuri:{}", format!("{number:02x}").repeat(32)))
-}
-
-/// How many cases of a property are tried: so many, unless `KUKURI_TEST_PROPERTY_CASES` says otherwise. A case is a whole
-/// life on a disk, so one in a hundred of what that asks for.
-pub fn cases(usual: u32) -> u32 {
-    kukuri_store::conformance::case_count().map_or(usual, |all| (all / 100).max(1))
 }

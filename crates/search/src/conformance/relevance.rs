@@ -1,4 +1,4 @@
-//! What people look for, and find: a small corpus and questions to it, written by hand (`tests/relevance`).
+//! A hand-written corpus with queries and their expected hits (`tests/relevance`).
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use kukuri_store::{Seq, conformance::build};
 use serde::Deserialize;
 
 use super::{NOW, topic};
-use crate::{Change, Document, Search, SearchIndex, SearchQuery};
+use crate::{Document, DocumentChange, Search, SearchIndex, SearchQuery};
 
 const CORPUS: &str = include_str!("../../tests/relevance/corpus.toml");
 const QUERIES: &str = include_str!("../../tests/relevance/queries.toml");
@@ -37,14 +37,14 @@ fn note() -> u16 {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Questions {
-    query: Vec<Question>,
+struct Queries {
+    query: Vec<Query>,
     limit: Vec<Limit>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Question {
+struct Query {
     text: String,
     finds: BTreeSet<String>,
     best: Option<String>,
@@ -69,40 +69,41 @@ impl Post {
     }
 }
 
-/// Asks an empty index every question of the corpus: it finds exactly what a reader would.
+/// Fills an empty index with the corpus and compares the hits of every query.
 pub async fn relevance(index: &dyn SearchIndex) {
     let posts = toml::from_str::<Corpus>(CORPUS).expect("a corpus").document;
-    let questions: Questions = toml::from_str(QUERIES).expect("questions");
+    let queries: Queries = toml::from_str(QUERIES).expect("queries");
     let documents: Vec<(&str, Document)> = posts.iter().map(|post| (post.name.as_str(), post.document())).collect();
-    let puts = documents.iter().map(|(_, document)| Change::Put(Box::new(document.clone())));
+    let puts = documents.iter().map(|(_, document)| DocumentChange::Put(Box::new(document.clone())));
     index.apply(puts.collect(), Seq(1).into()).await.expect("documents");
-    let name = |id: EventId| documents.iter().find(|(_, document)| document.id == id).expect("one of ours").0;
+    let name =
+        |id: EventId| documents.iter().find(|(_, document)| document.id == id).expect("a document of the corpus").0;
 
     let mut wrong = Vec::new();
-    for Question { text, finds, best } in &questions.query {
+    for Query { text, finds, best } in &queries.query {
         let found: Vec<&str> = answer(index, text).await.into_iter().map(name).collect();
-        if !are_the_same(&found, finds) {
+        if !is_same_set(&found, finds) {
             wrong.push(format!("{text}: found {found:?}, expected {finds:?}"));
         } else if best.as_ref().is_some_and(|best| found.first() != Some(&best.as_str())) {
             wrong.push(format!("{text}: {best:?} is not the first of {found:?}"));
         }
     }
-    for Limit { text, finds, expected } in &questions.limit {
+    for Limit { text, finds, expected } in &queries.limit {
         let found: Vec<&str> = answer(index, text).await.into_iter().map(name).collect();
-        if !are_the_same(&found, finds) || finds == expected {
-            wrong.push(format!("{text}: found {found:?}, which is no longer the limit that is told"));
+        if !is_same_set(&found, finds) || finds == expected {
+            wrong.push(format!("{text}: found {found:?}, so the documented limit has changed"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 async fn answer(index: &dyn SearchIndex, text: &str) -> Vec<EventId> {
-    let query = SearchQuery::parse(text).expect("a question");
+    let query = SearchQuery::parse(text).expect("a query");
     let hits = index.search(&Search::new(query, NOW, 100)).await.expect("hits");
     hits.into_iter().map(|hit| hit.id).collect()
 }
 
 /// The same names, each once, in any order.
-fn are_the_same(found: &[&str], names: &BTreeSet<String>) -> bool {
+fn is_same_set(found: &[&str], names: &BTreeSet<String>) -> bool {
     found.len() == names.len() && found.iter().all(|name| names.contains(*name))
 }

@@ -1,19 +1,23 @@
 //! One write transaction: rows, indexes, outbox and counters change together or not at all (P-3).
 //!
-//! Counters, topic and author numbers are worked on in memory and written once, when the batch commits.
+//! Counters, topic and author numbers are changed in memory and written once, when the batch commits.
 //!
-//! - This file: the transaction, topics and authors by number, the outbox.
-//! - `rows`: storing events and taking them away.
+//! - This file: the transaction, topic and author numbers, the outbox.
+//! - `ledger`: the ingest procedure's reads and writes. `rows`: storing and removing events.
 //! - `counting`: ages, counters and stages.
 
 mod counting;
+mod ledger;
 mod rows;
 
 use std::{collections::HashMap, time::Duration};
 
 use heed::RwTxn;
 use kukuri_domain::{Address, Event, Millis, PublicKey, TopicId, capacity::Stage, clock::Clock};
-use kukuri_store::{Op, OutboxRow, Seq, StageChange, StoreRules, subscriptions::Subscriptions};
+use kukuri_store::{
+    Op, OutboxRow, Seq, StageChange, StoreRules, counters::Tally as _, ingest::Ledger as _,
+    subscriptions::Subscriptions,
+};
 
 use crate::{
     error::{Result, damaged, engine},
@@ -25,27 +29,27 @@ use crate::{
 
 pub(crate) use rows::{StoredRow, hidden_keys};
 
-/// What a batch works with besides the transaction.
+/// The writer's state that a batch works with.
 #[derive(Clone, Copy)]
-pub(crate) struct Surroundings<'s> {
+pub(crate) struct BatchContext<'s> {
     pub(crate) env: &'s LmdbEnv,
     pub(crate) tables: Tables,
     pub(crate) rules: &'s StoreRules,
     pub(crate) subscriptions: &'s Subscriptions,
-    /// The clock as this process has seen it; what is on disk may be a little behind.
+    /// The clock as this process has seen it; the clock on disk may lag a little.
     pub(crate) clock: Clock,
 }
 
-/// How far the clock on disk may fall behind while nothing else is written.
+/// How far the clock on disk may lag while nothing else is written.
 const CLOCK_LAG: Duration = Duration::from_secs(60);
 
-/// What a batch leaves behind.
+/// Result of a committed batch.
 pub(crate) struct Committed {
     /// Capacity stages that changed.
     pub(crate) stages: Vec<StageChange>,
     /// The new head of the outbox.
     pub(crate) head: Seq,
-    /// The clock as the batch has seen it.
+    /// The clock that the batch has seen.
     pub(crate) clock: Clock,
 }
 
@@ -53,158 +57,172 @@ pub(crate) struct Committed {
 struct Topic {
     id: TopicId,
     record: TopicRecord,
-    /// What is on disk.
+    /// The record on disk.
     stored: Option<TopicRecord>,
 }
 
-/// A write transaction under way.
+/// A write transaction in progress.
 pub(crate) struct Batch<'s> {
-    pub(crate) around: Surroundings<'s>,
+    pub(crate) ctx: BatchContext<'s>,
     pub(crate) txn: RwTxn<'s>,
     pub(crate) node: NodeRecord,
     topics: HashMap<TopicNo, Topic>,
     topic_nos: HashMap<TopicId, TopicNo>,
     authors: HashMap<PublicKey, AuthorNo>,
-    touched: Vec<TopicNo>,
+    changed_topics: Vec<TopicNo>,
     stages: Vec<StageChange>,
-    /// The rows of the outbox that this batch wrote, if somebody wants to know before it is committed.
-    told: Option<Vec<OutboxRow>>,
-    /// What is on disk of the node's own counters.
+    /// Copies of the outbox rows that this batch wrote, if readers need them before the commit.
+    emitted: Option<Vec<OutboxRow>>,
+    /// The node's own counters on disk.
     stored: NodeRecord,
-    /// Rows that were put or taken away.
+    /// Rows inserted or deleted.
     pub(crate) written: usize,
+    /// Only requests (kinds 5 and 62) are stored.
+    pub(crate) is_disk_full: bool,
 }
 
 impl<'s> Batch<'s> {
-    /// Begins a transaction at a new time.
-    pub(crate) fn begin(around: Surroundings<'s>, now: Millis) -> Result<Self> {
-        let mut batch = Self::resume(around)?;
+    /// Begins a transaction and advances the clock to `now`.
+    pub(crate) fn begin(ctx: BatchContext<'s>, now: Millis) -> Result<Self> {
+        let mut batch = Self::resume(ctx)?;
         batch.tick(now);
         Ok(batch)
     }
 
-    /// Time goes on while the transaction is open.
+    /// Advances the clock of the open transaction.
     pub(crate) fn tick(&mut self, now: Millis) {
-        let before = self.node.clock;
-        self.node.clock = before.tick(now);
-        if self.node.clock.held && !before.held {
-            tracing::warn!(
-                now = now.0,
-                latest = before.latest.0,
-                "the clock jumped by more than an hour: nothing is purged until it is confirmed"
-            );
-        }
+        self.node.clock = self.node.clock.tick(now);
     }
 
-    /// From now on its rows of the outbox are kept to be told.
-    pub(crate) fn tell_rows(&mut self) {
-        self.told = Some(Vec::new());
+    /// Starts to keep copies of the outbox rows that this batch writes, for readers before the commit.
+    pub(crate) fn record_outbox_rows(&mut self) {
+        self.emitted = Some(Vec::new());
     }
 
-    /// The rows since the last call.
-    pub(crate) fn take_rows(&mut self) -> Vec<OutboxRow> {
-        self.told.as_mut().map(std::mem::take).unwrap_or_default()
+    /// Outbox rows since the last call.
+    pub(crate) fn take_outbox_rows(&mut self) -> Vec<OutboxRow> {
+        self.emitted.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// The stages that changed since the last call.
+    /// Stage changes since the last call.
     pub(crate) fn take_stages(&mut self) -> Vec<StageChange> {
         std::mem::take(&mut self.stages)
     }
 
-    /// Begins a transaction at the time of the last one.
-    pub(crate) fn resume(around: Surroundings<'s>) -> Result<Self> {
-        let txn = around.env.write_txn().map_err(engine)?;
-        let stored = format::node_record(&around.tables, &txn)?;
+    /// Begins a transaction without advancing the clock.
+    pub(crate) fn resume(ctx: BatchContext<'s>) -> Result<Self> {
+        let txn = ctx.env.write_txn().map_err(engine)?;
+        let stored = format::node_record(&ctx.tables, &txn)?;
         Ok(Self {
-            around,
-            node: NodeRecord { clock: around.clock, ..stored },
+            ctx,
+            node: NodeRecord { clock: ctx.clock, ..stored },
             stored,
             written: 0,
+            is_disk_full: false,
             txn,
             topics: HashMap::new(),
             topic_nos: HashMap::new(),
             authors: HashMap::new(),
-            touched: Vec::new(),
+            changed_topics: Vec::new(),
             stages: Vec::new(),
-            told: None,
+            emitted: None,
         })
     }
 
-    /// Makes everything durable. If nothing changed there is nothing to wait for.
+    /// Commits durably. Returns at once if nothing changed.
     pub(crate) fn commit(mut self) -> Result<Committed> {
         let topics = std::mem::take(&mut self.topics);
         for topic in topics.values().filter(|topic| topic.stored != Some(topic.record)) {
             self.put(Table::Topics, topic.id.as_str().as_bytes(), &topic.record.pack())?;
+        }
+        let (seen, clock) = (self.ctx.clock, self.node.clock);
+        if clock.held && !seen.held {
+            let (now, latest) = (clock.last.0, seen.latest.0);
+            tracing::warn!(
+                now,
+                latest,
+                "the clock jumped by more than an hour; purges wait for `retention run --confirm-clock`"
+            );
         }
         let committed = Committed { stages: self.stages, head: self.node.head, clock: self.node.clock };
         let is_same = self.node == NodeRecord { clock: self.node.clock, ..self.stored };
         let clock_is_near = self.node.clock.held == self.stored.clock.held
             && self.node.clock.last.0.abs_diff(self.stored.clock.last.0) < CLOCK_LAG.as_millis() as u64;
         if self.written > 0 || !is_same || !clock_is_near {
-            format::put_node_record(&self.around.tables, &mut self.txn, &self.node)?;
+            format::put_node_record(&self.ctx.tables, &mut self.txn, &self.node)?;
             self.txn.commit().map_err(engine)?;
         }
         Ok(committed)
     }
 
-    /// Writes the clock, if nothing but that has changed.
+    /// Aborts the transaction. The clock that this process has seen stays.
+    pub(crate) fn abandon(self) -> Committed {
+        Committed { stages: Vec::new(), head: self.stored.head, clock: self.node.clock }
+    }
+
+    /// Writes the clock, if nothing else has changed.
     pub(crate) fn commit_clock(mut self) -> Result<()> {
         self.written = usize::from(self.node != self.stored);
         self.commit().map(drop)
     }
 
-    /// Something was written past this batch, in its transaction.
+    /// Marks the transaction as changed after a write that bypassed this batch.
     pub(crate) fn mark_written(&mut self) {
         self.written += 1;
     }
 
-    /// The time to stamp with: never behind an earlier one (P-5).
-    pub(crate) fn stamp(&self) -> Millis {
-        self.node.clock.latest
-    }
-
     pub(crate) fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>> {
-        self.around.tables.get(&self.txn, table, key)
+        self.ctx.tables.get(&self.txn, table, key)
     }
 
     pub(crate) fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
         self.mark_written();
-        self.around.tables.put(&mut self.txn, table, key, value)
+        self.ctx.tables.put(&mut self.txn, table, key, value)
     }
 
     pub(crate) fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool> {
         self.mark_written();
-        self.around.tables.delete(&mut self.txn, table, key)
+        self.ctx.tables.delete(&mut self.txn, table, key)
     }
 
-    /// Puts a key that is higher than all others of its table.
+    /// Appends a key that is greater than all others of its table.
     fn append(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
         self.mark_written();
-        self.around.tables.append(&mut self.txn, table, key, value)
+        self.ctx.tables.append(&mut self.txn, table, key, value)
     }
 
-    // Topics and authors by number.
+    // Topic and author numbers.
 
-    fn topic_no(&mut self, id: &TopicId) -> Result<TopicNo> {
+    /// The number of a topic, if it has one.
+    fn known_topic_no(&mut self, id: &TopicId) -> Result<Option<TopicNo>> {
         if let Some(no) = self.topic_nos.get(id) {
-            return Ok(*no);
+            return Ok(Some(*no));
         }
         let stored = self.get(Table::Topics, id.as_str().as_bytes())?.map(TopicRecord::unpack).transpose()?;
-        let record = match stored {
-            Some(record) => record,
-            None => {
-                self.node.last_topic.0 += 1;
-                let no = self.node.last_topic;
-                self.put(Table::TopicNames, &no.0.to_be_bytes(), id.as_str().as_bytes())?;
-                TopicRecord { no, ..TopicRecord::default() }
-            }
-        };
-        self.topic_nos.insert(id.clone(), record.no);
-        self.topics.insert(record.no, Topic { id: id.clone(), record, stored });
-        Ok(record.no)
+        if let Some(record) = stored {
+            self.hold_topic(id, record, stored);
+        }
+        Ok(stored.map(|record| record.no))
     }
 
-    /// What a copy brings of a topic: its events come later.
+    /// The number of a topic. A new topic gets the next number.
+    fn topic_no(&mut self, id: &TopicId) -> Result<TopicNo> {
+        if let Some(no) = self.known_topic_no(id)? {
+            return Ok(no);
+        }
+        self.node.last_topic.0 += 1;
+        let no = self.node.last_topic;
+        self.put(Table::TopicNames, &no.0.to_be_bytes(), id.as_str().as_bytes())?;
+        self.hold_topic(id, TopicRecord { no, ..TopicRecord::default() }, None);
+        Ok(no)
+    }
+
+    fn hold_topic(&mut self, id: &TopicId, record: TopicRecord, stored: Option<TopicRecord>) {
+        self.topic_nos.insert(id.clone(), record.no);
+        self.topics.insert(record.no, Topic { id: id.clone(), record, stored });
+    }
+
+    /// Loads another store's record of a topic; its events are loaded later.
     pub(crate) fn load_topic(&mut self, id: &TopicId, stage: Stage, last_event_at: Millis) -> Result<()> {
         let no = self.topic_no(id)?;
         let record = &mut self.topic(no)?.record;
@@ -213,7 +231,7 @@ impl<'s> Batch<'s> {
         Ok(())
     }
 
-    /// Appends a row of the outbox as another store wrote it.
+    /// Appends an outbox row of another store unchanged.
     pub(crate) fn load_outbox(&mut self, row: OutboxRow) -> Result<()> {
         let record = OutboxRecord {
             op: row.op,
@@ -236,10 +254,6 @@ impl<'s> Batch<'s> {
             self.topic_no(&id)?;
         }
         self.topics.get_mut(&no).ok_or_else(|| damaged(format!("topic number {} is not its name's", no.0)))
-    }
-
-    pub(crate) fn topic_id(&mut self, no: TopicNo) -> Result<TopicId> {
-        self.topic(no).map(|topic| topic.id.clone())
     }
 
     fn author_no(&mut self, pubkey: &PublicKey) -> Result<AuthorNo> {
@@ -284,9 +298,9 @@ impl<'s> Batch<'s> {
             self.node.head = self.node.head.next();
             record.topic = *topic;
             self.append(Table::Outbox, &key::seq(self.node.head), &record.pack())?;
-            if self.told.is_some() {
+            if self.emitted.is_some() {
                 let row = record.clone().row(self.node.head, self.topic_id(*topic)?);
-                self.told.get_or_insert_default().push(row);
+                self.emitted.get_or_insert_default().push(row);
             }
         }
         Ok(())

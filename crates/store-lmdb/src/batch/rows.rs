@@ -1,4 +1,4 @@
-//! Storing events and taking them away.
+//! Storing and removing events.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use kukuri_domain::{
     Address, Admitted, Event, EventId, Kind, Millis, Rank, Reason, State, Tags, Timestamp, TopicId,
     retention::RetentionClass,
 };
-use kukuri_store::{IdRecord, Op, Standing};
+use kukuri_store::{IdRecord, Op, Standing, counters::Tally as _, ingest::Ledger as _};
 
 use super::{Batch, counting::add};
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
     tables::Table,
 };
 
-/// A row that was read out of the transaction.
+/// A row read in the transaction.
 pub(crate) struct StoredRow {
     pub(crate) no: EventNo,
     pub(crate) event: Event,
@@ -69,15 +69,15 @@ impl Batch<'_> {
         StoredRow::read(no, Row::unpack(record)?).map(Some)
     }
 
-    /// When a row's author says it was made, without reading more of it.
+    /// The event's `created_at`, without parsing the rest of the row.
     pub(crate) fn created_at(&self, no: EventNo) -> Result<Timestamp> {
         let record = self.get(Table::Events, &no.key())?;
         let record = record.ok_or_else(|| damaged(format!("row {} is not there", no.0)))?;
         Ok(Row::unpack(record)?.created_at()?)
     }
 
-    /// What a decision needs of a row: the event without its content, and without tags that say nothing of its owner
-    /// or its key.
+    /// The part of a row that a decision needs: the event without its content, and with only the tags that determine
+    /// its owner and its key.
     pub(crate) fn outline(&self, no: EventNo) -> Result<Option<(Event, State)>> {
         let Some(record) = self.get(Table::Events, &no.key())? else { return Ok(None) };
         let row = Row::unpack(record)?;
@@ -103,11 +103,11 @@ impl Batch<'_> {
         for topic in &topics {
             self.topic(*topic)?.record.last_event_at = stamp;
         }
-        self.remember(admitted, Standing::Effective, Some(no))?;
+        self.put_id(admitted, Standing::Effective, Some(no))?;
         self.write_outbox(event, address, &topics, stamp, Op::Upsert)
     }
 
-    /// Writes the row of an effective event and what it is found and counted under.
+    /// Writes the row of an effective event, its index rows and its counters.
     pub(crate) fn file(
         &mut self,
         event: &Event,
@@ -136,7 +136,7 @@ impl Batch<'_> {
         Ok((no, topics))
     }
 
-    /// Writes the row of a hidden event and what it is found and counted under.
+    /// Writes the row of a hidden event, its index rows and its counters.
     pub(crate) fn file_hidden(
         &mut self,
         event: Event,
@@ -156,8 +156,8 @@ impl Batch<'_> {
         Ok((self.node.last_event, topics))
     }
 
-    /// Remembers the id of an event that was decided on for the first time.
-    pub(crate) fn remember(&mut self, admitted: &Admitted, standing: Standing, no: Option<EventNo>) -> Result<()> {
+    /// Records the id of an event after its first decision.
+    pub(super) fn put_id(&mut self, admitted: &Admitted, standing: Standing, no: Option<EventNo>) -> Result<()> {
         let stamp = self.stamp();
         let id = admitted.event().id;
         let record =
@@ -169,8 +169,8 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// A row, effective or hidden, loses its standing for this reason.
-    pub(crate) fn take_away(&mut self, mut row: StoredRow, reason: Reason, cause: Option<EventId>) -> Result<()> {
+    /// Retires a row, effective or hidden, for this reason.
+    pub(crate) fn retire(&mut self, mut row: StoredRow, reason: Reason, cause: Option<EventId>) -> Result<()> {
         if row.is_effective() {
             self.leave_indexes(&row)?;
             self.leave_key(&row.event)?;
@@ -179,7 +179,7 @@ impl Batch<'_> {
             }
             self.write_outbox(&row.event, row.event.address(), &row.topics, row.ingested_at, Op::Delete(reason))?;
         }
-        let keeps_row = self.around.rules.deletion.keeps_row(reason);
+        let keeps_row = self.ctx.rules.deletion.keeps_row(reason);
         let standing = Standing::Gone { reason, cause, since: self.stamp() };
         self.change_standing(&row.event.id, standing, keeps_row.then_some(row.no))?;
         if !keeps_row {
@@ -190,10 +190,10 @@ impl Batch<'_> {
         self.put_hidden(&row)
     }
 
-    /// Throws a row away for good. Of a hidden one nobody need hear (P-8).
-    pub(crate) fn throw_away(&mut self, row: StoredRow, reason: Reason) -> Result<()> {
+    /// Deletes a row for good. A hidden row is not announced (P-8).
+    pub(crate) fn purge_row(&mut self, row: StoredRow, reason: Reason) -> Result<()> {
         if row.is_effective() {
-            return self.take_away(row, reason, None);
+            return self.retire(row, reason, None);
         }
         if let Some(known) = self.known_id(&row.event.id)? {
             self.change_standing(&row.event.id, known.record.standing, None)?;
@@ -224,7 +224,7 @@ impl Batch<'_> {
         self.get(Table::Keys, &address.digest().0)?.map(KeyRecord::unpack).transpose().map_err(Into::into)
     }
 
-    /// A version that is refused raises its key's floor all the same (D-9).
+    /// Raises a key's floor for a version that is refused (D-9).
     pub(crate) fn raise_floor(&mut self, address: &Address, floor: Rank) -> Result<()> {
         let record = KeyRecord { floor, raised_at: self.stamp(), current: None };
         self.put(Table::Keys, &address.digest().0, &record.pack())
@@ -245,7 +245,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Takes back what a row of this class and state is listed and counted under.
+    /// Removes the index rows of a row and subtracts it from the counters, by its class and state.
     fn unfile(&mut self, row: &StoredRow) -> Result<()> {
         self.uncount(row)?;
         if !row.is_effective() {
@@ -267,8 +267,8 @@ impl Batch<'_> {
     }
 }
 
-/// A hidden row stands under each of its owners, so that their requests find it. One that is deleted already need not
-/// be found by its address again.
+/// Keys of a hidden row, one for each of its owners, so that their requests find it. A deleted row need not be found by
+/// its address again.
 pub(crate) fn hidden_keys(row: &StoredRow) -> BTreeSet<Vec<u8>> {
     let address = row.event.address().filter(|_| row.state != State::Deleted);
     row.event.owners().map(|owner| key::hidden(&owner, address.as_ref(), row.no)).collect()

@@ -1,20 +1,20 @@
-//! What the tests of this crate share.
+//! Helpers of this crate's tests.
 #![allow(dead_code, reason = "not every test file needs all of it")]
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use kukuri_store_lmdb::{LmdbOptions, Sync};
+use kukuri_store_lmdb::{Durability, LmdbOptions};
 
 pub(crate) fn block_on<T>(test: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(test)
 }
 
-/// Small and without syncs, for tests that are not about either.
+/// A small store without syncs, for tests that depend on neither size nor durability.
 pub(crate) fn quick() -> LmdbOptions {
-    LmdbOptions { sync: Sync::Off, reserve: 1 << 20, map_size: 1 << 30, ..LmdbOptions::default() }
+    LmdbOptions { durability: Durability::Unsynced, reserve: 1 << 20, map_size: 1 << 30, ..LmdbOptions::default() }
 }
 
-/// The files of a directory that hold data; locks come and go.
+/// The files of a directory except lock files.
 pub(crate) fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
     let files = files.map(|file| (file.file_name().into_string().unwrap(), fs::read(file.path()).unwrap()));

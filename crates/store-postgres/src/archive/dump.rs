@@ -1,4 +1,4 @@
-//! Reading everything, page by page, while nobody writes.
+//! Dump of a whole store, page by page, while writers are blocked.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,14 @@ use crate::{
     batch::{read_node, writers_lock},
     codes::{event_id, millis, signed, timestamp},
     error::Result,
-    reading::{named, names_of},
+    lookup::{named, names_of},
     records, sharing, subscriptions,
     work::{Node, TopicNo},
     writer::Writer,
 };
 
-/// A section of a dump, in the order of [`Piece`]: how many rows ($1) are read after a place ($2, and for events $3). Each
-/// says as `after` where the next page goes on.
+/// The sections of a dump, in the order of [`Piece`]. $1 is the number of rows to read, after the position $2 (and $3
+/// for events). Column `after` is the position where the next page starts.
 const SECTIONS: [&str; 10] = [
     "SELECT *, convert_to(topic_id, 'UTF8') AS after FROM cn_relay.node_subscriptions \
      WHERE topic_id > convert_from($2, 'UTF8') ORDER BY topic_id LIMIT $1",
@@ -31,7 +31,7 @@ const SECTIONS: [&str; 10] = [
     "SELECT *, pubkey AS after FROM cn_relay.vanish_marks WHERE pubkey > $2 ORDER BY pubkey LIMIT $1",
     "SELECT *, id || convert_to(topic_id, 'UTF8') AS after FROM cn_relay.traces \
      WHERE (id, topic_id) > (substr($2, 1, 32), convert_from(substr($2, 33), 'UTF8')) ORDER BY id, topic_id LIMIT $1",
-    // Times of arrival never run backwards: within a class that is the order of an index, and of the months.
+    // Arrival times never decrease: within a class this is the order of an index, and of the months.
     "SELECT e.*, int8send(e.ingested_at) || int8send(e.no) AS after, \
      d.source, d.first_seen_at, d.last_seen_at, d.seen_count, d.reason, d.cause, d.since FROM ( \
          (SELECT class, ingested_at, no, id, topics, json FROM cn_relay.events WHERE class = 'default' \
@@ -53,11 +53,12 @@ const SECTIONS: [&str; 10] = [
 const EVENTS: usize = 6;
 const OUTBOX: usize = 8;
 
-/// Whoever writes is waited for, and from then on waits. A page may take its time.
+/// Takes the writers' lock: waits up to 60 s for the current writer, then blocks all others. Pages have no statement
+/// timeout.
 const HOLD: &str =
     concat!("SET statement_timeout = '60s'; SELECT pg_advisory_lock(", writers_lock!(), "); SET statement_timeout = 0");
 
-/// A dump under way, if there is one: its session.
+/// The session of the dump in progress, if any.
 #[derive(Default)]
 pub(crate) struct Dumping(Mutex<Option<PgConnection>>);
 
@@ -70,7 +71,7 @@ impl Dumping {
         limit: usize,
     ) -> Result<DumpPage> {
         let mut held = self.0.lock().await;
-        // Taken out, so that a page that fails ends the dump.
+        // Taken out of the mutex, so that a failed page ends the dump.
         let session = held.take();
         let mut session = if cursor == DumpCursor::default() {
             drop(session);
@@ -122,7 +123,7 @@ async fn read_page(cursor: DumpCursor, limit: usize, session: &mut PgConnection)
     Ok(DumpPage { pieces, next: Some(next) })
 }
 
-/// A number of a cursor. Before the first row there is none.
+/// A number of a cursor. The first page has none.
 fn number(after: &[u8], place: usize) -> i64 {
     let bytes = after.get(place..).and_then(|rest| rest.first_chunk());
     bytes.map_or(-1, |bytes| i64::from_be_bytes(*bytes))

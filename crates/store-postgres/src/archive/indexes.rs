@@ -1,11 +1,11 @@
-//! Indexes while much is loaded: nobody reads the store, so they are taken away, and made again from all rows at once.
+//! Indexes during a large load: no query reads the store, so indexes are dropped and rebuilt from all rows at once.
 
 use sqlx::{PgConnection, Row as _};
 
 use crate::{batch::own, error::Result};
 
-/// Takes away the indexes of the tables by month, but for those that keep rows unique. Returns how to make them again.
-pub(super) async fn take_away(connection: &mut PgConnection) -> Result<Vec<String>> {
+/// Drops the indexes of the monthly tables, except unique ones. Returns the statements that create them again.
+pub(super) async fn drop_all(connection: &mut PgConnection) -> Result<Vec<String>> {
     let indexes = sqlx::query(
         "SELECT indexrelid::regclass::text AS name, pg_get_indexdef(indexrelid) AS made FROM pg_index \
          WHERE indrelid IN ('cn_relay.events'::regclass, 'cn_relay.event_topics'::regclass, \
@@ -15,12 +15,12 @@ pub(super) async fn take_away(connection: &mut PgConnection) -> Result<Vec<Strin
     .await?;
     let names = indexes.iter().map(|index| index.try_get::<String, _>("name")).collect::<sqlx::Result<Vec<_>>>()?;
     sqlx::raw_sql(own(format!("DROP INDEX {}", names.join(", ")))).execute(connection).await?;
-    // The server tells it for the table alone; what is wanted are the months.
+    // The server defines the index for the parent table only; the partitions need it, too.
     let made = indexes.iter().map(|index| Ok(index.try_get::<String, _>("made")?.replacen(" ON ONLY ", " ON ", 1)));
     made.collect()
 }
 
-/// Makes them again, whatever time it takes.
+/// Creates the indexes again, without a statement timeout.
 pub(super) async fn make(indexes: Vec<String>, connection: &mut PgConnection) -> Result<()> {
     sqlx::raw_sql("SET LOCAL statement_timeout = 0").execute(&mut *connection).await?;
     for index in indexes {

@@ -1,4 +1,4 @@
-//! Pieces of another store, taken in.
+//! Loads the pieces of another store's dump.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -16,14 +16,14 @@ use crate::{
     error::Result,
     months, partitions, records, subscriptions,
     work::Node,
-    writer::{Writer, locked},
+    writer::Writer,
 };
 
-/// Whoever brings so many events at a time has more of them.
-const MANY: usize = 1_000;
+/// A piece with this many events belongs to a large load: indexes are created after it.
+const LARGE_LOAD_EVENTS: usize = 1_000;
 
 impl Writer {
-    /// Takes in pieces of another store, in one transaction.
+    /// Loads pieces of another store, in one transaction.
     pub(crate) async fn load(&self, pieces: Vec<Piece>) -> Result<()> {
         let mut sorted = Pieces::default();
         for piece in pieces {
@@ -34,21 +34,21 @@ impl Writer {
             batch.abandon().await?;
             return Err(refused);
         }
-        let mut indexes = locked(&self.loading).take().unwrap_or_default();
+        let mut indexes = self.loading.lock().take().unwrap_or_default();
         batch.load(sorted, &mut indexes).await?;
         let Node { loading, subscriptions_version, .. } = batch.work.node;
         batch.commit().await?;
-        *locked(&self.loading) = loading.then_some(indexes);
+        *self.loading.lock() = loading.then_some(indexes);
         self.subscription_version.send_replace(subscriptions_version);
         Ok(())
     }
 }
 
 impl Batch<'_> {
-    /// Goes on with what this process has begun to load, or begins in an empty store.
+    /// Continues a load that this process has begun, or begins one in an empty store.
     async fn begin_loading(&mut self) -> Result<()> {
         if self.work.node.loading {
-            let is_own = locked(&self.writer.loading).is_some();
+            let is_own = self.writer.loading.lock().is_some();
             return if is_own { Ok(()) } else { Err(self.writer.unfinished()) };
         }
         let is_filled: bool = sqlx::query_scalar(IS_FILLED).fetch_one(self.connection()).await?;
@@ -59,11 +59,11 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Puts pieces among what this transaction has changed, or writes them if it knows nothing of their kind.
+    /// Adds pieces to the changes in `Work`; kinds that `Work` does not hold are written at once.
     async fn load(&mut self, pieces: Pieces, indexes: &mut Vec<String>) -> Result<()> {
         self.take_time().await?;
-        if indexes.is_empty() && pieces.events.len() >= MANY {
-            *indexes = indexes::take_away(self.connection()).await?;
+        if indexes.is_empty() && pieces.events.len() >= LARGE_LOAD_EVENTS {
+            *indexes = indexes::drop_all(self.connection()).await?;
         }
         if !pieces.subscriptions.is_empty() {
             subscriptions::write(&pieces.subscriptions, self.connection()).await?;
@@ -99,10 +99,10 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Reads what rows refer to, and makes the months that they go to.
+    /// Reads the records that rows refer to, and creates the partitions for their months.
     async fn make_ready_for(&mut self, events: &[LoadedEvent]) -> Result<()> {
         let topics: HashSet<TopicId> = events.iter().flat_map(|(_, _, row)| row.topics.iter().cloned()).collect();
-        self.settle(&topics).await?;
+        self.read_references(&topics).await?;
         let addresses = events.iter().filter_map(|(event, ..)| event.address());
         self.read_keys(addresses.map(|address| (address.digest().0, address)).collect()).await?;
         let months = events.iter().map(|(event, _, row)| (Class::of(event.kind), months::begin_of(row.ingested_at)));

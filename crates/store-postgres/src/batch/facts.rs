@@ -1,4 +1,4 @@
-//! What decisions need, read for a whole batch at once: one statement per kind of fact, however many events there are.
+//! Facts for the decisions on a batch: one statement per kind of fact, independent of the number of events.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,11 +18,11 @@ use crate::{
     work::TopicNo,
 };
 
-/// A request that names or takes more than this may take longer than a statement usually does.
-const MUCH: usize = 10_000;
+/// A request that names or affects more rows than this may exceed the usual statement timeout.
+const SLOW_ROW_COUNT: usize = 10_000;
 
 impl Batch<'_> {
-    /// Which of these ids are known.
+    /// Reads the records of these ids.
     pub(crate) async fn read_ids(&mut self, ids: &[EventId]) -> Result<()> {
         if ids.is_empty() {
             return Ok(());
@@ -37,7 +37,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Everything that may matter to the decisions on these events.
+    /// Reads every fact that may affect the decisions on these events.
     pub(crate) async fn read_facts(&mut self, events: &[&Admitted]) -> Result<()> {
         let mut named = Named::default();
         events.iter().for_each(|admitted| named.add(admitted));
@@ -49,10 +49,10 @@ impl Batch<'_> {
         self.read_rows_of(&ids).await?;
         self.read_hidden_versions(&named.versions).await?;
         self.read_vanishing(&named.vanishing).await?;
-        self.settle(&named.topics).await
+        self.read_references(&named.topics).await
     }
 
-    /// Everything that may matter to the decisions on these hints.
+    /// Reads every fact that may affect the decisions on these hints.
     pub(crate) async fn read_hint_facts(&mut self, hints: &[FloorHint]) -> Result<()> {
         let ids: Vec<EventId> = hints.iter().map(|hint| hint.floor.id).collect();
         self.read_ids(&ids).await?;
@@ -61,7 +61,7 @@ impl Batch<'_> {
         self.read_keys(hints.iter().map(|hint| (hint.key.digest().0, hint.key.clone())).collect()).await?;
         let currents = self.work.keys.values().filter_map(|cell| cell.now.as_ref()?.current).collect();
         self.read_rows_of(&currents).await?;
-        self.settle(&HashSet::new()).await
+        self.read_references(&HashSet::new()).await
     }
 
     async fn read_tombstones(&mut self, named: &Named) -> Result<()> {
@@ -93,7 +93,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// The floors and effective versions of these keys.
+    /// Reads the floors and effective versions of these keys.
     pub(crate) async fn read_keys(&mut self, mut addresses: HashMap<[u8; 32], Address>) -> Result<()> {
         addresses.retain(|_, address| !self.work.keys.contains_key(&address.digest()));
         if addresses.is_empty() {
@@ -120,7 +120,7 @@ impl Batch<'_> {
         if ids.is_empty() {
             return Ok(());
         }
-        if ids.len() > MUCH {
+        if ids.len() > SLOW_ROW_COUNT {
             self.take_time().await?;
         }
         let rows = sqlx::query(select_rows!(
@@ -133,7 +133,8 @@ impl Batch<'_> {
         self.put_rows(&rows)
     }
 
-    /// Replaced versions of addresses that a deletion names, up to its time. What is deleted already need not be found.
+    /// Reads replaced versions of addresses that a deletion names, up to its time. Versions already deleted are
+    /// skipped.
     async fn read_hidden_versions(&mut self, versions: &[([u8; 32], i64)]) -> Result<()> {
         if versions.is_empty() {
             return Ok(());
@@ -154,7 +155,7 @@ impl Batch<'_> {
         self.put_rows(&rows)
     }
 
-    /// Rows of authors who vanish, gift wraps for them, and what is hidden of either.
+    /// Reads rows of vanishing authors, gift wraps for them, and hidden rows of either.
     async fn read_vanishing(&mut self, vanishing: &[([u8; 32], i64)]) -> Result<()> {
         if vanishing.is_empty() {
             return Ok(());
@@ -179,7 +180,7 @@ impl Batch<'_> {
         self.put_rows(&rows)
     }
 
-    /// Takes in rows that were selected with [`select_rows`].
+    /// Adds rows that were selected with [`select_rows`].
     pub(crate) fn put_rows(&mut self, rows: &[PgRow]) -> Result<()> {
         for row in rows {
             let (row, known) = records::row(row)?;
@@ -189,8 +190,8 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Reads what the rows refer to: keys that they are the effective version of, and topics. And these topics.
-    pub(crate) async fn settle(&mut self, topics: &HashSet<TopicId>) -> Result<()> {
+    /// Reads these topics, the topics of the loaded rows, and the keys whose effective version they are.
+    pub(crate) async fn read_references(&mut self, topics: &HashSet<TopicId>) -> Result<()> {
         let effective = self.work.rows.values().filter(|row| row.is_effective());
         let keys = effective.filter_map(|row| row.outline.address()).map(|address| (address.digest().0, address));
         let keys = keys.collect();
@@ -213,7 +214,6 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Reads all topics there are.
     pub(crate) async fn read_all_topics(&mut self) -> Result<()> {
         let rows = sqlx::query("SELECT * FROM cn_relay.topics").fetch_all(&mut *self.txn).await?;
         for row in &rows {
@@ -224,18 +224,18 @@ impl Batch<'_> {
     }
 }
 
-/// What the events of a batch refer to.
+/// Ids, keys, authors and topics that the events of a batch refer to.
 #[derive(Default)]
 struct Named {
-    /// Ids and digests of addresses that tombstones may stand under.
+    /// Possible tombstone targets: ids and digests of addresses.
     stones: HashSet<[u8; 32]>,
     owners: HashSet<PublicKey>,
     keys: HashMap<[u8; 32], Address>,
     /// Rows that deletions name by id.
     targets: HashSet<EventId>,
-    /// Addresses that deletions name, each with the time up to which.
+    /// Addresses that deletions name, each with the deletion's time.
     versions: Vec<([u8; 32], i64)>,
-    /// Authors who vanish, each with the time up to which.
+    /// Vanishing authors, each with the time of the vanish request.
     vanishing: Vec<([u8; 32], i64)>,
     topics: HashSet<TopicId>,
 }

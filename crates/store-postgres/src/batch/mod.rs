@@ -1,16 +1,16 @@
 //! One write transaction: rows, indexes, outbox and counters change together or not at all (P-3).
 //!
-//! It begins with the writers' lock, of which there is one for all processes. So sequences are given out in the order
-//! of commits (O-5), and of two rivals for a key the second sees the first.
+//! It begins with the writers' lock, which is unique across all processes. So sequences are assigned in commit order
+//! (O-5), and of two concurrent versions of a key the second transaction sees the first.
 //!
 //! - This file: the transaction.
-//! - `facts`: what is read before decisions.
-//! - `writing`: what they changed, written; `rows`: of that, rows and their index rows; `traces`: what requests left.
+//! - `facts`: reads before decisions.
+//! - `write`: writes the changes; `rows`: rows and their index rows; `traces`: traces of requests.
 
 mod facts;
 mod rows;
 mod traces;
-mod writing;
+mod write;
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::{
     writer::Writer,
 };
 
-/// The one lock of all who write, over all processes.
+/// The writers' lock, shared by all processes.
 macro_rules! writers_lock {
     () => {
         "7742364213"
@@ -34,15 +34,15 @@ macro_rules! writers_lock {
 }
 pub(crate) use writers_lock;
 
-/// What every transaction that changes events begins with. Whoever waits here waits for others, which may take longer
-/// than a statement of one's own.
+/// Begins every transaction that changes events. Waiting for the lock means waiting for other writers, which may take
+/// longer than the statement timeout allows for one's own statements.
 const BEGIN: &str = concat!(
     "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '60s'; SELECT pg_advisory_xact_lock(",
     writers_lock!(),
     "); SET LOCAL statement_timeout = DEFAULT"
 );
 
-/// What a batch leaves behind.
+/// Result of a committed batch.
 pub(crate) struct Committed {
     /// Capacity stages that changed.
     pub(crate) stages: Vec<StageChange>,
@@ -50,25 +50,26 @@ pub(crate) struct Committed {
     pub(crate) head: Seq,
 }
 
-/// A write transaction under way.
+/// A write transaction in progress.
 pub(crate) struct Batch<'w> {
     pub(crate) writer: &'w Writer,
     pub(crate) txn: Transaction<'static, Postgres>,
     pub(crate) work: Work,
     stored: Node,
     new_month: Option<Millis>,
-    _turn: MutexGuard<'w, ()>,
+    /// `None` within a dry run, whose caller holds the turn.
+    turn: Option<MutexGuard<'w, ()>>,
 }
 
 impl<'w> Batch<'w> {
-    /// Begins a transaction that takes note of the time.
+    /// Begins a transaction and advances the clock to `now`.
     pub(crate) async fn begin(writer: &'w Writer, now: Millis) -> Result<Self> {
         let mut batch = Self::resume(writer).await?;
         batch.work.node.clock = batch.work.node.clock.tick(now);
         Ok(batch)
     }
 
-    /// Begins one for which time does not go on. Not on half a copy, which is of no use yet.
+    /// Begins a transaction without advancing the clock. Fails while a load is unfinished.
     pub(crate) async fn resume(writer: &'w Writer) -> Result<Self> {
         let batch = Self::resume_any(writer).await?;
         if batch.work.node.loading {
@@ -78,13 +79,22 @@ impl<'w> Batch<'w> {
         Ok(batch)
     }
 
-    /// Begins one whether or not another store is being loaded.
+    /// Begins a transaction even while a load is unfinished.
     pub(crate) async fn resume_any(writer: &'w Writer) -> Result<Self> {
         if writer.is_read_only {
             return Err(StoreError::ReadOnly.into());
         }
         let turn = writer.turn.lock().await;
-        let mut txn = writer.pool.begin_with(BEGIN).await?;
+        let txn = writer.pool.begin_with(BEGIN).await?;
+        Self::within(writer, txn, Some(turn)).await
+    }
+
+    /// Wraps a transaction that has already begun.
+    async fn within(
+        writer: &'w Writer,
+        mut txn: Transaction<'static, Postgres>,
+        turn: Option<MutexGuard<'w, ()>>,
+    ) -> Result<Self> {
         let node = read_node(&mut txn).await?;
         let known = writer.known_subscriptions(node.subscriptions_version);
         let subscriptions = match known {
@@ -96,22 +106,22 @@ impl<'w> Batch<'w> {
             }
         };
         let work = Work::new(Arc::clone(&writer.rules), subscriptions, node);
-        Ok(Self { writer, txn, work, stored: node, new_month: None, _turn: turn })
+        Ok(Self { writer, txn, work, stored: node, new_month: None, turn })
     }
 
     pub(crate) fn connection(&mut self) -> &mut PgConnection {
         &mut self.txn
     }
 
-    /// Lets statements of this transaction take long: a request may name very much.
+    /// Raises the statement timeout of this transaction: a request may name very many rows.
     pub(crate) async fn take_time(&mut self) -> Result<()> {
         sqlx::raw_sql("SET LOCAL statement_timeout = '10min'").execute(&mut *self.txn).await?;
         Ok(())
     }
 
-    /// Makes sure that what comes in now has partitions to go to.
+    /// Ensures that incoming events have partitions.
     pub(crate) async fn open_month(&mut self) -> Result<()> {
-        let month = months::begin_of(self.work.stamp());
+        let month = months::begin_of(self.clock().latest);
         if !self.writer.knows_month(month) {
             partitions::open(month, &mut self.txn).await?;
             self.new_month = Some(month);
@@ -119,7 +129,7 @@ impl<'w> Batch<'w> {
         Ok(())
     }
 
-    /// Makes everything durable, and wakes those who follow.
+    /// Writes all changes, commits durably, and wakes outbox followers.
     pub(crate) async fn commit(mut self) -> Result<Committed> {
         self.write().await?;
         let node = self.work.node;
@@ -140,27 +150,62 @@ impl<'w> Batch<'w> {
         if let Some(month) = self.new_month {
             self.writer.note_month(month);
         }
-        self.writer.saw(node.clock, node.head);
+        self.writer.note_commit(node.clock, node.head);
         Ok(Committed { stages: self.work.stages, head: node.head })
     }
 
-    /// Leaves everything as it was.
+    /// Rolls back.
     pub(crate) async fn abandon(self) -> Result<()> {
         Ok(self.txn.rollback().await?)
     }
 
-    /// The clock as this transaction sees it.
+    // Steps of a purge: each in its own transaction, or all in one that is rolled back.
+
+    pub(crate) async fn begin_step(writer: &'w Writer, dry_run: &mut Option<DryTxn>, now: Millis) -> Result<Self> {
+        let Some(DryTxn(txn)) = dry_run.take() else { return Self::begin(writer, now).await };
+        let mut batch = Self::within(writer, txn, None).await?;
+        batch.work.node.clock = batch.work.node.clock.tick(now);
+        Ok(batch)
+    }
+
+    /// Ends a step and writes its changes.
+    pub(crate) async fn end_step(mut self, dry_run: &mut Option<DryTxn>) -> Result<Vec<StageChange>> {
+        if self.turn.is_some() {
+            return Ok(self.commit().await?.stages);
+        }
+        self.write().await?;
+        *dry_run = Some(DryTxn(self.txn));
+        Ok(self.work.stages)
+    }
+
+    /// Ends a step that changed nothing.
+    pub(crate) async fn skip_step(self, dry_run: &mut Option<DryTxn>) -> Result<()> {
+        if self.turn.is_some() {
+            return self.abandon().await;
+        }
+        *dry_run = Some(DryTxn(self.txn));
+        Ok(())
+    }
+
+    /// The transaction for a dry run, and the turn, which the caller must hold until the dry run ends.
+    pub(crate) fn into_dry_run(self) -> (DryTxn, Option<MutexGuard<'w, ()>>) {
+        (DryTxn(self.txn), self.turn)
+    }
+
     pub(crate) fn clock(&self) -> Clock {
         self.work.node.clock
     }
 }
+
+/// The transaction of a dry run. Dropping it rolls it back.
+pub(crate) struct DryTxn(pub(crate) Transaction<'static, Postgres>);
 
 pub(crate) async fn read_node(connection: &mut PgConnection) -> Result<Node> {
     let row = sqlx::query("SELECT * FROM cn_relay.node").fetch_one(connection).await?;
     records::node(&row)
 }
 
-/// A statement that is put together from parts of this crate alone.
+/// Marks SQL that is built only from parts of this crate as safe.
 pub(crate) fn own(sql: String) -> AssertSqlSafe<String> {
     AssertSqlSafe(sql)
 }

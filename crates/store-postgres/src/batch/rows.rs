@@ -1,4 +1,4 @@
-//! Rows and their index rows: put, hidden, taken away, each in one statement per table.
+//! Inserts, hides and deletes rows and their index rows, each with one statement per table.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::{
 impl Batch<'_> {
     pub(super) async fn write_rows(&mut self) -> Result<()> {
         let mut changes = RowChanges::default();
-        // In the order of arrival, as the tables are.
+        // In order of arrival, like the tables.
         let mut rows: Vec<&Row> = self.work.rows.values().collect();
         rows.sort_unstable_by_key(|row| row.place.no);
         for row in rows {
@@ -55,7 +55,7 @@ impl Batch<'_> {
         tags.send(connection).await
     }
 
-    /// Moves rows with their index rows to another list of partitions.
+    /// Moves rows with their index rows to another partition class.
     pub(crate) async fn move_rows(&mut self, ids: &[EventId], class: Class) -> Result<()> {
         let rows: Vec<&Row> = ids.iter().filter_map(|id| self.work.row(id)).collect();
         let places = Places::of(&rows);
@@ -102,7 +102,7 @@ const MOVE: &str = "UPDATE cn_relay.events e SET class = $4 \
      FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS n (class, ingested_at, no) \
      WHERE e.class = n.class AND e.ingested_at = n.ingested_at AND e.no = n.no";
 
-/// What becomes of rows.
+/// Changes to rows, by kind of change.
 struct RowChanges<'r> {
     events: Copy,
     topics: Copy,
@@ -180,7 +180,7 @@ impl RowChanges<'_> {
     }
 }
 
-/// Where rows are, as columns.
+/// Positions of rows as columns.
 struct Places {
     classes: Vec<&'static str>,
     times: Vec<i64>,

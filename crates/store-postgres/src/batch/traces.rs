@@ -1,4 +1,4 @@
-//! What requests left in topics, written; and taken away with them (G-7).
+//! Writes the traces that requests leave in topics, and deletes them with their requests (G-7).
 
 use std::collections::HashSet;
 
@@ -16,7 +16,8 @@ use crate::{
 };
 
 impl Batch<'_> {
-    /// After rows and ids, because it looks at them: only what is stored and passed on leaves traces.
+    /// Runs after rows and ids are written, because it reads them: only requests that are stored and shared leave
+    /// traces.
     pub(super) async fn write_traces(&mut self) -> Result<()> {
         self.leave_heirs().await?;
         if !self.work.gone_requests.is_empty() {
@@ -32,7 +33,7 @@ impl Batch<'_> {
         self.put_traces(&traces).await
     }
 
-    /// Where a request that vanished was told of, the one that took it away has to be.
+    /// A vanish request that removes another request gets a trace in every topic where the removed one had one.
     async fn leave_heirs(&mut self) -> Result<()> {
         let heirs = std::mem::take(&mut self.work.heirs);
         let made_at = |heir: &EventId| match &self.work.row(heir)?.filed {

@@ -1,25 +1,26 @@
-//! An event that fails does so alone.
+//! A failing event fails alone.
 
 use kukuri_domain::Refusal;
 use kukuri_store::{
-    Outcome, Store,
+    Outcome,
     conformance::{
         build::{NOW, admitted, note},
         faults::Faults,
     },
+    port::*,
 };
 
 use super::support::{Database, block_on, run};
-use crate::{PostgresOptions, PostgresStore, writer::locked};
+use crate::{PostgresOptions, PostgresStore};
 
 #[test]
-fn an_event_that_can_not_be_stored_is_refused_alone_and_counted() {
+fn event_that_can_not_be_stored_is_refused_alone_and_counted() {
     block_on(async {
         let database = Database::new().await;
         let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
         let events: Vec<_> = (0..7).map(|n| note(&format!("note {n}")).at(n).build()).collect();
-        *locked(&store.writer().faults) = Faults { failing: vec![events[1].id], panicking: vec![events[4].id] };
-        // This one the server itself does not take.
+        *store.writer().faults.lock() = Faults { failing: vec![events[1].id], panicking: vec![events[4].id] };
+        // The server itself rejects this event.
         let id = events[6].id;
         let refuse = format!("ALTER TABLE cn_relay.event_dedupe ADD CONSTRAINT no CHECK (event_id <> '\\x{id}')");
         run(&database.url(), &refuse).await.unwrap();
@@ -32,8 +33,8 @@ fn an_event_that_can_not_be_stored_is_refused_alone_and_counted() {
         assert_eq!(store.stats().await.unwrap().failed, 3);
         assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
 
-        // It left no trace, and comes in once what was wrong is right again (E-9).
-        *locked(&store.writer().faults) = Faults::default();
+        // The failed event left nothing behind and is stored once the fault is gone (E-9).
+        *store.writer().faults.lock() = Faults::default();
         run(&database.url(), "ALTER TABLE cn_relay.event_dedupe DROP CONSTRAINT no").await.unwrap();
         let again = [&events[1], &events[4], &events[6]].map(admitted).to_vec();
         assert!(store.ingest(again, NOW).await.unwrap().outcomes.iter().all(|outcome| *outcome == Outcome::Stored));

@@ -1,8 +1,8 @@
-//! Tests that look inside.
+//! Tests that use the internals of this crate.
 
+mod cancelled_queries;
 mod faults;
-mod leaving;
 mod plans;
-mod recalling;
+mod recall;
 #[path = "../../tests/support/mod.rs"]
 mod support;

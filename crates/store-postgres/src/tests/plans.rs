@@ -1,9 +1,9 @@
-//! The way to each answer, as the server goes it: by an index, newest first, and no further than the limit.
+//! Query plans of the server for each shape of filter: by an index, newest first, up to the limit.
 
 use kukuri_domain::{Event, Filter, Kind, Letter, PublicKey, Viewer};
 use kukuri_store::{
-    Store,
     conformance::build::{ALICE, BOB, NOW, OTHER_TOPIC, TOPIC, admitted, article, deletion, note, profile},
+    port::*,
 };
 use sqlx::Row as _;
 
@@ -12,12 +12,12 @@ use crate::{
     PostgresOptions, PostgresStore,
     batch::own,
     codes::signed,
+    lookup::SNAPSHOT,
     plan::{Part, Plan},
-    reading::SNAPSHOT,
     sharing::{EVENTS as SHARED_EVENTS, TRACES},
 };
 
-/// Enough that reading a whole table would be silly.
+/// Enough rows that a sequential scan is never the best plan.
 const EVENTS: u64 = 20_000;
 
 fn author(number: u64) -> PublicKey {
@@ -91,12 +91,12 @@ fn no_filter_reads_a_whole_table_or_more_than_its_limit() {
                 session.close().await.unwrap();
                 let lines: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
                 let plan = lines.join("\n");
-                // Tables of a few rows, and months with none, are read as they are: that is no search.
+                // Sequential scans of tables with few rows, and of empty months, are fine.
                 let large = ["_default_202311", "event_dedupe", "replaceable_current"];
                 let is_large = |line: &&String| large.iter().any(|table| line.contains(table));
                 let whole: Vec<_> = lines.iter().filter(|line| line.contains("Seq Scan")).filter(is_large).collect();
                 assert!(whole.is_empty(), "{shape}: {whole:?}\n{plan}");
-                // The head comes first, then events in their order, each as soon as it is found.
+                // The head comes first, then events in order, each as soon as it is found.
                 assert!(lines[0].starts_with("Append"), "{shape}\n{plan}");
                 assert!(plan.contains(index), "{shape} goes by {index}\n{plan}");
                 let most = most_rows(&lines);
@@ -107,7 +107,7 @@ fn no_filter_reads_a_whole_table_or_more_than_its_limit() {
 }
 
 #[test]
-fn a_page_of_a_snapshot_reads_a_page() {
+fn snapshot_page_reads_no_more_rows_than_a_page() {
     // O-8
     block_on(async {
         let database = Database::new().await;
@@ -122,8 +122,8 @@ fn a_page_of_a_snapshot_reads_a_page() {
 }
 
 #[test]
-fn a_part_of_a_topics_set_reads_a_part() {
-    // G-7: newest first, from anywhere.
+fn shared_set_page_reads_no_more_rows_than_a_page() {
+    // G-7: newest first, from any position.
     block_on(async {
         let database = Database::new().await;
         let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
@@ -151,7 +151,7 @@ fn a_part_of_a_topics_set_reads_a_part() {
     });
 }
 
-/// The most rows that a step of a plan gave in one round.
+/// Most rows that a node of a plan returned in one loop.
 fn most_rows(lines: &[String]) -> u64 {
     let rows = lines.iter().filter_map(|line| line.split("rows=").nth(1)?.split(' ').next()?.parse().ok());
     rows.max().unwrap_or_default()

@@ -1,11 +1,11 @@
-//! What another store knew, taken over as it was there: nothing is decided, announced or stamped anew.
+//! Loads pieces of another store unchanged: nothing is decided, announced or stamped again.
 
 use std::sync::Arc;
 
 use kukuri_domain::{Event, EventId, Millis, TopicId, capacity::Stage, deletion::Tombstone, vanish::VanishMark};
 use kukuri_store::{IdRecord, RowRecord, Standing};
 
-use super::{Cell, Filed, Key, KnownId, Loaded, Noted, Place, Row, Work};
+use super::{Cell, Filed, Key, KnownId, Loaded, Noted, Row, RowPlace, Work};
 use crate::{codes::Class, error::Result};
 
 impl Work {
@@ -26,13 +26,13 @@ impl Work {
         self.marks.insert(mark.pubkey, Cell { was: None, now: Some(Noted { what: mark, at }) });
     }
 
-    /// Takes a row over, effective or hidden. Rows come in the order in which they came to the other store.
+    /// Loads a row, effective or hidden. Rows come in the other store's order of arrival.
     pub(crate) fn load_row(&mut self, event: Event, record: IdRecord, row: RowRecord) -> Result<()> {
         self.node.last_event += 1;
-        let place = Place { class: Class::of(event.kind), ingested_at: row.ingested_at, no: self.node.last_event };
+        let place = RowPlace { class: Class::of(event.kind), ingested_at: row.ingested_at, no: self.node.last_event };
         let id = event.id;
         if let (Standing::Effective, Some(address)) = (record.standing, event.address()) {
-            // The floor was there before; a store without one has just this version.
+            // The key's floor was loaded before; without one, this version is the floor.
             let raised_at = self.key(&address).map_or(row.ingested_at, |key| key.raised_at);
             let cell = self.keys.entry(address.digest()).or_insert_with(|| Cell::stored(None));
             cell.now = Some(Key { address, floor: event.rank(), raised_at, current: Some(id) });
@@ -52,7 +52,7 @@ impl Work {
         Ok(())
     }
 
-    pub(crate) fn load_id(&mut self, id: EventId, record: IdRecord, place: Option<Place>) {
+    pub(crate) fn load_id(&mut self, id: EventId, record: IdRecord, place: Option<RowPlace>) {
         self.ids.insert(id, Cell { was: None, now: Some(KnownId { record, place }) });
         self.node.ids += 1;
     }

@@ -1,19 +1,21 @@
-//! What one write transaction knows, and what it has changed so far: all in memory.
+//! The facts that one write transaction has read, and its changes so far, all in memory.
 //!
-//! `batch` fills it with facts before decisions are made, and writes the differences when they are. In between nothing
-//! is asked of the server, so a batch costs the same few statements whatever its size, and every event of it sees what
-//! those before it changed.
+//! `batch` loads the facts before decisions are made and writes the differences afterwards. In between no statement
+//! runs, so a batch costs a constant number of statements whatever its size, and every event sees the changes of those
+//! before it.
 //!
-//! - This file: facts and how they differ from what is stored; topics by number; the outbox.
-//! - `rows`: storing events and taking them away. `loading`: what another store knew.
+//! - This file: facts and their differences from the stored state; topic numbers; the outbox.
+//! - `ledger`: the ingest procedure's reads and writes. `rows`: storing and removing events. `loading`: another store's
+//!   pieces.
 //! - `counting`: counters and stages.
 
 mod counting;
+mod ledger;
 mod loading;
 mod rows;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -27,7 +29,10 @@ use kukuri_domain::{
     vanish::VanishMark,
 };
 use kukuri_store::{
-    IdRecord, Op, OutboxRow, Seq, StageChange, StoreRules, counters::Counters, subscriptions::Subscriptions,
+    IdRecord, Op, OutboxRow, Seq, StageChange, StoreRules,
+    counters::{Counters, Tally as _},
+    ingest::Ledger as _,
+    subscriptions::Subscriptions,
 };
 
 use crate::{
@@ -38,18 +43,18 @@ use crate::{
 pub(crate) use counting::NODE;
 pub(crate) use rows::{Filed, Loaded, Row};
 
-/// A topic's number in other tables.
+/// Number of a topic in other tables.
 pub(crate) type TopicNo = i32;
 
-/// Where a row is: its partition, and its place in the order of arrival.
+/// Position of a row: its partition, and its number in the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Place {
+pub(crate) struct RowPlace {
     pub(crate) class: Class,
     pub(crate) ingested_at: Millis,
     pub(crate) no: u64,
 }
 
-/// A fact: as it is stored, and as it is now.
+/// A fact as it is stored and as it is now.
 #[derive(Debug)]
 pub(crate) struct Cell<T> {
     pub(crate) was: Option<T>,
@@ -66,15 +71,15 @@ impl<T: Clone + PartialEq> Cell<T> {
     }
 }
 
-/// An id that is known.
+/// The record of a known id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KnownId {
     pub(crate) record: IdRecord,
-    /// Where its row is, if it has one.
-    pub(crate) place: Option<Place>,
+    /// Position of its row, if it has one.
+    pub(crate) place: Option<RowPlace>,
 }
 
-/// A key of which a version was seen.
+/// The state of a replaceable key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) address: Address,
@@ -89,14 +94,14 @@ impl Key {
     }
 }
 
-/// Something remembered, with the time it was last written.
+/// A tombstone or vanish mark with the time it was last written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Noted<T> {
     pub(crate) what: T,
     pub(crate) at: Millis,
 }
 
-/// A topic that something was bound to.
+/// A topic that an event was bound to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Topic {
     pub(crate) id: TopicId,
@@ -104,7 +109,7 @@ pub(crate) struct Topic {
     pub(crate) last_event_at: Millis,
 }
 
-/// The node's one row.
+/// The node's only row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) head: Seq,
@@ -116,14 +121,14 @@ pub(crate) struct Node {
     pub(crate) ids: u64,
     pub(crate) failed: u64,
     pub(crate) subscriptions_version: u64,
-    /// Half a copy of another store is here.
+    /// A load of another store is unfinished.
     pub(crate) loading: bool,
 }
 
-/// A part of what a partition holds: class, where its month begins, topic (0 is the node), retention class.
+/// A counter of a partition: class, start of its month, topic (0 is the node), retention class.
 pub(crate) type PartKey = (Class, Millis, TopicNo, RetentionClass);
 
-/// By how much a part has changed.
+/// Change of a partition counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Delta {
     pub(crate) effective: i64,
@@ -131,7 +136,6 @@ pub(crate) struct Delta {
     pub(crate) bytes: i64,
 }
 
-/// Facts and changes of one transaction.
 pub(crate) struct Work {
     pub(crate) rules: Arc<StoreRules>,
     pub(crate) subscriptions: Arc<Subscriptions>,
@@ -146,16 +150,20 @@ pub(crate) struct Work {
     pub(crate) tombstones: HashMap<(DeletionTargetKind, PublicKey), Cell<Noted<Tombstone>>>,
     requesters: HashMap<DeletionTargetKind, Vec<PublicKey>>,
     pub(crate) marks: HashMap<PublicKey, Cell<Noted<VanishMark>>>,
-    /// What requests leave in topics, if they are stored and passed on.
+    /// Traces to write, if their requests are stored and shared.
     pub(crate) traces: Vec<(TopicId, Trace)>,
-    /// Requests that are stored no more: their traces go.
+    /// Topic and item of traces that already exist, so that hints need not leave them again.
+    pub(crate) traced: HashSet<(TopicId, EventId)>,
+    /// Stored, effective requests that hints name.
+    pub(crate) requests: HashMap<EventId, Arc<Event>>,
+    /// Requests that are no longer stored: their traces are deleted.
     pub(crate) gone_requests: Vec<EventId>,
-    /// Of these, who takes their place: the request that took them away.
+    /// Removed requests, each with the request that removed it and inherits its topics.
     pub(crate) heirs: Vec<(EventId, EventId)>,
     pub(crate) outbox: Vec<OutboxRow>,
     pub(crate) parts: HashMap<PartKey, Delta>,
     pub(crate) stages: Vec<StageChange>,
-    touched: Vec<TopicNo>,
+    changed_topics: Vec<TopicNo>,
 }
 
 impl Work {
@@ -174,18 +182,15 @@ impl Work {
             requesters: HashMap::new(),
             marks: HashMap::new(),
             traces: Vec::new(),
+            traced: HashSet::new(),
+            requests: HashMap::new(),
             gone_requests: Vec::new(),
             heirs: Vec::new(),
             outbox: Vec::new(),
             parts: HashMap::new(),
             stages: Vec::new(),
-            touched: Vec::new(),
+            changed_topics: Vec::new(),
         }
-    }
-
-    /// The time to stamp with: never behind an earlier one (P-5).
-    pub(crate) fn stamp(&self) -> Millis {
-        self.node.clock.latest
     }
 
     // Facts.
@@ -202,7 +207,7 @@ impl Work {
         self.keys.get(&address.digest())?.now.as_ref()
     }
 
-    /// The rows of a key that are known here, hidden or not.
+    /// The known rows of a key, hidden or not.
     pub(crate) fn versions(&self, address: &Address) -> impl Iterator<Item = &Row> {
         let ids = self.versions.get(&address.digest()).map_or(&[][..], Vec::as_slice);
         ids.iter().filter_map(|id| self.row(id))
@@ -214,20 +219,11 @@ impl Work {
         stones.filter_map(|stone| stone.now.as_ref()).map(|noted| noted.what.clone()).collect()
     }
 
-    /// The tombstones that name an event's id or its address.
-    pub(crate) fn tombstones_of(&self, event: &Event) -> Vec<Tombstone> {
-        let mut tombstones = self.tombstones_under(&DeletionTargetKind::EventId(event.id));
-        if let Some(address) = event.address() {
-            tombstones.extend(self.tombstones_under(&DeletionTargetKind::Address(address)));
-        }
-        tombstones
-    }
-
     pub(crate) fn mark(&self, owner: &PublicKey) -> Option<VanishMark> {
         self.marks.get(owner)?.now.as_ref().map(|noted| noted.what)
     }
 
-    // What was read.
+    // Loaded facts.
 
     pub(crate) fn put_id(&mut self, id: EventId, known: KnownId) {
         self.ids.entry(id).or_insert_with(|| Cell::stored(Some(known)));
@@ -274,52 +270,15 @@ impl Work {
         })
     }
 
-    // Memories of requests.
-
-    /// Records a tombstone, or merges it with the one that is known (D-6).
-    pub(crate) fn record(&mut self, tombstone: Tombstone) {
-        let at = self.stamp();
-        let cell = self.tombstone_cell(&tombstone);
-        let what = match cell.now.take() {
-            Some(known) => tombstone.merged_with(known.what),
-            None => tombstone,
-        };
-        cell.now = Some(Noted { what, at });
-    }
-
-    /// Leaves a mark. False: a known one covers everything that this one does (D-12).
-    pub(crate) fn leave_mark(&mut self, mark: VanishMark) -> bool {
-        let at = self.stamp();
-        let cell = self.marks.entry(mark.pubkey).or_insert_with(|| Cell::stored(None));
-        if cell.now.as_ref().is_some_and(|known| known.what.until >= mark.until) {
-            return false;
-        }
-        cell.now = Some(Noted { what: mark, at });
-        true
-    }
-
     // Traces of requests.
 
-    /// The topics whose sets a row is in: its own, and those that it left a trace in. What is stored of these is looked up
-    /// when it is written.
-    pub(crate) fn topics_reached(&mut self, id: &EventId) -> Result<Vec<TopicId>> {
-        let Some(row) = self.row(id) else { return Ok(Vec::new()) };
-        let (topics, is_request) = (row.topics.clone(), row.outline.kind.is_request());
-        let mut topics = topics.into_iter().map(|no| self.topic_id(no)).collect::<Result<Vec<_>>>()?;
-        if is_request {
-            let traced = self.traces.iter().filter(|(_, trace)| trace.item().1 == *id);
-            topics.extend(traced.map(|(topic, _)| topic.clone()));
-        }
-        Ok(topics)
-    }
-
-    /// A request goes, and its traces with it.
+    /// Schedules the traces of a removed request for deletion.
     fn drop_traces(&mut self, request: &EventId) {
         self.gone_requests.push(*request);
         self.traces.retain(|(_, trace)| trace.request() != *request);
     }
 
-    // Topics by number.
+    // Topic numbers.
 
     fn topic_no(&mut self, id: &TopicId) -> TopicNo {
         if let Some(no) = self.topic_nos.get(id) {
@@ -336,10 +295,6 @@ impl Work {
     pub(crate) fn topic(&mut self, no: TopicNo) -> Result<&mut Topic> {
         let topic = self.topics.get_mut(&no).and_then(|cell| cell.now.as_mut());
         topic.ok_or_else(|| damaged(format!("topic number {no} was not read")))
-    }
-
-    pub(crate) fn topic_id(&mut self, no: TopicNo) -> Result<TopicId> {
-        self.topic(no).map(|topic| topic.id.clone())
     }
 
     // Outbox.

@@ -1,50 +1,47 @@
-//! Storing events and taking them away.
+//! Storing and removing events.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
-use kukuri_domain::{
-    Address, Admitted, Event, EventId, Rank, Reason, State, retention::RetentionClass, sharing::Trace,
-    vanish::VanishMark,
-};
-use kukuri_store::{IdRecord, Op, RowRecord, Standing};
+use kukuri_domain::{Address, Admitted, Event, EventId, Rank, Reason, State, retention::RetentionClass};
+use kukuri_store::{IdRecord, Op, RowRecord, Standing, ingest::Ledger as _};
 
-use super::{Cell, Key, KnownId, Place, TopicNo, Work};
+use super::{Cell, Key, KnownId, RowPlace, TopicNo, Work};
 use crate::{
     codes::Class,
     error::{Result, damaged},
 };
 
-/// A row, as far as decisions and counters need it.
+/// The part of a row that decisions and counters need.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    pub(crate) place: Place,
-    /// The event without its content, and without tags that say nothing of its owners or its key.
+    pub(crate) place: RowPlace,
+    /// The event without its content, and with only the tags that determine its owners and its key.
     pub(crate) outline: Event,
-    /// The length of its JSON.
+    /// Length of its JSON.
     pub(crate) bytes: u64,
     pub(crate) topics: Vec<TopicNo>,
     pub(crate) state: State,
-    /// What the server has of it.
+    /// The row's state on the server.
     pub(crate) filed: Filed,
-    /// It was thrown away, here.
+    /// This transaction has purged it.
     pub(crate) is_gone: bool,
 }
 
-/// What the server has of a row when the transaction begins.
+/// State of a row on the server when the transaction begins.
 #[derive(Clone, Debug)]
 pub(crate) enum Filed {
-    /// Nothing: it came with this transaction.
+    /// Not stored: ingested by this transaction.
     New(Admitted),
-    /// Nothing: it comes from another store.
+    /// Not stored: loaded from another store.
     Loaded(Arc<Loaded>),
-    /// The row, with index rows if it was effective.
+    /// Stored, with index rows if it was effective.
     Stored {
-        /// Whether it was.
+        /// Whether it was effective when the transaction began.
         effective: bool,
     },
 }
 
-/// A row of another store, as it was there.
+/// A row of another store, unchanged.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) event: Event,
@@ -67,7 +64,7 @@ impl Work {
         let event = admitted.event();
         self.node.last_event += 1;
         let stamp = self.stamp();
-        let place = Place { class: Class::of(event.kind), ingested_at: stamp, no: self.node.last_event };
+        let place = RowPlace { class: Class::of(event.kind), ingested_at: stamp, no: self.node.last_event };
         let topics: Vec<_> = admitted.topics().iter().map(|topic| self.topic_no(topic)).collect();
         let row = Row {
             place,
@@ -85,13 +82,13 @@ impl Work {
         if let Some(address) = event.address() {
             self.change_key(&address, event.rank(), Some(event.id));
         }
-        self.remember(admitted, Standing::Effective, Some(place));
+        self.note_id(admitted, Standing::Effective, Some(place));
         self.put_row(row);
         self.write_outbox(event, &topics, stamp, Op::Upsert)
     }
 
-    /// Remembers the id of an event that was decided on for the first time.
-    pub(crate) fn remember(&mut self, admitted: &Admitted, standing: Standing, place: Option<Place>) {
+    /// Records the id of an event after its first decision.
+    pub(super) fn note_id(&mut self, admitted: &Admitted, standing: Standing, place: Option<RowPlace>) {
         let stamp = self.stamp();
         let record =
             IdRecord { source: admitted.source(), first_seen_at: stamp, last_seen_at: stamp, seen_count: 1, standing };
@@ -100,22 +97,25 @@ impl Work {
         self.node.ids += 1;
     }
 
-    /// A row, effective or hidden, loses its standing for this reason.
-    pub(crate) fn take_away(&mut self, id: &EventId, reason: Reason, cause: Option<EventId>) -> Result<()> {
-        let Some(mut row) = self.row(id).cloned() else { return Ok(()) };
+    /// Retires a row, effective or hidden, for this reason.
+    pub(crate) fn retire(&mut self, mut row: Row, reason: Reason, cause: Option<EventId>) -> Result<()> {
+        let id = row.outline.id;
         if row.is_effective() {
             if let Some(address) = row.outline.address() {
                 self.leave_key(&address)?;
             }
             self.write_outbox(&row.outline, &row.topics, row.place.ingested_at, Op::Delete(reason))?;
             if row.outline.kind.is_request() {
-                self.drop_traces(id);
+                self.drop_traces(&id);
+                if let (Reason::Vanish, Some(cause)) = (reason, cause) {
+                    self.heirs.push((id, cause));
+                }
             }
         }
         self.count(&row, -1)?;
         let keeps_row = self.rules.deletion.keeps_row(reason);
         let standing = Standing::Gone { reason, cause, since: self.stamp() };
-        self.change_id(id, |known| {
+        self.change_id(&id, |known| {
             known.record.standing = standing;
             known.place = known.place.filter(|_| keeps_row);
         })?;
@@ -124,47 +124,23 @@ impl Work {
         if keeps_row {
             self.count(&row, 1)?;
         }
-        self.rows.insert(*id, row);
+        self.rows.insert(id, row);
         Ok(())
     }
 
-    /// Throws a row away for good. Of a hidden one nobody need hear (P-8).
-    pub(crate) fn throw_away(&mut self, id: &EventId, reason: Reason) -> Result<()> {
-        let Some(row) = self.row(id).cloned() else { return Ok(()) };
+    /// Deletes a row for good. A hidden row is not announced (P-8).
+    pub(crate) fn purge_row(&mut self, row: Row, reason: Reason) -> Result<()> {
         if row.is_effective() {
-            return self.take_away(id, reason, None);
+            return self.retire(row, reason, None);
         }
+        let id = row.outline.id;
         self.count(&row, -1)?;
-        self.change_id(id, |known| known.place = None)?;
-        self.rows.insert(*id, Row { is_gone: true, ..row });
+        self.change_id(&id, |known| known.place = None)?;
+        self.rows.insert(id, Row { is_gone: true, ..row });
         Ok(())
     }
 
-    /// Takes away every row that a mark covers, in the order of their arrival (D-12), and leaves a trace of that.
-    pub(crate) fn vanish(&mut self, mark: &VanishMark) -> Result<()> {
-        let rows = self.rows.values().filter(|row| !row.is_gone && mark.covers(&row.outline));
-        let mut covered: Vec<_> = rows.map(|row| (row.place.no, row.outline.id)).collect();
-        covered.sort_unstable();
-        let mut topics = BTreeSet::new();
-        for (_, id) in &covered {
-            // Where a request that vanishes was told of, the one that takes it away has to be.
-            topics.extend(self.topics_reached(id)?);
-            if self.row(id).is_some_and(|row| row.outline.kind.is_request()) {
-                self.heirs.push((*id, mark.request_id));
-            }
-            self.take_away(id, Reason::Vanish, Some(mark.request_id))?;
-        }
-        let trace = Trace::Request { created_at: mark.until, id: mark.request_id };
-        self.traces.extend(topics.into_iter().map(|topic| (topic, trace.clone())));
-        Ok(())
-    }
-
-    /// A version that is refused raises its key's floor all the same (D-9).
-    pub(crate) fn raise_floor(&mut self, address: &Address, floor: Rank) {
-        self.change_key(address, floor, None);
-    }
-
-    fn change_key(&mut self, address: &Address, floor: Rank, current: Option<EventId>) {
+    pub(super) fn change_key(&mut self, address: &Address, floor: Rank, current: Option<EventId>) {
         let raised_at = self.stamp();
         let cell = self.keys.entry(address.digest()).or_insert_with(|| Cell::stored(None));
         cell.now = Some(Key { address: address.clone(), floor, raised_at, current });

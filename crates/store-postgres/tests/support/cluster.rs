@@ -1,4 +1,4 @@
-//! A private Postgres, for tests: made where it is told to, reached by a socket there, and nobody else's.
+//! A private Postgres cluster for tests, in a given directory, reached through a Unix socket there.
 
 use std::{
     ffi::OsStr,
@@ -9,21 +9,20 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Nobody may run Postgres as root; Debian's package brings this user along.
+/// Postgres refuses to run as root; Debian's package creates this user.
 const USER: &str = "postgres";
-/// As on a node: what is committed is on the disk.
+/// Commits are synced to the disk, as in production.
 const SETTINGS: &str = "-c listen_addresses='' -c shared_buffers=256MB -c max_connections=200 -c max_wal_size=2GB \
      -c fsync=on -c synchronous_commit=on -c log_min_duration_statement=1000";
 
-/// A cluster in a directory.
 pub(crate) struct Cluster {
     directory: PathBuf,
-    /// What it is told besides.
+    /// Further settings, each as `-c name=value`.
     settings: String,
 }
 
 impl Cluster {
-    /// In this directory, or in one of its own under the system's temporary files, if Postgres can't live in this.
+    /// A cluster in this directory, or in a temporary directory if Postgres cannot run in this one.
     pub(crate) fn at(directory: impl Into<PathBuf>) -> Self {
         let directory = directory.into();
         if is_habitable(&directory) {
@@ -35,7 +34,7 @@ impl Cluster {
         Self { directory, settings: String::new() }
     }
 
-    /// Starts it with these settings, each as `-c name=value`.
+    /// Adds server settings, each as `-c name=value`.
     pub(crate) fn with(self, settings: impl Into<String>) -> Self {
         Self { settings: settings.into(), ..self }
     }
@@ -44,12 +43,12 @@ impl Cluster {
         &self.directory
     }
 
-    /// What a client connects to.
+    /// The URL for clients.
     pub(crate) fn url(&self) -> String {
         format!("postgres://{USER}@localhost/postgres?host={}", self.directory.display())
     }
 
-    /// Makes it if there is none, and starts it unless it runs.
+    /// Creates the cluster if it is missing, and starts it unless it runs.
     pub(crate) fn start(&self) -> Result<(), String> {
         let _lock = self.make()?;
         if self.is_running()? {
@@ -61,10 +60,11 @@ impl Cluster {
         run(program("pg_ctl")?.args(["start", "-w", "-s", "-o", &settings, "-l"]).arg(log).arg("-D").arg(data))
     }
 
-    /// Makes it if there is none. Nobody else starts it while the file is open.
+    /// Creates the cluster if it is missing. The returned file is a lock: while it is open, no other process starts the
+    /// cluster.
     pub(crate) fn make(&self) -> Result<File, String> {
         fs::create_dir_all(&self.directory).map_err(|error| error.to_string())?;
-        // Test programs that start together wait for each other.
+        // Test programs that start at the same time wait for each other.
         let lock = File::create(self.directory.join("lock")).map_err(|error| error.to_string())?;
         lock.lock().map_err(|error| error.to_string())?;
         if is_root() {
@@ -79,7 +79,7 @@ impl Cluster {
         Ok(lock)
     }
 
-    /// Stops it: `fast` ends sessions in order, `immediate` as a crash would.
+    /// Stops the server: `fast` ends sessions in order, `immediate` ends them as a crash would.
     pub(crate) fn stop(&self, mode: &str) -> Result<(), String> {
         if self.is_running()? {
             run(program("pg_ctl")?.args(["stop", "-w", "-s", "-m", mode, "-D"]).arg(self.directory.join("data")))?;
@@ -87,7 +87,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Takes it away with all it holds.
+    /// Deletes the directory of a stopped cluster.
     pub(crate) fn remove(&self) {
         let _ = fs::remove_dir_all(&self.directory);
     }
@@ -99,9 +99,9 @@ impl Cluster {
     }
 }
 
-/// Whether the path of a socket there is short enough, and the user that runs Postgres may enter.
+/// Whether a socket path in the directory is short enough, and the Postgres user may enter the directory.
 fn is_habitable(directory: &Path) -> bool {
-    // The system's limit is 108 bytes, for the path of the socket itself.
+    // `sockaddr_un` holds 108 bytes, including the name of the socket.
     const LONGEST: usize = 80;
     if directory.as_os_str().len() > LONGEST || fs::create_dir_all(directory).is_err() {
         return false;
@@ -111,12 +111,12 @@ fn is_habitable(directory: &Path) -> bool {
     !is_root() || look.status().is_ok_and(|status| status.success())
 }
 
-/// Whether the programs are installed.
+/// Whether the Postgres programs are installed.
 pub(crate) fn is_installed() -> bool {
     binaries().is_some()
 }
 
-/// Debian keeps them by version, outside of the path.
+/// The newest installed version. Debian keeps the programs in a directory per version, outside of PATH.
 fn binaries() -> Option<PathBuf> {
     let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
     let mut versions: Vec<_> = versions.filter_map(|entry| Some(entry.ok()?.path().join("bin"))).collect();
@@ -130,18 +130,18 @@ fn program(name: &str) -> Result<Command, String> {
     Ok(as_owner(path))
 }
 
-/// A program that is run by the user that clusters belong to.
+/// A command that runs as the owner of clusters.
 pub(crate) fn as_owner(program: impl AsRef<OsStr>) -> Command {
     if !is_root() {
         return Command::new(program);
     }
     let mut command = Command::new("runuser");
-    // A directory it may not enter would be a warning for every command.
+    // A working directory that the user may not enter would cause a warning for every command.
     command.args(["-u", USER, "--"]).arg(program).current_dir("/");
     command
 }
 
-/// A process's own entry belongs to whom it runs as.
+/// `/proc/self` belongs to the effective user.
 fn is_root() -> bool {
     fs::metadata(Path::new("/proc/self")).is_ok_and(|itself| itself.uid() == 0)
 }

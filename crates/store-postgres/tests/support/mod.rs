@@ -1,4 +1,4 @@
-//! A server for tests, and databases on it.
+//! A Postgres server for tests, and databases on it.
 
 #![allow(dead_code, reason = "every test file uses a part of this")]
 
@@ -15,7 +15,7 @@ use std::{
 use cluster::Cluster;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
-/// A running server: the one that `KUKURI_TEST_POSTGRES` names, or a private one, which is left running for the next
+/// The URL of a running server: that in `KUKURI_TEST_POSTGRES`, or a private one, which is left running for the next
 /// test program.
 pub(crate) fn server() -> &'static str {
     static SERVER: OnceLock<String> = OnceLock::new();
@@ -42,7 +42,7 @@ pub(crate) fn url_of(server: &str, database: &str) -> String {
     format!("{base}/{database}?{options}")
 }
 
-/// Runs statements on the server, in its first database.
+/// Runs statements in the server's default database.
 pub(crate) async fn on_server(sql: &str) {
     run(server(), sql).await.expect("an administrator");
 }
@@ -54,14 +54,14 @@ pub(crate) async fn run(url: &str, sql: &str) -> sqlx::Result<()> {
     connection.close().await
 }
 
-/// A database of one's own. It is given back, to be emptied and used again: thousands of them are needed.
+/// An empty database for one test. Dropped databases are emptied and reused, as the tests need thousands.
 pub(crate) struct Database {
     name: String,
 }
 
 static FREE: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static MADE: AtomicU32 = AtomicU32::new(0);
-/// Tables by month are left from one use to the next, but not without end.
+/// Empties a database. Monthly partitions are kept for the next use, up to 30.
 const EMPTY: &str = "SET client_min_messages = warning; DROP SCHEMA IF EXISTS cn_search CASCADE; DO $$ BEGIN \
      IF to_regclass('cn_relay.node') IS NULL THEN RETURN; END IF; \
      IF (SELECT count(*) FROM cn_relay.partitions) > 30 OR EXISTS (SELECT 1 FROM cn_relay.leaving) \
@@ -87,7 +87,7 @@ impl Database {
             drop_left_over().await;
         }
         let name = format!("kukuri_test_{}_{number}", std::process::id());
-        // Of a process that had the number before.
+        // Left over from an earlier process with the same id.
         on_server(&format!("DROP DATABASE IF EXISTS {name}")).await;
         on_server(&format!("CREATE DATABASE {name} TEMPLATE template0")).await;
         Self { name }
@@ -97,7 +97,7 @@ impl Database {
         url_of(server(), &self.name)
     }
 
-    /// For stores that are made and thrown away by the thousand: commits need not wait for the disk.
+    /// For suites with thousands of short-lived stores: commits do not wait for the disk.
     pub(crate) fn hasty_url(&self) -> String {
         format!("{}&options[synchronous_commit]=off", self.url())
     }
@@ -109,7 +109,7 @@ impl Drop for Database {
     }
 }
 
-/// Databases of test programs that are over.
+/// Drops the databases of test programs that have ended.
 async fn drop_left_over() {
     let mut connection = PgConnection::connect(server()).await.expect("an administrator");
     let names = sqlx::query_scalar("SELECT datname::text FROM pg_database WHERE datname LIKE 'kukuri_test_%'");
@@ -118,13 +118,13 @@ async fn drop_left_over() {
         let process = name.split('_').nth(2).unwrap_or_default();
         if !Path::new("/proc").join(process).exists() {
             let drop = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
-            // Another program may be at it.
+            // Another test program may drop it at the same time.
             let _ = sqlx::raw_sql(AssertSqlSafe(drop)).execute(&mut connection).await;
         }
     }
 }
 
-/// Runs a test to its end.
+/// Runs an async test on a single-threaded runtime.
 pub(crate) fn block_on<T>(test: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(test)

@@ -1,6 +1,10 @@
-//! Random filters get the model's answers: the same events in the same order, their ids, and the same counts (W-1, E-10, X-2).
+//! Property: a store answers random filters like the model: same events, order, ids and counts (W-1, E-10, X-2, M-5).
 
-use kukuri_domain::{Event, Filter, Kind, Letter, Millis, PublicKey, Sketch, Viewer};
+use std::sync::Arc;
+
+use kukuri_domain::{
+    Event, Filter, Kind, Letter, Millis, PublicKey, Sketch, TopicId, Viewer, Visibility, visibility::Overlay,
+};
 use proptest::{
     collection::vec,
     option,
@@ -16,9 +20,9 @@ use super::{
     subject::{Harness, Subject},
     world::{AUTHORS, World, worlds},
 };
-use crate::{ingest::StoreRules, model::ModelStore, port::Store, query::Query};
+use crate::{ingest::StoreRules, model::ModelStore, port::*, query::Query};
 
-/// A filter whose ids are still places among the events of a world.
+/// A filter that names ids by index into the events of a world.
 #[derive(Clone, Debug)]
 struct Wish {
     ids: Option<Vec<Index>>,
@@ -37,7 +41,20 @@ struct Wish {
 struct Question {
     wishes: Vec<Wish>,
     viewer: Option<Vec<PublicKey>>,
+    /// An author whose events are withheld.
+    withheld: Option<PublicKey>,
     now: Millis,
+}
+
+/// Withholds an author's events in [`TOPIC`] from all other viewers, except from filters that name ids.
+struct WithheldAuthor(PublicKey);
+
+impl Overlay for WithheldAuthor {
+    fn withholds(&self, event: &Event, topics: &[TopicId], viewer: &Viewer, filter: Option<&Filter>) -> bool {
+        let is_author = matches!(viewer, Viewer::Client(keys) if keys.contains(&self.0));
+        let is_named = filter.is_some_and(|filter| filter.ids().is_some());
+        event.pubkey == self.0 && topics.iter().any(|topic| topic.as_str() == TOPIC) && !is_author && !is_named
+    }
 }
 
 const KINDS: [u16; 9] = [0, 1, 5, 62, 1059, 1111, 10_002, 30_023, 7];
@@ -62,11 +79,9 @@ fn wishes() -> impl Strategy<Value = Wish> {
 
 fn questions() -> impl Strategy<Value = Question> {
     let viewer = prop_oneof![Just(None), subsequence(&AUTHORS[..], 0..=AUTHORS.len()).prop_map(Some)];
-    (vec(wishes(), 1..4), viewer, select(vec![NOW, later(30)])).prop_map(|(wishes, viewer, now)| Question {
-        wishes,
-        viewer,
-        now,
-    })
+    let withheld = option::weighted(0.4, select(AUTHORS.to_vec()));
+    (vec(wishes(), 1..4), viewer, withheld, select(vec![NOW, later(30)]))
+        .prop_map(|(wishes, viewer, withheld, now)| Question { wishes, viewer, withheld, now })
 }
 
 impl Wish {
@@ -112,6 +127,10 @@ impl Question {
         Query {
             filters: self.wishes.iter().map(|wish| wish.filter(events)).collect(),
             viewer: self.viewer.as_ref().map_or(Viewer::Node, |keys| Viewer::Client(keys.as_slice().into())),
+            visibility: match self.withheld {
+                Some(author) => Visibility::with_overlay(Arc::new(WithheldAuthor(author))),
+                None => Visibility::default(),
+            },
             now: self.now,
             bytes: usize::MAX,
         }

@@ -1,6 +1,6 @@
-//! Events for the suite, written as short sentences: `note().by(BOB).at(3).tag(["e", &id])`.
+//! A builder for test events: `note().by(BOB).at(3).tag(["e", &id])`.
 //!
-//! They are unsigned but have true ids, and pass through a real admission, so that topics are bound and vanish
+//! Events are unsigned but have correct ids, and pass through the real admission, so that topics are bound and vanish
 //! requests recognised as on a node.
 
 use std::sync::LazyLock;
@@ -11,22 +11,22 @@ use kukuri_domain::{
     vanish::RelayUrls,
 };
 
-/// The moment in which the tests play.
+/// The current time in tests.
 pub const NOW: Millis = Millis::from_secs(1_700_000_000);
-/// The second that events call 0; it lies before [`NOW`].
+/// The Unix time of `at(0)`, in seconds; 1000 seconds before [`NOW`].
 const EPOCH: u64 = NOW.seconds().0 - 1_000;
-/// What the relay of the tests is called.
+/// The URL of the relay under test.
 pub const RELAY: &str = "wss://relay.example.com";
-/// The topic of every event that names no other.
+/// The default topic of events.
 pub const TOPIC: &str = "kukuri:0101010101010101010101010101010101010101010101010101010101010101";
 /// A second topic.
 pub const OTHER_TOPIC: &str = "kukuri:0202020202020202020202020202020202020202020202020202020202020202";
 
-/// The author of every event that names no other.
+/// The default author of events.
 pub const ALICE: PublicKey = PublicKey::from_bytes([0xa1; 32]);
-/// Somebody else.
+/// A second author.
 pub const BOB: PublicKey = PublicKey::from_bytes([0xb0; 32]);
-/// A third.
+/// A third author.
 pub const CAROL: PublicKey = PublicKey::from_bytes([0xca; 32]);
 
 /// `seconds` after the epoch of the tests.
@@ -49,7 +49,7 @@ pub fn other_topic() -> TopicId {
     TopicId::trusted(OTHER_TOPIC)
 }
 
-/// An event that is being written.
+/// The builder of an event.
 #[derive(Clone)]
 pub struct Draft {
     author: PublicKey,
@@ -59,17 +59,17 @@ pub struct Draft {
     content: String,
 }
 
-/// An event of this kind by Alice, made at 0, without tags.
+/// An event of this kind by Alice, created at 0, without tags.
 pub fn bare(kind: u16) -> Draft {
     Draft { author: ALICE, created_at: at(0), kind, tags: Vec::new(), content: String::new() }
 }
 
-/// An event of this kind by Alice, made at 0, in [`TOPIC`].
+/// An event of this kind by Alice, created at 0, in [`TOPIC`].
 pub fn event(kind: u16) -> Draft {
     bare(kind).tag(["t", TOPIC])
 }
 
-/// A text note by Alice, made at 0, in [`TOPIC`].
+/// A text note by Alice, created at 0, in [`TOPIC`].
 pub fn note(content: &str) -> Draft {
     event(1).content(content)
 }
@@ -95,51 +95,51 @@ pub fn vanish() -> Draft {
 }
 
 impl Draft {
-    /// By somebody else.
+    /// Sets the author.
     #[must_use]
     pub fn by(mut self, author: PublicKey) -> Self {
         self.author = author;
         self
     }
 
-    /// Made so many seconds after the epoch of the tests.
+    /// Sets `created_at`, in seconds after the epoch of the tests.
     #[must_use]
     pub fn at(mut self, seconds: u64) -> Self {
         self.created_at = at(seconds);
         self
     }
 
-    /// With one more tag.
+    /// Adds a tag.
     #[must_use]
     pub fn tag<const N: usize>(mut self, items: [&str; N]) -> Self {
         self.tags.push(items.iter().map(ToString::to_string).collect());
         self
     }
 
-    /// With this text.
+    /// Sets the content.
     #[must_use]
     pub fn content(mut self, content: &str) -> Self {
         self.content = content.to_owned();
         self
     }
 
-    /// Names an event by its id.
+    /// Adds an `e` tag with the event's id.
     pub fn of(self, target: &Event) -> Self {
         self.tag(["e", &target.id.to_string()])
     }
 
-    /// Names the key of an event by its address.
+    /// Adds an `a` tag with the event's address.
     pub fn of_key(self, target: &Event) -> Self {
         let address = target.address().expect("a version of a key");
         self.tag(["a", &address.to_string()])
     }
 
-    /// Ends `seconds` after [`NOW`].
+    /// Sets the expiration to `seconds` after [`NOW`].
     pub fn until(self, seconds: u64) -> Self {
         self.tag(["expiration", &later(seconds).seconds().to_string()])
     }
 
-    /// The event, with its true id and no signature.
+    /// The event, with its correct id and no valid signature.
     pub fn build(self) -> Event {
         let mut event = Event {
             id: EventId::from_bytes([0; 32]),
@@ -155,19 +155,19 @@ impl Draft {
     }
 }
 
-/// Of these drafts, the events in the order of their ids: which one wins a tie is known then.
+/// Builds the drafts and sorts the events by id, so that a test knows which one wins a tie.
 pub fn by_id<const N: usize>(drafts: [Draft; N]) -> [Event; N] {
     let mut events = drafts.map(Draft::build);
     events.sort_by_key(|event| event.id);
     events
 }
 
-/// The event as a store gets it from a client.
+/// The event as admitted from a client.
 pub fn admitted(event: &Event) -> Admitted {
     admitted_from(event, Origin::stranger())
 }
 
-/// The event as a store gets it from elsewhere.
+/// The event as admitted from this origin.
 pub fn admitted_from(event: &Event, origin: Origin) -> Admitted {
     static RELAY_RULES: LazyLock<Admission> = LazyLock::new(|| Admission {
         topics: TopicRules::new(TopicsMode::Global, &[""; 0]).expect("no reserved ids"),

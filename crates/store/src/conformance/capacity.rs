@@ -1,4 +1,4 @@
-//! Running short of room (P-6, P-8).
+//! Capacity stages (P-6, P-8).
 
 use kukuri_domain::{
     DeletionMode, Event, Origin, Reason, TopicId,
@@ -42,7 +42,7 @@ async fn stage(store: &dyn Store, topic: Option<&TopicId>) -> Stage {
     }
 }
 
-/// P-6: of the node and of a topic.
+/// P-6: stages of the node and of a topic.
 pub(super) async fn stages_are_entered_at_their_thresholds_and_told<H: Harness>(harness: &H) {
     let of_topic = IngestPolicy { max_events: Some(10), ..IngestPolicy::default() };
     for (why, rules, policy, place) in [
@@ -140,7 +140,7 @@ pub(super) async fn a_purge_for_room_takes_the_oldest_and_never_what_must_stay<H
     assert!([&elsewhere, &request, &current, &events[3]].iter().all(|event| left.contains(&event.id)));
 }
 
-/// P-6: what may never give way can fill a topic.
+/// P-6: rows that are never purged can fill a topic.
 pub(super) async fn a_topic_that_is_full_of_what_must_stay_refuses_new_events<H: Harness>(harness: &H) {
     let store = Subject::open(harness, StoreRules::default()).await;
     store.subscribe(&topic(), IngestPolicy { max_events: Some(3), ..IngestPolicy::default() }).await;
@@ -167,7 +167,7 @@ pub(super) async fn a_topic_that_is_full_of_what_must_stay_refuses_new_events<H:
     assert_eq!(from(&*store, Origin::stranger(), &note("late").build()).await, STORED);
 }
 
-/// P-6: figures by class, of the node and of every topic an event is bound to.
+/// P-6: counters by class, of the node and of every topic that an event is bound to.
 pub(super) async fn the_figures_follow_every_change<H: Harness>(harness: &H) {
     for deletion_mode in [DeletionMode::Soft, DeletionMode::Physical] {
         let mut store = Subject::open(harness, StoreRules { deletion: deletion_mode, ..StoreRules::default() }).await;
@@ -200,7 +200,7 @@ pub(super) async fn the_figures_follow_every_change<H: Harness>(harness: &H) {
     }
 }
 
-/// Upserts of text, both (twice), old, new, request; deletes of old and text.
+/// The outbox sequence after ingest. Upserts: `text`, `both` (twice), `old`, `new`, `request`; deletes: `old`, `text`.
 fn ingested_rows() -> crate::outbox::Seq {
     crate::outbox::Seq(8)
 }

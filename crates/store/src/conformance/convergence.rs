@@ -1,4 +1,5 @@
-//! Every order of arrival, with any repeats and batch cuts, ends in the set that D-10 names; and the outbox says so.
+//! Property: every order of arrival, with any repeats and batch boundaries, ends in the effective set that D-10
+//! defines, and the outbox reproduces that set.
 
 use std::{cell::RefCell, collections::BTreeMap};
 
@@ -23,15 +24,15 @@ use super::{
 use crate::{
     ingest::{Outcome, StoreRules},
     model::ModelStore,
-    port::Store,
+    port::*,
 };
 
-/// A world, and how a store and a consumer of it live through that world.
+/// A world, the rules of the store, and the snapshot of a consumer.
 #[derive(Clone, Debug)]
 struct Case {
     world: World,
     deletion: DeletionMode,
-    /// The batch before which a consumer begins its snapshot.
+    /// The batch before which a consumer starts its snapshot.
     snapshot_before: Index,
     /// Events per page of that snapshot.
     page: usize,
@@ -101,7 +102,7 @@ async fn converge(
     let topics = fold::topics_of(&set);
     folds_to_what_is_effective(store, &topics, follower).await?;
 
-    // Half of what ends has ended by then: first unnoticed, then swept.
+    // At this time half of the expiring events have expired: first without a sweep, then with one.
     let halfway = later(30);
     let follower = Some(Follower::begin(store, case.page).await);
     let expected = oracle::effective(&set, halfway);

@@ -1,11 +1,12 @@
-//! Counting which situations the random cases met: a run that met some too seldom has shown too little.
+//! Counts how often random cases hit each situation of interest. A run that hits one too rarely proves too little, and
+//! fails.
 
 use std::{collections::BTreeMap, fmt};
 
-/// With fewer cases, chance alone may leave a situation out.
+/// With fewer cases, a situation may be missing by chance.
 const ENOUGH: u32 = 200;
 
-/// How many cases met each situation.
+/// Number of cases that hit each situation.
 #[derive(Default)]
 pub(super) struct Coverage {
     cases: u32,
@@ -13,7 +14,7 @@ pub(super) struct Coverage {
 }
 
 impl Coverage {
-    /// Takes note of a case: of every situation, whether it was met.
+    /// Counts one case: for every situation, whether the case hit it.
     pub(super) fn count(&mut self, situations: impl IntoIterator<Item = (&'static str, bool)>) {
         self.cases += 1;
         for (situation, is_met) in situations {
@@ -21,7 +22,7 @@ impl Coverage {
         }
     }
 
-    /// Fails if a situation came up in less than one case of this many. Of few cases nothing can be said.
+    /// Fails if fewer than one in `many` cases hit a situation. Checks nothing if there were too few cases.
     pub(super) fn assert_one_in(&self, many: u32) {
         let least = if self.cases < ENOUGH { 0 } else { self.cases / many };
         for (situation, count) in &self.met {

@@ -1,7 +1,8 @@
-//! A store that is killed in the middle of its work keeps everything it acknowledged (P-3, O-3).
+//! Crash test: a store that is killed while it writes keeps everything that it acknowledged (P-3, O-3).
 //!
-//! The test runs itself again as a child process, which takes in batch after batch and says so after each. The parent
-//! kills it at a random moment, opens what it left, and compares that with the model. Then the next child goes on.
+//! The test runs itself as a child process, which ingests batch after batch and prints an acknowledgement after each.
+//! The parent kills the child at a random moment, opens the store, and compares it with the model. Then the next child
+//! continues.
 
 use std::{
     env,
@@ -14,6 +15,7 @@ use std::{
 };
 
 use kukuri_domain::{Event, Millis};
+use kukuri_testing::long::scaled;
 use proptest::{
     collection::vec,
     prelude::{Strategy, any},
@@ -29,23 +31,24 @@ use super::{
     probe::Portrait,
     world::{Recipe, recipes},
 };
-use crate::{ingest::StoreRules, model::ModelStore, port::Store};
+use crate::{ingest::StoreRules, model::ModelStore, port::*};
 
-/// Where the child's store is. A process that has it is a child.
+/// Environment variable: the path of the child's store. A process in which it is set is a child.
 const PLACE: &str = "KUKURI_CRASH_PLACE";
-/// The batch with which the child begins.
+/// Environment variable: the number of the child's first batch.
 const FIRST: &str = "KUKURI_CRASH_FIRST";
-/// How many batches it takes in, if it is not killed before.
+/// Environment variable: the number of batches that the child ingests unless it is killed first.
 const COUNT: &str = "KUKURI_CRASH_COUNT";
-/// How often a child is killed.
-const ROUNDS: &str = "KUKURI_TEST_CRASH_ROUNDS";
-/// What the child says after a batch, with its number.
+/// Number of kills; ten times as many in a long run.
+const ROUNDS: u32 = 50;
+/// The line that the child prints after a batch, followed by the batch number.
 pub(super) const ACKNOWLEDGEMENT: &str = "acknowledged ";
 
-/// Kills children until it is convinced; in a child, does the child's work.
+/// In the parent, kills children and checks the store for all rounds; in a child, ingests batches.
 ///
-/// `test` is the full name of the test that calls this, and does nothing else; `place` says where the store is, in
-/// words that `open` understands. `open` opens the store there with [`StoreRules::default`], as durable as on a node.
+/// `test` is the full name of the test that calls this; that test must do nothing else. `place` is the location of the
+/// store, in a form that `open` understands. `open` opens the store there with [`StoreRules::default`], as durable as
+/// on a node.
 pub fn everything_acknowledged_survives_a_kill(test: &str, place: &str, open: impl AsyncFn(&str) -> Arc<dyn Store>) {
     match env::var(PLACE) {
         Ok(place) => block_on(async { work(&*open(&place).await).await }),
@@ -53,7 +56,7 @@ pub fn everything_acknowledged_survives_a_kill(test: &str, place: &str, open: im
     }
 }
 
-/// A run of the test `test` as a child that takes in `count` batches from the first on, in the store at `place`.
+/// The command that runs the test `test` as a child, which ingests the first `count` batches into the store at `place`.
 pub fn child(test: &str, place: &str, count: u64) -> Command {
     child_from(test, place, 0, count)
 }
@@ -65,7 +68,7 @@ fn child_from(test: &str, place: &str, first: u64, count: u64) -> Command {
     command
 }
 
-/// What a child does.
+/// The child: ingests batches and acknowledges each on stdout.
 async fn work(store: &dyn Store) {
     let (first, count) = (number(FIRST, 0), number(COUNT, u64::MAX));
     let mut history = History::default();
@@ -73,7 +76,7 @@ async fn work(store: &dyn Store) {
         history.next();
     }
     let mut stdout = std::io::stdout();
-    // The test harness may have left a line unfinished.
+    // The test harness may have printed an incomplete line.
     stdout.write_all(b"\n").expect("a listening parent");
     for batch in (first..).take(usize::try_from(count).unwrap_or(usize::MAX)) {
         let events = history.next().iter().map(admitted).collect();
@@ -91,7 +94,7 @@ fn moment_of(batch: u64) -> Millis {
     Millis(NOW.0 + batch)
 }
 
-/// Batches that are random and yet the same in every process.
+/// A pseudo-random sequence of batches, identical in every process.
 struct History {
     runner: TestRunner,
     events: Vec<Event>,
@@ -105,11 +108,11 @@ impl Default for History {
 }
 
 impl History {
-    /// Requests name events among the last this many, so that there is something to take away.
+    /// Requests name events among the last this many, so that their targets still exist.
     const REACH: usize = 40;
 
     fn next(&mut self) -> Vec<Event> {
-        // Time goes on, so that a vanish request does not take all that is to come.
+        // `created_at` advances, so that a vanish request does not cover all later events.
         let shift = self.batches / 2;
         self.batches += 1;
         let (recipes, repeats) = draw(&(vec(recipes(), 1..12), vec(any::<Index>(), 0..3)), &mut self.runner);
@@ -129,15 +132,15 @@ fn draw<S: Strategy>(strategy: &S, runner: &mut TestRunner) -> S::Value {
     strategy.new_tree(runner).expect("a strategy that rejects nothing").current()
 }
 
-/// Kills children and compares what they leave with the model.
+/// Kills children and compares their store with the model.
 struct Parent<'p> {
     test: &'p str,
     place: &'p str,
     model: ModelStore,
     history: History,
-    /// Batches that the model has taken in.
+    /// Number of batches that the model has ingested.
     taken: u64,
-    /// Chance: unlike the history it differs from run to run.
+    /// Randomness that, unlike the history, differs from run to run.
     dice: TestRunner,
 }
 
@@ -148,7 +151,7 @@ impl<'p> Parent<'p> {
     }
 
     fn kill_children(mut self, open: impl AsyncFn(&str) -> Arc<dyn Store>) {
-        let rounds = number(ROUNDS, 50);
+        let rounds = u64::from(scaled(ROUNDS));
         for round in 0..rounds {
             let acknowledged = self.run_and_kill();
             block_on(async {
@@ -159,7 +162,7 @@ impl<'p> Parent<'p> {
         assert!(self.taken > rounds, "{rounds} children took in {} batches: too few to show anything", self.taken);
     }
 
-    /// The number of batches acknowledged in all, when a child was killed at a random moment.
+    /// Runs a child and kills it at a random moment. Returns the total number of acknowledged batches.
     fn run_and_kill(&mut self) -> u64 {
         let (after, microseconds) = draw(&(0..12u64, 0..4_000u64), &mut self.dice);
         let mut command = child_from(self.test, self.place, self.taken, u64::MAX);
@@ -172,7 +175,7 @@ impl<'p> Parent<'p> {
                 None => fail(child, "ended by itself"),
             }
         }
-        // A child that is not waited for at all is killed while it starts.
+        // With `after == 0` the child is killed while it starts.
         thread::sleep(Duration::from_micros(microseconds * if after == 0 { 10 } else { 1 }));
         child.kill().expect("a child to kill");
         while let Some(batch) = next_acknowledgement(&mut said) {
@@ -183,7 +186,8 @@ impl<'p> Parent<'p> {
         acknowledged
     }
 
-    /// What was acknowledged is there, and at most one batch more: committed, and killed before it could say so.
+    /// Checks that the store holds every acknowledged batch and at most one more: one that was committed before the
+    /// kill but not acknowledged.
     async fn compare(&mut self, store: &dyn Store, acknowledged: u64, round: u64) {
         while self.taken < acknowledged {
             self.take_in().await;
@@ -219,7 +223,7 @@ impl<'p> Parent<'p> {
     }
 }
 
-/// The number of the next batch that the child tells of. A line that was cut short is none.
+/// The number of the next batch that the child acknowledges. An incomplete line does not count.
 fn next_acknowledgement(said: &mut BufReader<ChildStdout>) -> Option<u64> {
     loop {
         let mut line = String::new();

@@ -1,4 +1,4 @@
-//! Ids that are known, and what is remembered of them (P-1, E-5, E-9).
+//! Known ids and their records (P-1, E-5, E-9).
 
 use kukuri_domain::{Origin, Source, State};
 
@@ -39,7 +39,7 @@ pub(super) async fn a_repeat_is_counted_and_changes_nothing_else<H: Harness>(har
     assert_eq!(last_event_at, Some(NOW), "a repeat is no sign of life of its topic");
 }
 
-/// E-9: within one batch, too.
+/// E-9: also within one batch.
 pub(super) async fn a_copy_gets_the_answer_its_state_demands<H: Harness>(harness: &H) {
     let [text, doomed] = [note("text").build(), note("doomed").build()];
     let request = deletion().of(&doomed).build();
@@ -66,8 +66,8 @@ pub(super) async fn a_copy_gets_the_answer_its_state_demands<H: Harness>(harness
     .await;
 }
 
-/// E-9, P-1: an answer for a copy that need not be verified.
-pub(super) async fn what_is_known_is_recalled_and_counted_as_seen_again<H: Harness>(harness: &H) {
+/// E-9, P-1: a copy is answered without verification.
+pub(super) async fn known_ids_are_recalled_and_counted_as_seen_again<H: Harness>(harness: &H) {
     let [text, doomed, unseen] = ["text", "doomed", "unseen"].map(|content| note(content).build());
     let request = deletion().of(&doomed).build();
     let mut store = Subject::open(harness, StoreRules::default()).await;
@@ -101,7 +101,7 @@ pub(super) async fn an_ephemeral_event_leaves_no_trace<H: Harness>(harness: &H) 
     assert_eq!(store.explain(&ephemeral.id).await.expect("an explanation").record, None);
 }
 
-/// P-1, E-9: counts may be lost by an end without notice, ids never.
+/// P-1, E-9: a crash may lose counts, never ids.
 pub(super) async fn ids_are_known_after_a_restart<H: Harness>(harness: &H) {
     let [text, doomed] = [note("text").build(), note("doomed").build()];
     let request = deletion().of(&doomed).build();

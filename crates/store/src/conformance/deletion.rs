@@ -271,7 +271,7 @@ pub(super) async fn a_deleted_row_is_hidden_or_gone_by_the_stores_mode<H: Harnes
     }
 }
 
-/// D-8: what a request changes in several topics and keys changes at once.
+/// D-8: the effects of a request on several topics and keys are atomic.
 pub(super) async fn a_deletion_and_all_its_effects_come_together<H: Harness>(harness: &H) {
     let targets: Vec<_> = (0..40).map(|number| event(1).content(&number.to_string()).build()).collect();
     let store = Subject::open(harness, StoreRules::default()).await;

@@ -1,4 +1,4 @@
-//! Events that end (X-1 to X-4, D-9).
+//! Expiration of events (X-1 to X-4, D-9).
 
 use kukuri_domain::{Filter, Reason, State, Viewer};
 
@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{ingest::StoreRules, maintenance::Swept, outbox::Op, query::Query};
 
-/// no way to read shows it, and nobody had to sweep first.
-pub(super) async fn an_event_is_not_served_from_the_moment_it_ends<H: Harness>(harness: &H) {
+/// no read returns an expired event, even before a sweep.
+pub(super) async fn expired_event_is_not_served<H: Harness>(harness: &H) {
     let ending = note("ending").until(10).build();
     let lasting = note("lasting").build();
     let store = Subject::open(harness, StoreRules::default()).await;
@@ -31,7 +31,7 @@ pub(super) async fn an_event_is_not_served_from_the_moment_it_ends<H: Harness>(h
 }
 
 ///
-pub(super) async fn a_sweep_turns_off_what_has_ended_and_tells_what_is_next<H: Harness>(harness: &H) {
+pub(super) async fn a_sweep_turns_off_expired_events_and_tells_the_next_expiration<H: Harness>(harness: &H) {
     let [first, second] = [note("first").until(10).build(), note("second").until(20).build()];
     let mut store = Subject::open(harness, StoreRules::default()).await;
     let head = store.send(&[&second, &first]).await.head;
@@ -53,8 +53,8 @@ pub(super) async fn a_sweep_turns_off_what_has_ended_and_tells_what_is_next<H: H
     assert_eq!(store.expire(later(20)).await.expect("a sweep"), Swept { expired: 1, next: None, held: false });
 }
 
-/// X-1, E-9: an event may end while it waits to be decided on; its id does not become known by that.
-pub(super) async fn what_has_ended_is_refused_and_changes_nothing<H: Harness>(harness: &H) {
+/// X-1, E-9: an event may expire in the queue before the decision; its id does not become known.
+pub(super) async fn expired_event_is_refused_and_changes_nothing<H: Harness>(harness: &H) {
     let [old, ending] = [profile("old").at(1).build(), profile("ending").at(2).until(10).build()];
     let store = Subject::open(harness, StoreRules::default()).await;
     store.send(&[&old]).await;
@@ -70,7 +70,7 @@ pub(super) async fn what_has_ended_is_refused_and_changes_nothing<H: Harness>(ha
 }
 
 ///
-pub(super) async fn requests_do_not_end<H: Harness>(harness: &H) {
+pub(super) async fn deletion_and_vanish_requests_do_not_expire<H: Harness>(harness: &H) {
     let target = note("target").build();
     let request = deletion().of(&target).until(10).build();
     let farewell = vanish().at(0).until(10).build();

@@ -1,20 +1,20 @@
-//! Events that a test wants to fail inside a store, where nothing else would make them.
+//! Fault injection: events whose decision fails or panics inside the store under test.
 
 use kukuri_domain::{Admitted, EventId};
 
 use crate::error::{Result, StoreError};
 
-/// Which events fail, and how.
+/// The events that fail, and how.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
-    /// Deciding on them fails.
+    /// The decision on these events returns an error.
     pub failing: Vec<EventId>,
-    /// Deciding on them panics.
+    /// The decision on these events panics.
     pub panicking: Vec<EventId>,
 }
 
 impl Faults {
-    /// Fails or panics if this event is to. A store under test calls it where it decides.
+    /// Fails or panics if the event is listed. A store under test calls this before its decision.
     pub fn strike(&self, admitted: &Admitted) -> Result<()> {
         let id = admitted.event().id;
         assert!(!self.panicking.contains(&id), "a test wants this event to panic");

@@ -1,4 +1,4 @@
-//! Following the outbox as a consumer does: a snapshot at s and the rows after s are the effective set (O-8).
+//! A test consumer of the outbox: a snapshot at s plus the rows after s gives the effective set (O-8).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,13 +14,13 @@ use crate::{
     port::Store,
 };
 
-/// What is effective, per topic.
+/// The effective events of each topic.
 pub(super) type Held = BTreeSet<(TopicId, EventId)>;
 
-/// Rows read at a time: few, so that reading goes on from where it stopped.
+/// Rows per read: few, so that reads have to continue from an offset.
 const ROWS: usize = 7;
 
-/// A consumer that builds up its copy of the effective set while the store goes on.
+/// A consumer that builds its copy of the effective set while the store keeps changing.
 pub(super) struct Follower {
     held: Held,
     seq: Seq,
@@ -49,7 +49,8 @@ impl Follower {
         self.next = next;
     }
 
-    /// Reads the other pages, then every row after the snapshot. `None` if some of those are gone: it must rebuild.
+    /// Reads the remaining pages, then every row after the snapshot. `None`: some of those rows were dropped, and a
+    /// consumer must rebuild.
     pub(super) async fn catch_up(mut self, store: &dyn Store) -> Option<Held> {
         while self.next.is_some() {
             self.read_page(store).await;
@@ -75,9 +76,9 @@ impl Follower {
     }
 }
 
-/// What all rows from the first on add up to; `None` once any is gone.
+/// The effective set that results from applying all rows from the first on. `None`: rows were dropped.
 ///
-/// Here every row must make a difference: what is upserted was not effective, what is deleted was (O-2).
+/// Asserts that every row is a change: an upserted event was not effective before, a deleted one was (O-2).
 pub(super) async fn from_start(store: &dyn Store) -> Option<Held> {
     let mut held = Held::new();
     let rows = match store.outbox(Seq::default(), usize::MAX).await {
@@ -96,7 +97,7 @@ pub(super) async fn from_start(store: &dyn Store) -> Option<Held> {
     Some(held)
 }
 
-/// What the store says is effective, per topic.
+/// The effective events of each topic, by the store's own answer.
 pub(super) async fn held_by(store: &dyn Store, topics: &BTreeMap<EventId, Vec<TopicId>>) -> Held {
     let ids = effective(store, TIMELESS).await;
     ids.into_iter().flat_map(|id| topics[&id].iter().map(move |topic| (topic.clone(), id))).collect()

@@ -1,7 +1,7 @@
-//! Random stories of which each of several nodes has heard a part, and nodes that tell each other the rest (G-7).
+//! Random event sets of which each of several nodes has received a part, and a simple catch-up between the nodes (G-7).
 //!
-//! Requests are never older than what they name, and vanish requests are for all relays: what D-10 says of others can't be
-//! told to somebody who was not there.
+//! Requests are never older than their targets, and vanish requests are for all relays: the effects that D-10 gives to
+//! other requests can't be shared with a node that did not receive the events.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -26,7 +26,7 @@ use crate::{
 
 /// A third topic, besides those of `build`.
 const THIRD_TOPIC: &str = "kukuri:0303030303030303030303030303030303030303030303030303030303030303";
-/// All topics of these stories.
+/// All topics of these event sets.
 pub const TOPICS: [&str; 3] = [TOPIC, OTHER_TOPIC, THIRD_TOPIC];
 
 #[derive(Clone, Debug)]
@@ -43,27 +43,27 @@ struct Recipe {
     author: PublicKey,
     second: u64,
     shape: Shape,
-    /// Bits, by [`TOPICS`].
+    /// Bit set over [`TOPICS`].
     topics: u8,
     salt: u8,
-    /// Bits, by node.
+    /// Bit set of the nodes that receive the event directly.
     heard_by: u8,
-    /// When each node hears of it, among all it hears.
+    /// Sort key of the event among all events that a node receives, per node.
     order: [u16; 3],
 }
 
-/// A story, and who has heard which part of it.
+/// A random event set, and the part of it that each node receives.
 #[derive(Clone, Debug)]
 pub struct Hearsay {
     recipes: Vec<Recipe>,
-    /// The topics of each node, as bits.
+    /// The topics of each node, as bit sets over [`TOPICS`].
     carried: Vec<u8>,
-    /// Who asks whom, before all ask all.
+    /// Pairs of nodes that catch up first, before all nodes catch up with all.
     pub meetings: Vec<(Index, Index)>,
 }
 
 impl Hearsay {
-    /// How many nodes there are.
+    /// Number of nodes.
     pub fn nodes(&self) -> usize {
         self.carried.len()
     }
@@ -73,7 +73,7 @@ impl Hearsay {
         bound(self.carried[node]).map(TopicId::trusted).collect()
     }
 
-    /// What a node hears by itself, in order: events whose topics it carries (T-8), and any request (T-9).
+    /// The events that a node receives directly, in order: events whose topics it carries (T-8), and any request (T-9).
     pub fn heard(&self, node: usize) -> Vec<Event> {
         let heard = self.recipes.iter().zip(self.events()).filter(|(recipe, event)| {
             let is_carried = recipe.topics & !self.carried[node] == 0 || event.kind.is_request();
@@ -117,7 +117,7 @@ impl Recipe {
         draft.by(author).at(second).content(&self.salt.to_string()).build()
     }
 
-    /// Events of one author that the request names.
+    /// The targets of the request, all by one author.
     fn targets<'e>(&self, earlier: &'e [Event]) -> Vec<&'e Event> {
         let indexes = match &self.shape {
             Shape::DeletionById(indexes) => indexes.as_slice(),
@@ -132,9 +132,9 @@ impl Recipe {
     }
 }
 
-/// Stories for two or three nodes.
+/// Random event sets for two or three nodes.
 pub fn hearsay() -> impl Strategy<Value = Hearsay> {
-    // Nodes that carry the same are the ones to compare, so most carry all.
+    // Only nodes that carry the same topics can be compared, so most carry all.
     let carried =
         prop_oneof![3 => vec(select(vec![7u8]), 2..=3), 2 => vec(1..8u8, 2..=3), 2 => vec(select(vec![3u8, 7]), 3)];
     let meetings = vec((any::<Index>(), any::<Index>()), 0..6);
@@ -173,12 +173,12 @@ fn shapes() -> impl Strategy<Value = Shape> {
     ]
 }
 
-/// The whole set of a topic.
+/// The whole shared set of a topic.
 pub fn set_of(topic: &TopicId) -> SharedSet {
     SharedSet { topic: topic.clone(), window: Window { regular_since: Timestamp(0), now: NOW } }
 }
 
-/// Everything in a set, read in pages of so many.
+/// All items of a shared set, read in pages of at most `most`.
 pub async fn items(store: &dyn Store, set: &SharedSet, most: usize) -> Vec<Item> {
     let (mut all, mut span) = (Vec::new(), Span::default());
     loop {
@@ -192,7 +192,8 @@ pub async fn items(store: &dyn Store, set: &SharedSet, most: usize) -> Vec<Item>
     }
 }
 
-/// One node takes from another what it lacks of a topic, by plain comparison. Returns how much was new to it.
+/// Copies the items of a topic that `to` lacks from `from`, by plain comparison. Returns the number of items that were
+/// new to `to`.
 pub async fn pull(to: &dyn Store, from: &dyn Store, topic: &TopicId) -> usize {
     let set = set_of(topic);
     let known: HashSet<Item> = items(to, &set, 100).await.into_iter().collect();
@@ -215,7 +216,7 @@ pub async fn pull(to: &dyn Store, from: &dyn Store, topic: &TopicId) -> usize {
     count + raised.outcomes.iter().filter(|outcome| **outcome == HintOutcome::Taken).count()
 }
 
-/// Lets nodes hear their parts.
+/// Ingests into each store the events that its node receives directly.
 pub async fn tell(story: &Hearsay, stores: &[&dyn Store]) {
     for (node, store) in stores.iter().enumerate() {
         for event in story.heard(node) {
@@ -224,7 +225,7 @@ pub async fn tell(story: &Hearsay, stores: &[&dyn Store]) {
     }
 }
 
-/// What a node shows of a topic, and may tell.
+/// The effective events of a topic that a node may pass on.
 pub async fn shown(store: &dyn Store, topic: &TopicId) -> BTreeSet<EventId> {
     let query = Query::of(Filter::new().with_tag(Letter::T, [topic.as_str()]), Viewer::Node, NOW);
     let events = store.query(&query).await.expect("a query").events;

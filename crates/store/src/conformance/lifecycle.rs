@@ -1,4 +1,4 @@
-//! Whatever is done to a store, in whatever order, it is and says what the model is and says.
+//! Property: after any sequence of operations, a store has the same state and gives the same answers as the model.
 
 use std::{
     cell::RefCell,
@@ -15,7 +15,7 @@ use super::{
     build::NOW,
     coverage::Coverage,
     fold::{self, Follower},
-    probe::{Portrait, unordered, without_stages},
+    probe::{Portrait, figures, unordered, without_stages},
     runner::Property,
     steps::{From, Life, Step, lives},
     subject::{Harness, Subject},
@@ -26,10 +26,10 @@ use crate::{
     maintenance::{Purged, Swept},
     model::ModelStore,
     outbox::{OutboxRow, Seq},
-    port::Store,
+    port::*,
 };
 
-/// What has to come up often enough for the comparison to mean something.
+/// Situations that must occur often enough for the comparison to be meaningful.
 const SITUATIONS: [&str; 15] = [
     "a clock that is held",
     "a consumer that must rebuild",
@@ -48,7 +48,7 @@ const SITUATIONS: [&str; 15] = [
     "outbox rows dropped",
 ];
 
-pub(super) fn whatever_is_done_to_it_a_store_stays_like_the_model<H: Harness>(harness: &H) {
+pub(super) fn a_store_stays_like_the_model_through_a_random_life<H: Harness>(harness: &H) {
     let coverage = RefCell::new(Coverage::default());
     Property { harness, name: "lifecycle", one_in: 4 }.hold(&lives(), async |life| {
         let met = Run::begin(harness, &life).await.live(&life).await?;
@@ -58,7 +58,7 @@ pub(super) fn whatever_is_done_to_it_a_store_stays_like_the_model<H: Harness>(ha
     coverage.borrow().assert_one_in(200);
 }
 
-/// A store and the model, side by side.
+/// The store under test and the model, which perform the same steps.
 struct Run<'h, H: Harness> {
     store: Subject<'h, H>,
     model: ModelStore,
@@ -109,7 +109,7 @@ impl<'h, H: Harness> Run<'h, H> {
         Ok(self.met)
     }
 
-    /// Does one thing to both.
+    /// Performs one step on both.
     async fn take(&mut self, step: &Step) -> Result<(), TestCaseError> {
         let (store, model, now) = (&*self.store, &self.model, self.now);
         match step {
@@ -132,12 +132,18 @@ impl<'h, H: Harness> Run<'h, H> {
             }
             Step::Purge(which) => {
                 let retention = &self.retentions[*which];
-                let preview = store.preview_purge(retention, now).await;
+                let (head, before) = (*store.watch_outbox().borrow(), figures(store).await);
+                let dry_run = store.dry_run_purge(retention, now, usize::MAX).await;
+                prop_assert_eq!(figures(store).await, before, "a dry run changes nothing");
+                prop_assert_eq!(*store.watch_outbox().borrow(), head, "a dry run wakes nobody");
                 let (found, expected) = (store.purge(retention, now).await, model.purge(retention, now).await);
-                match (preview, &found) {
-                    (Ok(preview), Ok(found)) => prop_assert_eq!(preview, without_stages(found), "a preview"),
-                    (Err(preview), Err(found)) => prop_assert_eq!(preview.to_string(), found.to_string(), "a preview"),
-                    (preview, found) => prop_assert!(false, "a preview: {preview:?}, then {found:?}"),
+                match (dry_run, &found) {
+                    (Ok(dry_run), Ok(found)) => {
+                        prop_assert!(dry_run.is_complete);
+                        prop_assert_eq!(without_stages(&dry_run.purged), without_stages(found), "a dry run");
+                    }
+                    (Err(dry_run), Err(found)) => prop_assert_eq!(dry_run.to_string(), found.to_string(), "a dry run"),
+                    (dry_run, found) => prop_assert!(false, "a dry run: {dry_run:?}, then {found:?}"),
                 }
                 if expected.is_err() {
                     self.met.insert("a refused retention");
@@ -161,7 +167,7 @@ impl<'h, H: Harness> Run<'h, H> {
             Step::Move => {
                 store.flush().await.expect("a flush");
                 if self.store.move_on().await {
-                    // A snapshot is read from one store to its end.
+                    // A snapshot can't continue on another store.
                     self.followers.clear();
                 }
                 Ok(())
@@ -191,7 +197,7 @@ impl<'h, H: Harness> Run<'h, H> {
         self.compare("ingested", found, expected)
     }
 
-    /// Both did the same, or failed for the same reason.
+    /// Checks that both returned the same result, or failed for the same reason.
     fn compare<T: Report>(&mut self, what: &str, found: Result<T>, expected: Result<T>) -> Result<(), TestCaseError> {
         match (found, expected) {
             (Ok(found), Ok(expected)) => {
@@ -204,7 +210,7 @@ impl<'h, H: Harness> Run<'h, H> {
         Ok(())
     }
 
-    /// Both look the same. How often events came may be behind until a flush (P-1).
+    /// Checks that both have the same state. Counts of copies may lag behind until a flush (P-1).
     async fn compare_portraits(&self, after: &str, with_counts: bool) -> Result<(), TestCaseError> {
         let mut found = Portrait::of(&*self.store, &self.events, self.now).await;
         let mut expected = Portrait::of(&self.model, &self.events, self.now).await;
@@ -216,7 +222,7 @@ impl<'h, H: Harness> Run<'h, H> {
         Ok(())
     }
 
-    /// Every consumer that is not told to rebuild arrives at what is effective (O-8).
+    /// Checks that every consumer that need not rebuild ends with the effective set (O-8).
     async fn fold(&mut self) -> Result<(), TestCaseError> {
         let store = &*self.store;
         let expected = fold::held_by(store, &self.topics).await;
@@ -235,13 +241,13 @@ impl<'h, H: Harness> Run<'h, H> {
     }
 }
 
-/// What a store answers, compared without the orders that are its own.
+/// A result of the port, compared without orders that each store may choose itself.
 trait Report: Debug + PartialEq + Sized {
     fn in_order(self) -> Self {
         self
     }
 
-    /// Which of [`SITUATIONS`] it shows.
+    /// The [`SITUATIONS`] that the result shows.
     fn situations(&self) -> Vec<(&'static str, bool)> {
         Vec::new()
     }

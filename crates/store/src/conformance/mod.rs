@@ -1,21 +1,23 @@
-//! The suite that every store must pass: the model, the embedded store, and those to come.
+//! The conformance suite that every store must pass: the model, the embedded store, and future stores.
 //!
 //! A store crate implements [`Harness`] and calls [`conformance_suite!`](crate::conformance_suite) in a test file. If
 //! its stores are durable, it also calls [`crash`] and [`sync`].
 //!
 //! # Layout
 //!
-//! - The ground: `subject`, the store under test; [`build`], events for tests; `probe`, what is read off a store;
-//!   [`faults`], events that fail inside one.
-//! - Rules, in tables with a description per row (`story`): `deletion`, `replacement`, `vanish`, `expiration`, `dedupe`,
-//!   `retention`, `capacity`, `outbox`, `subscriptions`, `queries`, `visibility`, `sharing`, and `scale` for what is large.
-//! - Properties, tried on random cases from `world` by `runner`, with `coverage` to see that the hard ones came up:
-//!   - `convergence`: every order of arrival ends in the set that `oracle` names, which is D-10 as written; `patterns` are
-//!     its hard cases; `fold` reads the outbox as a consumer does.
+//! - Fixtures: `subject`, the store under test; [`build`], events for tests; `probe`, reads of a store's state;
+//!   [`faults`], injected failures inside a store; [`faulty`], a failing wrapper around a store, for tests of other
+//!   crates.
+//! - Rules, in tables with a description per row (`story`): `deletion`, `replacement`, `vanish`, `expiration`,
+//!   `dedupe`, `retention`, `capacity`, `outbox`, `subscriptions`, `queries`, `visibility`, `sharing`, and `scale` for
+//!   inputs larger than one step.
+//! - Properties, tested by `runner` on random cases from `world`; `coverage` checks that the hard cases occurred:
+//!   - `convergence`: every order of arrival ends in the set that `oracle` computes directly from D-10; `patterns`
+//!     detects the hard cases; `fold` reads the outbox as a consumer does.
 //!   - `answers`: random filters get the model's answers.
-//!   - `lifecycle`: a random life, made of `steps`, leaves a store as it leaves the model.
-//!   - `reconciling`: nodes that know parts of a story, from [`hearsay`], tell each other the rest.
-//! - Durability: [`crash`] kills a store at its work; [`sync`] looks for syncs before acknowledgements.
+//!   - `lifecycle`: a random sequence of `steps` leaves a store in the same state as the model.
+//!   - `reconciling`: nodes that each know a part of a random event set, from [`hearsay`], catch up and converge.
+//! - Durability: [`crash`] kills a store while it writes; [`sync`] checks for a sync before each acknowledgement.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a suite of tests: what can't happen may stop it")]
 
@@ -29,6 +31,7 @@ mod dedupe;
 mod deletion;
 mod expiration;
 pub mod faults;
+pub mod faulty;
 mod fold;
 pub mod hearsay;
 mod lifecycle;
@@ -52,10 +55,8 @@ mod vanish;
 mod visibility;
 mod world;
 
-pub use runner::case_count;
 pub use subject::{Harness, ModelHarness};
 
-/// Runs a test to its end.
 fn block_on<T>(test: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(test)
@@ -68,7 +69,7 @@ macro_rules! tests {
         properties { $($property_module:ident: $($property:ident)+;)+ }
         rules { $($rule_module:ident: $($rule:ident)+;)+ }
     ) => {
-        /// The tests one by one, as [`conformance_suite!`](crate::conformance_suite) calls them.
+        /// One function per test, called by [`conformance_suite!`](crate::conformance_suite).
         #[doc(hidden)]
         #[allow(missing_docs, reason = "their names are sentences")]
         pub mod suite {
@@ -86,7 +87,7 @@ macro_rules! tests {
             )+)+
         }
 
-        /// Makes a `#[test]` of every test of the suite, for the store that this
+        /// Generates a `#[test]` for every test of the suite, for the store that this
         /// [`Harness`](crate::conformance::Harness) opens.
         #[macro_export]
         macro_rules! conformance_suite {
@@ -112,7 +113,7 @@ tests! { $
     properties {
         convergence: every_order_of_arrival_ends_in_the_set_that_d_10_names;
         answers: random_filters_get_the_models_answers;
-        lifecycle: whatever_is_done_to_it_a_store_stays_like_the_model;
+        lifecycle: a_store_stays_like_the_model_through_a_random_life;
         reconciling: nodes_that_carry_the_same_topics_end_with_the_same;
     }
     rules {
@@ -129,16 +130,16 @@ tests! { $
             a_key_shows_its_floor_and_its_effective_version;
         vanish:
             a_vanish_request_takes_everything_up_to_its_time_in_any_order
-            what_vanished_leaves_no_row_and_is_announced;
+            vanished_events_leave_no_row_and_are_announced;
         expiration:
-            an_event_is_not_served_from_the_moment_it_ends
-            a_sweep_turns_off_what_has_ended_and_tells_what_is_next
-            what_has_ended_is_refused_and_changes_nothing
-            requests_do_not_end;
+            expired_event_is_not_served
+            a_sweep_turns_off_expired_events_and_tells_the_next_expiration
+            expired_event_is_refused_and_changes_nothing
+            deletion_and_vanish_requests_do_not_expire;
         dedupe:
             a_repeat_is_counted_and_changes_nothing_else
             a_copy_gets_the_answer_its_state_demands
-            what_is_known_is_recalled_and_counted_as_seen_again
+            known_ids_are_recalled_and_counted_as_seen_again
             an_ephemeral_event_leaves_no_trace
             ids_are_known_after_a_restart;
         retention:
@@ -163,11 +164,11 @@ tests! { $
             replacing_writes_the_delete_before_the_upsert
             rows_are_read_on_from_any_place_and_offsets_are_kept
             one_instance_at_a_time_runs_a_consumer
-            whoever_is_too_far_behind_is_told_to_rebuild
+            consumer_behind_the_first_row_is_told_to_rebuild
             a_snapshot_read_in_pages_is_made_whole_by_the_rows_after_it;
         subscriptions:
             subscriptions_are_changed_kept_and_listed_by_topic
-            whoever_watches_subscriptions_is_told_of_a_change
+            watchers_of_subscriptions_are_told_of_a_change
             a_disabled_topic_stays_readable;
         queries:
             answers_come_newest_first_once_and_within_each_filters_limit
@@ -179,12 +180,12 @@ tests! { $
             ids_that_begin_alike_are_told_apart
             only_effective_events_are_answered;
         sharing:
-            a_topics_set_is_what_may_be_told_of_it
+            the_shared_set_of_a_topic_holds_its_shareable_events_and_traces
             a_set_is_read_part_by_part
             requests_are_told_where_they_took_something
             floors_of_versions_deleted_by_id_are_told
             a_hint_is_taken_if_a_request_that_is_here_backs_it
-            what_is_told_lasts_as_long_as_its_request;
+            traces_last_as_long_as_their_request;
         reconciling:
             a_floor_reaches_a_node_that_never_saw_the_version;
         visibility:

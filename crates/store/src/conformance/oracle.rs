@@ -1,7 +1,7 @@
-//! D-10 as it is written: which events of a set are effective, said from the set alone.
+//! D-10 literally: computes which events of a set are effective, from the set alone.
 //!
-//! Nothing here asks the decision function or its parts; only the plain fields of events are read, so that a slip
-//! there can't be repeated here.
+//! The oracle uses only the plain fields of events, never the decision function or its parts, so that it can't repeat
+//! their bugs.
 
 use std::collections::BTreeSet;
 

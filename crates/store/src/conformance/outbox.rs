@@ -1,4 +1,4 @@
-//! The outbox: what is told to those who follow (O-1, O-2, O-8, O-10).
+//! The outbox, its consumers and snapshots (O-1, O-2, O-8, O-10).
 
 use std::time::Duration;
 
@@ -109,7 +109,7 @@ pub(super) async fn replacing_writes_the_delete_before_the_upsert<H: Harness>(ha
     assert_eq!(ops, [Op::Delete(Reason::Replaced), Op::Upsert, Op::Upsert]);
 }
 
-/// O-6: one instance runs a consumer; who was overtaken moves nothing any more.
+/// O-6: one instance at a time runs a consumer; an instance that lost its lease can't move the offset.
 pub(super) async fn one_instance_at_a_time_runs_a_consumer<H: Harness>(harness: &H) {
     let store = Subject::open(harness, StoreRules::default()).await;
     store.send(&[&note("one").build()]).await;
@@ -121,7 +121,7 @@ pub(super) async fn one_instance_at_a_time_runs_a_consumer<H: Harness>(harness: 
     assert!(store.lease(name, first, later(20), later(9)).await.expect("a lease"), "it is kept");
     store.advance(name, first, Seq(1), later(15)).await.expect("an offset");
 
-    // It ends by itself. Who had it may go on until somebody takes it.
+    // The lease has expired. Its holder may continue until another instance takes the lease.
     store.advance(name, first, Seq(0), later(25)).await.expect("nobody has overtaken it");
     assert!(store.lease(name, second, later(35), later(25)).await.expect("a lease"), "it is over");
     let overtaken = store.advance(name, first, Seq(1), later(26)).await;
@@ -165,7 +165,7 @@ pub(super) async fn rows_are_read_on_from_any_place_and_offsets_are_kept<H: Harn
 }
 
 /// O-8, O-10.
-pub(super) async fn whoever_is_too_far_behind_is_told_to_rebuild<H: Harness>(harness: &H) {
+pub(super) async fn consumer_behind_the_first_row_is_told_to_rebuild<H: Harness>(harness: &H) {
     let [first, second] = [note("first").build(), note("second").build()];
     let mut store = Subject::open(harness, StoreRules::default()).await;
     store.send(&[&first]).await;
@@ -192,7 +192,7 @@ pub(super) async fn whoever_is_too_far_behind_is_told_to_rebuild<H: Harness>(har
     assert_eq!(rebuilt, Some(expected.into()), "a snapshot holds what the outbox has lost");
 }
 
-/// O-8: pages are read while the store goes on.
+/// O-8: pages are read while the store changes.
 pub(super) async fn a_snapshot_read_in_pages_is_made_whole_by_the_rows_after_it<H: Harness>(harness: &H) {
     let events: Vec<_> = (0..6).map(|number| note(&number.to_string()).at(number).build()).collect();
     let version = profile("old").at(1).tag(["t", OTHER_TOPIC]).build();

@@ -1,10 +1,10 @@
-//! Situations in which convergence goes wrong.
+//! Situations that are hard for convergence.
 
 use kukuri_domain::{Event, Millis};
 
 use super::oracle;
 
-/// Which of them a case meets, told from its events in the order in which each first arrived.
+/// The situations that a case hits, derived from its events in order of first arrival.
 pub(super) fn of(arrived: &[&Event], now: Millis) -> [(&'static str, bool); 5] {
     [
         ("a blocked version above a current one", blocks_a_version_above_a_current_one(arrived, now)),
@@ -15,7 +15,7 @@ pub(super) fn of(arrived: &[&Event], now: Millis) -> [(&'static str, bool); 5] {
     ]
 }
 
-/// A version arrives that is kept out, while a lower version of its key is effective: the lower one must go (D-9).
+/// A version is kept out while a lower version of its key is effective: the lower one must be removed (D-9).
 fn blocks_a_version_above_a_current_one(arrived: &[&Event], now: Millis) -> bool {
     arrived.iter().enumerate().any(|(index, version)| {
         let before = &arrived[..index];
@@ -30,7 +30,7 @@ fn blocks_a_version_above_a_current_one(arrived: &[&Event], now: Millis) -> bool
     })
 }
 
-/// Only deletion requests that vanished themselves take an event away: they must still count (D-10).
+/// An event is deleted only by deletion requests that vanished themselves: they must still count (D-10).
 fn vanishes_a_deletion(arrived: &[&Event]) -> bool {
     arrived.iter().any(|x| {
         let mut requests = arrived.iter().filter(|request| oracle::deletes(request, x)).peekable();
@@ -41,7 +41,7 @@ fn vanishes_a_deletion(arrived: &[&Event]) -> bool {
     })
 }
 
-/// A deletion request names another one of the same author, which comes later and must stay (D-5).
+/// A deletion request names another one of the same author, which arrives later and must stay (D-5).
 fn deletes_an_unseen_deletion(arrived: &[&Event]) -> bool {
     arrived.iter().enumerate().any(|(index, request)| {
         let is_named =
@@ -50,7 +50,7 @@ fn deletes_an_unseen_deletion(arrived: &[&Event]) -> bool {
     })
 }
 
-/// The two highest versions of a key were made in the same second (E-3).
+/// The two highest versions of a key have the same `created_at` (E-3).
 fn ties_at_the_floor(arrived: &[&Event]) -> bool {
     arrived.iter().any(|top| {
         let is_tied = |other: &&Event| {
@@ -60,7 +60,7 @@ fn ties_at_the_floor(arrived: &[&Event]) -> bool {
     })
 }
 
-/// Two requesters, one of them an owner, name an event before it comes: neither tombstone may hide the other (D-6).
+/// Two requesters, one of them an owner, name an event before it arrives: neither tombstone may hide the other (D-6).
 fn buries_twice(arrived: &[&Event]) -> bool {
     arrived.iter().enumerate().any(|(index, target)| {
         let requests: Vec<_> = arrived[..index]

@@ -1,4 +1,4 @@
-//! What the suite reads off a store.
+//! Reads of a store's state, for comparison in tests.
 
 use std::collections::BTreeSet;
 
@@ -19,21 +19,21 @@ use crate::{
     sharing::{Item, Shared, SharedSet},
 };
 
-/// Before anything ends: what is read at this time shows the store's own mind, expirations aside.
+/// A time before every expiration: reads at this time show the stored state regardless of expiration.
 pub(super) const TIMELESS: Millis = Millis(0);
 
-/// The ids of everything effective, in the order of answers.
+/// The ids of all effective events, in the order of query answers.
 pub(super) async fn visible(store: &dyn Store, now: Millis) -> Vec<EventId> {
     let answer = store.query(&Query::of(Filter::new(), Viewer::Node, now)).await.expect("a query");
     answer.events.iter().map(|event| event.id).collect()
 }
 
-/// The same as a set.
+/// The ids of all effective events, as a set.
 pub(super) async fn effective(store: &dyn Store, now: Millis) -> BTreeSet<EventId> {
     visible(store, now).await.into_iter().collect()
 }
 
-/// NIP-67: an answer never claims to be whole when it is not, nor to lack what it has.
+/// NIP-67: whether `rest` of the answer is correct: never `None` if a match is left out, never `More` if none is.
 pub(super) fn is_true(answer: &Answer, matching: u64) -> bool {
     let sent = answer.events.len() as u64;
     match answer.rest {
@@ -43,7 +43,7 @@ pub(super) fn is_true(answer: &Answer, matching: u64) -> bool {
     }
 }
 
-/// NIP-77: a store names the ids of its own answer, and none if that is one too many.
+/// NIP-77: whether `ids` returns the ids of the answer, and `None` if there is one more than `most`.
 pub(super) async fn names_its_answer(store: &dyn Store, query: &Query, answer: &Answer) -> bool {
     let mut expected: Vec<_> = answer.events.iter().map(|event| (event.created_at, event.id)).collect();
     expected.sort_unstable();
@@ -55,9 +55,14 @@ pub(super) async fn names_its_answer(store: &dyn Store, query: &Query, answer: &
     is_refused && store.ids(query, count).await.expect("ids") == Some(expected)
 }
 
-/// What a preview tells of a purge.
+/// The report of a purge, without stage changes.
 pub(super) fn without_stages(purged: &Purged) -> Purged {
     Purged { stages: Vec::new(), ..purged.clone() }
+}
+
+/// All statistics except the bytes on disk, which grow even with transactions that are rolled back.
+pub(super) async fn figures(store: &dyn Store) -> Stats {
+    Stats { disk_bytes: None, ..store.stats().await.expect("figures") }
 }
 
 /// All outbox rows after a sequence.
@@ -65,7 +70,7 @@ pub(super) async fn rows_after(store: &dyn Store, after: Seq) -> Vec<OutboxRow> 
     store.outbox(after, usize::MAX).await.expect("rows that are there")
 }
 
-/// Everything that can be read about some events and the store as a whole, in a form that can be compared.
+/// The complete readable state of some events and of the store as a whole, for comparison.
 #[derive(Debug, PartialEq)]
 pub(super) struct Portrait {
     stats: Stats,
@@ -74,11 +79,11 @@ pub(super) struct Portrait {
     addresses: Vec<(Address, AddressExplanation)>,
     subscriptions: Vec<NodeSubscription>,
     offsets: Vec<ConsumerOffset>,
-    /// What other nodes are told: by topic, each item with what it stands for.
+    /// The shared set of each topic.
     shared: Vec<Told>,
 }
 
-/// A topic, and what other nodes are told of it.
+/// A topic and its shared set: each item with its content.
 type Told = (TopicId, Vec<(Item, Option<Shared>)>);
 
 impl Portrait {
@@ -105,7 +110,7 @@ impl Portrait {
         }
     }
 
-    /// Without how often and when events came last: a crash may lose that (P-1).
+    /// Clears the counts and last times of copies, which a crash may lose (P-1).
     pub(super) fn without_counts(mut self) -> Self {
         for (_, explanation) in &mut self.explanations {
             if let Some(record) = &mut explanation.record {
@@ -115,7 +120,7 @@ impl Portrait {
         self
     }
 
-    /// What differs, in words; empty if nothing does.
+    /// A description of all differences. Empty: there are none.
     pub(super) fn differences(&self, expected: &Self) -> String {
         let mut differences = String::new();
         let mut compare = |what: &str, found: String, expected: String| {
@@ -138,7 +143,7 @@ impl Portrait {
     }
 }
 
-/// What other nodes are told of the tests' topics, read in small pages.
+/// The shared sets of the tests' topics, read in small pages.
 async fn shared(store: &dyn Store, now: Millis) -> Vec<Told> {
     let mut shared = Vec::new();
     for topic in [topic(), other_topic(), TopicId::global()] {
@@ -151,14 +156,14 @@ async fn shared(store: &dyn Store, now: Millis) -> Vec<Told> {
     shared
 }
 
-/// Stores list these in orders of their own.
+/// Sorts the lists whose order each store may choose itself.
 fn in_order(mut explanation: Explanation) -> Explanation {
     explanation.tombstones.sort_by_key(|stone| (stone.target.target.clone(), stone.target.requester_pubkey));
     explanation.vanish_marks.sort_by_key(|mark| mark.pubkey);
     explanation
 }
 
-/// Rows without their places, in an order that does not depend on who wrote them: within one commit it is free.
+/// Rows without sequence numbers, sorted: the order within one commit is up to the store.
 pub(super) fn unordered(mut rows: Vec<OutboxRow>) -> Vec<OutboxRow> {
     rows.iter_mut().for_each(|row| row.seq = Seq::default());
     rows.sort_by_cached_key(|row| format!("{row:?}"));

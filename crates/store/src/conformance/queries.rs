@@ -1,8 +1,8 @@
-//! Stored answers (W-1).
+//! Queries of stored events (W-1).
 
 use std::collections::BTreeMap;
 
-use kukuri_domain::{Event, EventId, Filter, Kind, Letter, Sketch, Timestamp, TopicId, Viewer};
+use kukuri_domain::{Event, EventId, Filter, Kind, Letter, Sketch, Timestamp, TopicId, Viewer, Visibility};
 
 use super::{
     build::{
@@ -18,7 +18,7 @@ use crate::{
 };
 
 async fn ask(store: &dyn Store, filters: Vec<Filter>) -> (Vec<EventId>, u64) {
-    let query = Query { filters, viewer: Viewer::Node, now: NOW, bytes: usize::MAX };
+    let query = Query { filters, viewer: Viewer::Node, visibility: Visibility::default(), now: NOW, bytes: usize::MAX };
     let found = store.query(&query).await.expect("an answer");
     (found.events.iter().map(|event| event.id).collect(), store.count(&query, None).await.expect("a count").events)
 }
@@ -65,7 +65,7 @@ pub(super) async fn answers_come_newest_first_once_and_within_each_filters_limit
     assert_eq!(answer.events[0].created_at, new.created_at);
 }
 
-/// NIP-67: where it costs nothing to tell, an answer tells whether it is whole.
+/// NIP-67: an answer tells whether it is complete, where that needs no extra reads.
 pub(super) async fn an_answer_tells_whether_limits_left_anything_out<H: Harness>(harness: &H) {
     let notes: [Event; 3] = [1, 2, 3].map(|second| note("text").at(second).build());
     let elsewhere = bare(1).at(9).tag(["t", OTHER_TOPIC]).build();
@@ -95,18 +95,26 @@ pub(super) async fn an_answer_tells_whether_limits_left_anything_out<H: Harness>
         ("no filter at all", vec![], Rest::None),
     ] {
         let answer = store
-            .query(&Query { filters, viewer: Viewer::Node, now: NOW, bytes: usize::MAX })
+            .query(&Query {
+                filters,
+                viewer: Viewer::Node,
+                visibility: Visibility::default(),
+                now: NOW,
+                bytes: usize::MAX,
+            })
             .await
             .expect("an answer");
         assert_eq!(answer.rest, expected, "{why}");
     }
     let filters = vec![here(), Filter::new().with_kinds([Kind(1)]).with_limit(1)];
-    let answer =
-        store.query(&Query { filters, viewer: Viewer::Node, now: NOW, bytes: usize::MAX }).await.expect("an answer");
+    let answer = store
+        .query(&Query { filters, viewer: Viewer::Node, visibility: Visibility::default(), now: NOW, bytes: usize::MAX })
+        .await
+        .expect("an answer");
     assert_ne!(answer.rest, Rest::More, "what one filter cut off, another has sent");
 }
 
-/// W-1: large events do not make an answer larger than its reader can hold.
+/// W-1: large events do not make an answer larger than a reader can hold.
 pub(super) async fn an_answer_has_no_more_bytes_than_it_may<H: Harness>(harness: &H) {
     let events: Vec<_> = (0..4).map(|n| note(&"x".repeat(1_000)).at(n).tag(["e", "x"]).build()).collect();
     let store = Subject::open(harness, StoreRules::default()).await;
@@ -132,7 +140,9 @@ pub(super) async fn an_answer_has_no_more_bytes_than_it_may<H: Harness>(harness:
         }
     }
     let filters = vec![here().with_limit(2), by_id()];
-    let answer = store.query(&Query { filters, viewer: Viewer::Node, now: NOW, bytes: 4 * size }).await;
+    let answer = store
+        .query(&Query { filters, viewer: Viewer::Node, visibility: Visibility::default(), now: NOW, bytes: 4 * size })
+        .await;
     assert_eq!(answer.expect("an answer").events.len(), 2, "each has its share");
 }
 
@@ -158,7 +168,7 @@ pub(super) async fn a_count_notes_the_authors_of_what_it_counts<H: Harness>(harn
         let empty = Sketch::for_filter(&to_target());
         let mut sketch = empty.clone();
         authors.iter().for_each(|author| sketch.as_mut().expect("a tag").add(author));
-        let query = Query { filters, viewer: Viewer::Node, now, bytes: usize::MAX };
+        let query = Query { filters, viewer: Viewer::Node, visibility: Visibility::default(), now, bytes: usize::MAX };
         assert_eq!(store.count(&query, empty).await.expect("a count"), Count { events, sketch }, "{why}");
     }
 }
@@ -210,7 +220,7 @@ pub(super) async fn every_condition_of_a_filter_holds<H: Harness>(harness: &H) {
     }
 }
 
-/// Values that an index may have to shorten or escape are still told apart.
+/// An index may shorten or escape tag values; queries must still distinguish them.
 pub(super) async fn tag_values_of_any_form_are_found_and_told_apart<H: Harness>(harness: &H) {
     let long = "x".repeat(2_000);
     let values = [
@@ -241,7 +251,7 @@ pub(super) async fn tag_values_of_any_form_are_found_and_told_apart<H: Harness>(
     }
 }
 
-/// Ids that an index may have to shorten are still told apart.
+/// An index may shorten ids; queries must still distinguish them.
 pub(super) async fn ids_that_begin_alike_are_told_apart<H: Harness>(harness: &H) {
     let [a, b, c] = [1, 2, 3].map(|end| {
         let mut bytes = [7; 32];
@@ -265,7 +275,7 @@ pub(super) async fn ids_that_begin_alike_are_told_apart<H: Harness>(harness: &H)
     assert_eq!(ask(&*store, vec![notes]).await, (ids(&[&a, &c]), 2), "a deletion takes the one it names");
 }
 
-/// E-3, W-1: what is hidden is in no answer.
+/// E-3, W-1: hidden rows are in no answer.
 pub(super) async fn only_effective_events_are_answered<H: Harness>(harness: &H) {
     let [old, new] = [profile("old").at(1).build(), profile("new").at(2).build()];
     let doomed = note("doomed").at(3).build();

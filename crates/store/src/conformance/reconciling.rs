@@ -1,4 +1,4 @@
-//! Nodes that heard different parts of one story end with the same, whoever asks whom first (G-7).
+//! Property: nodes that received different parts of an event set converge by catch-up, in any order of meetings (G-7).
 
 use std::{cell::RefCell, collections::BTreeSet};
 
@@ -36,7 +36,7 @@ pub(super) fn nodes_that_carry_the_same_topics_end_with_the_same<H: Harness>(har
     coverage.borrow().assert_one_in(40);
 }
 
-/// What has to come up for the property to mean something.
+/// Situations that must occur for the property to be meaningful.
 async fn situations(story: &Hearsay, stores: &[&dyn Store]) -> [(&'static str, bool); 3] {
     let heard: Vec<Vec<Event>> = (0..story.nodes()).map(|node| story.heard(node)).collect();
     let union: Vec<&Event> = heard.iter().flatten().collect();
@@ -65,7 +65,7 @@ async fn situations(story: &Hearsay, stores: &[&dyn Store]) -> [(&'static str, b
     found
 }
 
-/// Some ask some others, then all ask all, until nobody learns anything.
+/// Runs catch-up for the story's pairs of nodes, then for all pairs until no node gets anything new.
 async fn meet(story: &Hearsay, stores: &[&dyn Store]) {
     let nodes = story.nodes();
     for (to, from) in &story.meetings {
@@ -108,7 +108,8 @@ async fn compare(story: &Hearsay, stores: &[&dyn Store]) -> Result<(), TestCaseE
         }
     }
     if (0..story.nodes()).all(|node| story.topics(node).len() == TOPICS.len()) {
-        // Nobody has heard anything that could not be told to all: D-10 says what is left.
+        // Every received event can be shared with all nodes here, so D-10 over all received events gives the expected
+        // set.
         let heard: Vec<Event> = (0..story.nodes()).flat_map(|node| story.heard(node)).collect();
         let expected = oracle::effective(&heard.iter().collect::<Vec<_>>(), NOW);
         prop_assert_eq!(effective(stores[0], NOW).await, expected);
@@ -116,7 +117,7 @@ async fn compare(story: &Hearsay, stores: &[&dyn Store]) -> Result<(), TestCaseE
     Ok(())
 }
 
-/// G-7, D-9: the cases that a set of events alone would get wrong.
+/// G-7, D-9: cases that reconciling events without floor hints would get wrong.
 pub(super) async fn a_floor_reaches_a_node_that_never_saw_the_version<H: Harness>(harness: &H) {
     let first = article("a", "first").at(1).build();
     let second = article("a", "second").at(2).build();
@@ -135,7 +136,7 @@ pub(super) async fn a_floor_reaches_a_node_that_never_saw_the_version<H: Harness
         one.send(&here).await;
         other.send(&there).await;
         third.send(&[&first]).await;
-        // The third hears of it only from the other, which has not seen version 2 either.
+        // `third` learns of it only from `other`, which has not seen version 2 either.
         for (to, from) in [(&other, &one), (&third, &other), (&one, &other)] {
             while pull(&**to, &**from, &topic()).await > 0 {}
         }

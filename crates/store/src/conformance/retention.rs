@@ -1,4 +1,4 @@
-//! How long things are kept (P-2, P-4, P-5, P-8).
+//! Retention and purges (P-2, P-4, P-5, P-8).
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ const fn seconds(seconds: u64) -> Keep {
     Keep::For(Duration::from_secs(seconds))
 }
 
-/// A node that forgets within seconds what others keep for days, so that no clock has to jump.
+/// A retention of seconds instead of days, so that tests need no jump of the clock.
 const SHORT: Retention = Retention {
     regular: seconds(30),
     current: Keep::Forever,
@@ -80,7 +80,7 @@ pub(super) async fn every_class_is_kept_as_long_as_its_retention_says<H: Harness
     }
 }
 
-/// P-5: per topic, and as long as any topic keeps it.
+/// P-5: retention per topic; the topic that keeps an event longest counts.
 pub(super) async fn an_event_stays_while_any_of_its_topics_keeps_it<H: Harness>(harness: &H) {
     let here = note("here").build();
     let both = note("both").tag(["t", OTHER_TOPIC]).build();
@@ -103,7 +103,7 @@ pub(super) async fn an_event_stays_while_any_of_its_topics_keeps_it<H: Harness>(
     assert_eq!(effective(&*store, TIMELESS).await, [].into());
 }
 
-/// P-5: what a purge has passed over is found by a later one.
+/// P-5: a later purge finds rows that an earlier one had passed over.
 pub(super) async fn a_purge_finds_what_became_due_behind_an_earlier_one<H: Harness>(harness: &H) {
     let profiles = [profile("old").at(1).build(), profile("new").at(2).build()];
     let articles = [article("x", "old").at(1).build(), article("x", "new").at(2).build()];
@@ -148,7 +148,7 @@ pub(super) async fn a_purged_event_is_not_taken_in_again_while_its_id_is_known<H
     assert_eq!(store.send_at(601, &current).await, DUPLICATE);
 }
 
-/// P-5: what is remembered of requests follows them.
+/// P-5: tombstones, floors and vanish marks follow the retention of requests.
 pub(super) async fn tombstones_floors_and_marks_last_as_long_as_requests<H: Harness>(harness: &H) {
     let target = note("target").build();
     let request = deletion().of(&target).build();
@@ -197,7 +197,7 @@ pub(super) async fn a_retention_that_would_bring_things_back_is_refused<H: Harne
     assert_eq!(effective(&*store, TIMELESS).await.len(), 1, "nothing was purged");
 }
 
-/// P-5: a clock that leaps throws nothing away until somebody has looked.
+/// P-5: after a jump of the clock nothing is purged until an operator confirms the time.
 pub(super) async fn a_jump_of_the_clock_holds_purges_until_it_is_confirmed<H: Harness>(harness: &H) {
     const HOUR: u64 = 3_600;
     let text = note("text").build();

@@ -1,7 +1,8 @@
-//! Running a property: how many cases, and where failing ones are kept.
+//! Runs a property with proptest: the number of cases, and the file that stores failing ones.
 
 use std::fmt::Debug;
 
+use kukuri_testing::long::scaled;
 use proptest::{
     strategy::Strategy,
     test_runner::{Config, FileFailurePersistence, TestCaseError, TestRunner},
@@ -9,24 +10,24 @@ use proptest::{
 
 use super::{block_on, subject::Harness};
 
-/// A property: the test of one random case.
+/// A property that is tested on random cases.
 pub(super) struct Property<'h, H> {
     pub(super) harness: &'h H,
-    /// Names the file of its regressions.
+    /// The name of its regression file.
     pub(super) name: &'static str,
-    /// Of the harness's number of cases, one in this many.
+    /// Divisor of the harness's number of cases.
     pub(super) one_in: u32,
 }
 
 impl<H: Harness> Property<'_, H> {
-    /// Tries it on every case kept from earlier failures, then on new ones. A failing case is shrunk and kept.
+    /// Tests the property on every stored regression, then on new cases. A failing case is shrunk and stored.
     pub(super) fn hold<S>(&self, cases: &S, test: impl AsyncFn(S::Value) -> Result<(), TestCaseError>)
     where
         S: Strategy,
         S::Value: Debug,
     {
         let file = self.harness.regressions().join(format!("{}.txt", self.name));
-        // proptest wants a static name; a few bytes per property last as long as the test.
+        // proptest needs a `&'static str`; this leaks a few bytes per property.
         let file: &'static str = file.to_string_lossy().into_owned().leak();
         let config = Config {
             cases: self.case_count(),
@@ -40,13 +41,6 @@ impl<H: Harness> Property<'_, H> {
     }
 
     fn case_count(&self) -> u32 {
-        let all = case_count().unwrap_or(self.harness.cases());
-        (all / self.one_in).max(1)
+        (scaled(self.harness.cases()) / self.one_in).max(1)
     }
-}
-
-/// How many random cases are to be tried, if `KUKURI_TEST_PROPERTY_CASES` says so.
-pub fn case_count() -> Option<u32> {
-    let set = std::env::var("KUKURI_TEST_PROPERTY_CASES").ok();
-    set.map(|text| text.parse().expect("KUKURI_TEST_PROPERTY_CASES is a number"))
 }

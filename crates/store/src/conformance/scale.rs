@@ -1,4 +1,4 @@
-//! More than a store does in one step: what it cuts into parts must add up to the model's whole.
+//! Inputs larger than one step of a store: the results of all steps together must equal the model's.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use kukuri_domain::{
 use super::{
     build::{BOB, NOW, OTHER_TOPIC, TOPIC, admitted, at, deletion, later, note, other_topic, topic, vanish},
     fold::{self, Follower},
-    probe::{TIMELESS, is_true, names_its_answer, visible, without_stages},
+    probe::{TIMELESS, figures, is_true, names_its_answer, visible, without_stages},
     subject::{Harness, Subject},
 };
 use crate::{
     ingest::StoreRules,
     maintenance::{PurgeCursor, Purged},
     model::ModelStore,
-    port::Store,
+    port::*,
     query::Query,
 };
 
-/// A store and the model, fed with the same.
+/// The store under test and the model, with the same input.
 struct Both<'h, H: Harness> {
     store: Subject<'h, H>,
     model: ModelStore,
@@ -47,23 +47,26 @@ impl<'h, H: Harness> Both<'h, H> {
         self.events.extend(events);
     }
 
-    /// Both purge the same, which is what a preview has told.
+    /// Purges both; checks that their reports and that of a dry run are equal.
     async fn purge(&self, retention: &Retention, seconds: u64) -> Purged {
-        let preview = self.store.preview_purge(retention, later(seconds)).await.expect("a preview");
+        let before = figures(&*self.store).await;
+        let dry_run = self.store.dry_run_purge(retention, later(seconds), usize::MAX).await.expect("a dry run");
+        assert_eq!(figures(&*self.store).await, before, "a dry run changes nothing");
         let purged = self.store.purge(retention, later(seconds)).await.expect("a purge");
         let expected = self.model.purge(retention, later(seconds)).await.expect("a purge");
         assert_eq!(without_stages(&purged), without_stages(&expected));
-        assert_eq!(preview, without_stages(&purged));
+        assert_eq!(without_stages(&dry_run.purged), without_stages(&purged));
+        assert!(dry_run.is_complete);
         purged
     }
 
-    /// Both hold the same, and the outbox says so.
+    /// Checks that both hold the same events, and that the outbox agrees.
     async fn compare(&self, after: &str) {
         assert_eq!(visible(&*self.store, TIMELESS).await, visible(&self.model, TIMELESS).await, "{after}");
-        let figures = |stats: crate::report::Stats| (stats.effective, stats.by_class, stats.head, stats.ids);
+        let summary = |stats: crate::report::Stats| (stats.effective, stats.by_class, stats.head, stats.ids);
         let (found, expected) =
             (self.store.stats().await.expect("figures"), self.model.stats().await.expect("figures"));
-        assert_eq!(figures(found), figures(expected), "{after}");
+        assert_eq!(summary(found), summary(expected), "{after}");
         let topics = fold::topics_of(&self.events.iter().collect::<Vec<_>>());
         let held = Some(fold::held_by(&*self.store, &topics).await);
         assert_eq!(fold::from_start(&*self.store).await, held, "{after}: all rows");
@@ -72,7 +75,7 @@ impl<'h, H: Harness> Both<'h, H> {
     }
 }
 
-/// Notes of few seconds and two topics, every fifth by Bob: long runs of ties.
+/// Notes within few seconds in two topics, every fifth by Bob: many ties of `created_at`.
 fn notes(count: u64) -> Vec<Event> {
     let note = |number: u64| {
         let draft = note(&format!("note {number}")).at(number % 7);
@@ -112,7 +115,7 @@ pub(super) async fn long_answers_are_whole_and_in_order<H: Harness>(harness: &H)
     }
 }
 
-/// D-8, D-12: one request, many effects.
+/// D-8, D-12: one request removes many events.
 pub(super) async fn a_request_takes_as_much_as_it_names<H: Harness>(harness: &H) {
     let mut both = Both::open(harness).await;
     let notes = notes(2_600);
@@ -142,7 +145,7 @@ pub(super) async fn upkeep_goes_through_all_there_is<H: Harness>(harness: &H) {
     assert_eq!(both.store.check().await.expect("a check").problems, Vec::<String>::new(), "the outbox");
 }
 
-/// X-3, P-5: whoever leaves upkeep after a step, and begins again later, has missed nothing and done nothing twice.
+/// X-3, P-5: a sweep or purge that stops after one step and starts again later misses nothing and repeats nothing.
 pub(super) async fn upkeep_that_was_left_goes_on_where_it_was<H: Harness>(harness: &H) {
     let mut both = Both::open(harness).await;
     both.send(notes(2_600)).await;
@@ -173,7 +176,7 @@ pub(super) async fn upkeep_that_was_left_goes_on_where_it_was<H: Harness>(harnes
     both.compare("a purge").await;
 }
 
-/// P-6: more than one place is too full, by more than a step takes away.
+/// P-6: more than one topic (or the node) exceeds its capacity, by more rows than one step removes.
 pub(super) async fn room_is_made_in_all_places_that_are_full<H: Harness>(harness: &H) {
     let rules = StoreRules { capacity: Capacity { max_events: Some(1_200), max_bytes: None }, ..StoreRules::default() };
     let mut both = Both::open_with(harness, rules).await;

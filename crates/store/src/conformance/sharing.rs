@@ -1,4 +1,4 @@
-//! What is told of a topic, and what is taken of what others tell (G-7).
+//! The shared set of a topic, and floor hints of other nodes (G-7).
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -38,8 +38,8 @@ async fn opened<'h, H: Harness>(harness: &'h H, events: &[&Event]) -> Subject<'h
     store
 }
 
-/// E-10, X-2, G-7: effective events, as far as they may be told.
-pub(super) async fn a_topics_set_is_what_may_be_told_of_it<H: Harness>(harness: &H) {
+/// E-10, X-2, G-7: effective events that may be passed on.
+pub(super) async fn the_shared_set_of_a_topic_holds_its_shareable_events_and_traces<H: Harness>(harness: &H) {
     let elsewhere = bare(1).tag(["t", OTHER_TOPIC]).at(9).build();
     let ends = note("ends").until(60).at(9).build();
     let told = [
@@ -105,7 +105,8 @@ pub(super) async fn a_set_is_read_part_by_part<H: Harness>(harness: &H) {
     }
 }
 
-/// G-7, D-6: where they took something away or kept it out, whatever topics they are bound to.
+/// G-7, D-6: a request is in the shared set of each topic in which it removed an event or kept one out, regardless of
+/// the topics that it is bound to itself.
 pub(super) async fn requests_are_told_where_they_took_something<H: Harness>(harness: &H) {
     let target = note("target").at(2).build();
     let version = article("a", "").at(2).build();
@@ -155,7 +156,7 @@ pub(super) async fn requests_are_told_where_they_took_something<H: Harness>(harn
     }
 }
 
-/// G-7: versions that were deleted by id are told as hints.
+/// G-7: versions that were deleted by id are shared as floor hints.
 pub(super) async fn floors_of_versions_deleted_by_id_are_told<H: Harness>(harness: &H) {
     let version = article("a", "").at(2).build();
     let newer = article("a", "newer").at(3).build();
@@ -187,7 +188,7 @@ pub(super) async fn floors_of_versions_deleted_by_id_are_told<H: Harness>(harnes
     }
 }
 
-/// G-7, D-9: a hint counts as far as a request of the key's author backs it.
+/// G-7, D-9: a hint is accepted only as far as a stored request of the key's author justifies it.
 pub(super) async fn a_hint_is_taken_if_a_request_that_is_here_backs_it<H: Harness>(harness: &H) {
     let below = article("a", "below").at(1).build();
     let version = article("a", "never seen").at(3).build();
@@ -246,8 +247,8 @@ pub(super) async fn a_hint_is_taken_if_a_request_that_is_here_backs_it<H: Harnes
     }
 }
 
-/// G-7, P-5: a purge of what was deleted leaves what is told of it; it goes with the request.
-pub(super) async fn what_is_told_lasts_as_long_as_its_request<H: Harness>(harness: &H) {
+/// G-7, P-5: a purge of deleted rows leaves their traces, which are removed with the request.
+pub(super) async fn traces_last_as_long_as_their_request<H: Harness>(harness: &H) {
     let version = article("a", "").at(2).build();
     let request = bare(5).tag(["t", OTHER_TOPIC]).of(&version).by(ALICE).at(3).build();
     let mut store = opened(harness, &[&version, &request]).await;

@@ -1,4 +1,4 @@
-//! What may happen to a store, at random: the cases of `lifecycle`.
+//! Random sequences of operations on a store: the cases of `lifecycle`.
 
 use std::time::Duration;
 
@@ -22,49 +22,49 @@ use super::{
 };
 use crate::ingest::StoreRules;
 
-/// A store's life.
+/// One case: a world, the store's configuration, and the steps.
 #[derive(Clone, Debug)]
 pub(super) struct Life {
     pub(super) world: World,
     pub(super) rules: StoreRules,
-    /// A node has one and may get another: stores remember how far they came with the last.
+    /// Two, because an operator may change the retention, and stores remember how far a purge with the old one got.
     pub(super) retentions: [Retention; 2],
-    /// What is done, and by how many seconds the clock has moved before.
+    /// The steps, each with the seconds by which the clock moves before it.
     pub(super) steps: Vec<(i64, Step)>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Step {
-    /// Takes in the next batch of the world.
+    /// Ingests the next batch of the world.
     Ingest(From),
-    /// Takes in some events of the world, known or not.
+    /// Ingests some events of the world, known or not.
     Again(Vec<Index>),
-    /// Asks what some ids of the world are known as.
+    /// Recalls the states of some ids of the world.
     Recall(Vec<Index>),
-    /// Turns off what has expired.
+    /// Sweeps expired events.
     Expire,
-    /// Throws away what has stayed long enough, by one of the two retentions.
+    /// Purges by one of the two retentions.
     Purge(usize),
     /// Changes the subscription of a topic.
     Subscribe(TopicId, Box<SubscriptionChange>),
-    /// Writes down what waits.
+    /// Writes pending counts.
     Flush,
     /// Closes the store and opens it again.
     Reopen,
-    /// Everything moves to a new store.
+    /// Moves everything to a new store by dump and load.
     Move,
-    /// Somebody has looked at the clock.
+    /// An operator confirms the clock.
     ConfirmClock,
-    /// Moves a consumer to some place, perhaps one beyond the last row.
+    /// Sets a consumer's offset, possibly beyond the last row.
     SetOffset(Index),
-    /// A consumer begins a snapshot; it reads on with every step.
+    /// A consumer starts a snapshot, and reads one page with every step.
     Snapshot {
         /// Events per page.
         page: usize,
     },
 }
 
-/// Where a batch comes from.
+/// The origin of a batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum From {
     Client,
@@ -143,7 +143,7 @@ fn long() -> BoxedStrategy<Keep> {
     prop_oneof![lasting, Just(Keep::Forever)].boxed()
 }
 
-/// Mostly such as a node may have; one in eight as it falls (P-2, P-5).
+/// Mostly valid retentions; one in eight is unconstrained and may be invalid (P-2, P-5).
 fn retentions() -> impl Strategy<Value = Retention> + use<> {
     let six = |keep: BoxedStrategy<Keep>| (keep.clone(), keep.clone(), keep.clone(), keep.clone(), keep.clone(), keep);
     let mixed = prop_oneof![short(), long()].boxed();

@@ -1,4 +1,5 @@
-//! Tables of short stories: events arrive, each gets its answer, and in the end some of them are effective.
+//! Table-driven tests: events arrive in order, each gets an expected outcome, and an expected set is effective at the
+//! end.
 
 use std::collections::BTreeSet;
 
@@ -25,15 +26,15 @@ pub(super) const LIVE_ONLY: Outcome = Outcome::Refused(Refusal::LiveOnly);
 
 /// A row of a table.
 pub(super) struct Story<'e> {
-    /// What the row shows.
+    /// The fact that the row tests.
     pub(super) why: &'static str,
-    /// The events in the order of their arrival, each with its answer.
+    /// The events in order of arrival, each with its expected outcome.
     pub(super) arrivals: Vec<(&'e Event, Outcome)>,
-    /// What is effective in the end.
+    /// The expected effective events at the end.
     pub(super) effective: Vec<&'e Event>,
 }
 
-/// Every story must come true on a store of its own: with a batch for each event, and with all in one batch.
+/// Checks every story on a new store: with one batch per event, and with all events in one batch.
 pub(super) async fn all_come_true<H: Harness>(harness: &H, stories: Vec<Story<'_>>) {
     for story in stories {
         for size in [1, usize::MAX] {

@@ -1,4 +1,4 @@
-//! The store under test: what a store crate gives the suite, and the suite's handle on it.
+//! The store under test: the trait that a store crate implements for the suite, and the suite's handle.
 
 use std::{ops::Deref, path::PathBuf, sync::Arc};
 
@@ -13,39 +13,39 @@ use crate::{
     archive::{Archive, DumpCursor},
     ingest::{Ingested, Outcome, StoreRules},
     model::ModelStore,
-    port::Store,
+    port::*,
 };
 
-/// How the suite gets at a kind of store.
+/// Creates and opens stores of one kind, for the suite.
 #[async_trait]
 pub trait Harness: Send + Sync {
-    /// Where one store lives: a directory, a schema. It is dropped after the store.
+    /// The location of one store, such as a directory or a schema. Dropped after the store.
     type Place: Send + Sync;
 
-    /// A new place with nothing in it.
+    /// Creates a new, empty place.
     async fn place(&self) -> Self::Place;
 
-    /// Opens the store of a place, empty the first time. The suite never has two open at one place.
+    /// Opens the store of a place, empty the first time. The suite never opens two stores at one place.
     ///
-    /// Most tests need no durability, so this may leave out syncs; the crash tests open stores their own way.
+    /// Most tests need no durability, so this may omit syncs; the crash tests open stores by other means.
     async fn open(&self, place: &Self::Place, rules: StoreRules) -> Arc<dyn Store>;
 
-    /// The same of an empty place, to be loaded with what another store holds; and that other store, to be read.
-    /// `None`: this kind of store can't be moved.
+    /// Opens the store of a place as an [`Archive`]: an empty one as the target of a load, or the source of a dump.
+    /// `None`: this kind of store does not support dump and load.
     async fn open_archive(&self, _place: &Self::Place, _rules: StoreRules) -> Option<Arc<dyn Archive>> {
         None
     }
 
-    /// The directory in which failing cases are kept, to be tried first ever after. It belongs under version control.
+    /// The directory of proptest regressions, which every run tests first. Keep it under version control.
     fn regressions(&self) -> PathBuf;
 
-    /// How many random cases the convergence test tries, unless `KUKURI_TEST_PROPERTY_CASES` says otherwise.
+    /// Number of random cases of the convergence test; ten times as many in a long run.
     fn cases(&self) -> u32 {
         2_000
     }
 }
 
-/// A store at a place of its own.
+/// A store under test with its place.
 pub(super) struct Subject<'h, H: Harness> {
     // Dropped in this order: the store, then its place.
     store: Option<Arc<dyn Store>>,
@@ -62,12 +62,12 @@ impl<'h, H: Harness> Subject<'h, H> {
         Self { store: Some(store), place, harness, rules }
     }
 
-    /// Sends events from a client, in one batch, now.
+    /// Ingests events from a client, in one batch, at [`NOW`].
     pub(super) async fn send(&self, events: &[&Event]) -> Ingested {
         self.ingest(events.iter().map(|event| admitted(event)).collect(), NOW).await.expect("a batch")
     }
 
-    /// Sends one event from a client, so many seconds from now.
+    /// Ingests one event from a client, `seconds` after [`NOW`].
     pub(super) async fn send_at(&self, seconds: u64, event: &Event) -> Outcome {
         let ingested = self.ingest(vec![admitted(event)], later(seconds)).await.expect("a batch");
         ingested.outcomes.into_iter().next().expect("one outcome per event")
@@ -79,7 +79,8 @@ impl<'h, H: Harness> Subject<'h, H> {
         self.change_subscription(topic, change, NOW).await.expect("a subscription");
     }
 
-    /// Moves everything to a new place, a few pieces at a time, and goes on there. Returns whether that is possible.
+    /// Moves the store to a new place by dump and load, a few pieces at a time. Returns `false` if the store does not
+    /// support that.
     pub(super) async fn move_on(&mut self) -> bool {
         let place = self.harness.place().await;
         let Some(target) = self.harness.open_archive(&place, self.rules.clone()).await else { return false };
@@ -112,9 +113,9 @@ impl<H: Harness> Deref for Subject<'_, H> {
     }
 }
 
-/// The model as a store under test: the suite has to hold for it, too.
+/// The model as a store under test: it must pass the suite, too.
 ///
-/// A place is the store itself, so that opening it again finds what was there.
+/// A place is the store itself, so that reopening finds its data.
 pub struct ModelHarness;
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! Node-level subscriptions, kept with the events (S-1).
+//! Node-level subscriptions (S-1).
 
 use kukuri_domain::{
     TopicId,
@@ -65,7 +65,7 @@ pub(super) async fn subscriptions_are_changed_kept_and_listed_by_topic<H: Harnes
 }
 
 /// S-1: with change notification.
-pub(super) async fn whoever_watches_subscriptions_is_told_of_a_change<H: Harness>(harness: &H) {
+pub(super) async fn watchers_of_subscriptions_are_told_of_a_change<H: Harness>(harness: &H) {
     let store = Subject::open(harness, StoreRules::default()).await;
     let mut watch = store.watch_subscriptions();
     let before = *watch.borrow_and_update();
@@ -76,7 +76,7 @@ pub(super) async fn whoever_watches_subscriptions_is_told_of_a_change<H: Harness
     assert_ne!(*watch.borrow_and_update(), before);
 }
 
-/// T-8: a store keeps what a disabled topic holds.
+/// T-8: a store keeps the events of a disabled topic.
 pub(super) async fn a_disabled_topic_stays_readable<H: Harness>(harness: &H) {
     let text = note("text").build();
     let store = Subject::open(harness, StoreRules::default()).await;

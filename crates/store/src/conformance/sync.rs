@@ -1,8 +1,8 @@
-//! Whether a sync really happened before each acknowledgement, told from a trace of system calls.
+//! Checks with a trace of system calls that a sync happens before each acknowledgement.
 //!
-//! A store may say that it is durable and leave out the sync, and no kill of a process would ever show it. The trace
-//! does: before the child of `crash` says that a batch is in, every write to the data file must have been
-//! followed by a completed `fdatasync` or `fsync`, or have gone through a descriptor that syncs by itself.
+//! Killing a process can't reveal a missing sync; the trace does. Before the child of `crash` acknowledges a batch,
+//! every write to the data file must be followed by a completed `fdatasync` or `fsync`, or go through a descriptor that
+//! was opened with `O_DSYNC` or `O_SYNC`.
 
 use std::{
     collections::BTreeMap,
@@ -12,26 +12,26 @@ use std::{
 
 use super::crash::{ACKNOWLEDGEMENT, child};
 
-/// The calls that [`judge`] has to see.
+/// The system calls that [`judge`] needs.
 const TRACED: &str =
     "trace=open,openat,close,dup,dup2,dup3,fcntl,mmap,write,writev,pwrite64,pwritev,pwritev2,fsync,fdatasync";
 
-/// What a trace shows.
+/// The findings of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
-    /// Batches that were acknowledged.
+    /// Number of acknowledged batches.
     pub acknowledgements: usize,
-    /// Writes to the data file.
+    /// Number of writes to the data file.
     pub writes: usize,
-    /// Completed syncs of it.
+    /// Number of completed syncs of the data file.
     pub syncs: usize,
-    /// What was acknowledged too early, in words.
+    /// Descriptions of acknowledgements that precede the sync of a write.
     pub problems: Vec<String>,
 }
 
-/// Runs the crash test `test` as a child under `strace`, for `count` batches, and judges what it did to `data_file`.
+/// Runs the crash test `test` as a child under `strace`, for `count` batches, and judges its calls on `data_file`.
 ///
-/// `None` if there is no `strace` here, or it may not trace.
+/// `None`: `strace` is not installed or not permitted to trace.
 pub fn trace(test: &str, place: &str, data_file: &str, count: u64) -> Option<Trace> {
     let directory = tempfile::tempdir().expect("a directory");
     let log = directory.path().join("log");
@@ -48,7 +48,7 @@ pub fn trace(test: &str, place: &str, data_file: &str, count: u64) -> Option<Tra
     Some(judge(&log, data_file))
 }
 
-/// Judges a log of `strace -f` by what was done to the file of this name.
+/// Judges a log of `strace -f` by the calls on the file with this name.
 pub fn judge(log: &str, data_file: &str) -> Trace {
     let mut descriptors: BTreeMap<i64, Descriptor> = BTreeMap::new();
     let (mut writes, mut syncs, mut acknowledgements, mut problems) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -89,7 +89,7 @@ pub fn judge(log: &str, data_file: &str) -> Trace {
 }
 
 impl Trace {
-    /// Fails unless it shows that syncs come before acknowledgements.
+    /// Fails unless the trace shows a sync before every acknowledgement.
     pub fn assert_synced(&self) {
         assert!(self.acknowledgements > 0 && self.writes > 0, "the trace shows nothing: {self:?}");
         assert!(self.problems.is_empty(), "{self:#?}");
@@ -105,17 +105,17 @@ struct Descriptor {
 
 /// A system call.
 struct Call {
-    /// The call as one line, without the process it belongs to.
+    /// The call as one line, without its process id.
     text: String,
-    /// The line on which it began.
+    /// The log line on which the call begins.
     start: usize,
-    /// The line on which it ended, if it did.
+    /// The log line on which the call returns. `None`: it never does.
     end: Option<usize>,
-    /// What it returned.
+    /// The return value.
     result: Option<i64>,
 }
 
-/// The calls of a log in the order in which they ended; those that never did come last.
+/// The calls of a log in the order of their returns; calls that never return come last.
 fn calls(log: &str) -> Vec<Call> {
     let mut unfinished: BTreeMap<&str, (usize, String)> = BTreeMap::new();
     let mut calls = Vec::new();
@@ -146,7 +146,7 @@ impl Call {
         self.text.split('(').next().unwrap_or_default()
     }
 
-    /// The number at the start of its first argument.
+    /// The file descriptor: the number at the start of the first argument.
     fn descriptor(&self) -> Option<i64> {
         let arguments = self.text.split_once('(')?.1;
         let end = arguments.find(|character: char| !character.is_ascii_digit()).unwrap_or(arguments.len());
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_between_write_and_acknowledgement_is_what_it_takes() {
+    fn acknowledgement_is_safe_only_after_a_completed_sync_of_every_write() {
         for (why, rest, is_safe) in [
             (
                 "written, synced, acknowledged",
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_lasts_from_its_beginning_to_where_it_is_resumed() {
+    fn unfinished_call_ends_on_the_line_that_resumes_it() {
         let acknowledged = "7 write(1, \"acknowledged 0\\n\", 15) = 15\n";
         for (why, lines, is_safe) in [
             (
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_is_counted() {
+    fn acknowledgements_writes_and_syncs_are_counted() {
         let log = "7 openat(AT_FDCWD, \"data.mdb\", O_RDWR) = 3\n7 write(3, \"x\", 1) = 1\n7 write(3, \"y\", 1) = 1\n7 fsync(3) = 0\n7 write(1, \"acknowledged 0\\n\", 15) = 15\n";
         let seen = judge(log, "data.mdb");
         assert_eq!(seen, Trace { acknowledgements: 1, writes: 2, syncs: 1, problems: Vec::new() });

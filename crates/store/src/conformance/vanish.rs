@@ -101,8 +101,8 @@ pub(super) async fn a_vanish_request_takes_everything_up_to_its_time_in_any_orde
     .await;
 }
 
-/// D-12: physically, hidden rows too, and downstream.
-pub(super) async fn what_vanished_leaves_no_row_and_is_announced<H: Harness>(harness: &H) {
+/// D-12: rows are removed physically, hidden ones included, and the outbox announces it.
+pub(super) async fn vanished_events_leave_no_row_and_are_announced<H: Harness>(harness: &H) {
     let deleted = note("deleted").at(1).build();
     let request = deletion().of(&deleted).at(1).build();
     let [old, new] = [profile("old").at(1).build(), profile("new").at(2).build()];

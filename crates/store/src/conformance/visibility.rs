@@ -1,4 +1,4 @@
-//! Private kinds are shown only to a party to them (E-10).
+//! Private kinds are shown only to their parties (E-10).
 
 use kukuri_domain::{Filter, Kind, Letter, PublicKey, Viewer};
 

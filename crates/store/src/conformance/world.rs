@@ -1,7 +1,8 @@
-//! Random sets of events and random ways for them to arrive.
+//! Random sets of events and random orders of arrival.
 //!
-//! The universe is small on purpose: three authors, six seconds, a handful of keys. So nearly every event meets a
-//! rival, a deletion or a tie. Recipes name each other by position, which lets a failing case shrink.
+//! The universe is small on purpose: three authors, five seconds, a handful of keys. So nearly every event meets a
+//! competing version, a deletion or a tie. Recipes refer to each other by index, so that proptest can shrink a failing
+//! case.
 
 use std::collections::BTreeSet;
 
@@ -18,25 +19,25 @@ use super::build::{ALICE, BOB, CAROL, Draft, OTHER_TOPIC, RELAY, TOPIC, bare};
 
 /// All authors.
 pub(super) const AUTHORS: [PublicKey; 3] = [ALICE, BOB, CAROL];
-/// The seconds in which events are made.
+/// Number of distinct values of `created_at`: seconds 0 to 4.
 const SECONDS: u64 = 5;
 
-/// What a tag of a deletion request names.
+/// A target tag of a deletion request.
 #[derive(Clone, Debug)]
 enum Target {
     /// An earlier event, by `e`.
     Id(Index),
-    /// The address of an earlier event, by `a`; of one without a key, an address that is none.
+    /// The address of an earlier event, by `a`; a malformed address if that event has no key.
     Address(Index),
-    /// Nothing that could be there.
+    /// A malformed tag.
     Malformed(&'static [&'static str]),
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Requester {
-    /// Somebody who owns the first target.
+    /// An owner of the first target.
     Owner,
-    /// The author of the recipe, whoever owns the targets.
+    /// The author of the recipe, regardless of who owns the targets.
     Anyone,
 }
 
@@ -49,23 +50,23 @@ enum Shape {
     Vanish { relay: &'static str },
 }
 
-/// How to make one event, given those made before it, and when it arrives.
+/// Describes one event, which may refer to earlier ones, and its arrivals.
 #[derive(Clone, Debug)]
 pub(super) struct Recipe {
     author: PublicKey,
     second: u64,
     shape: Shape,
     topics: &'static [&'static str],
-    /// Tells apart events that are otherwise the same.
+    /// Distinguishes events that are otherwise equal.
     salt: u8,
-    /// Seconds after the tests' now.
+    /// The expiration, in seconds after the tests' `NOW`.
     expires: Option<u64>,
-    /// It arrives once for each, in the order of these numbers among all.
+    /// The event arrives once per number; all arrivals of a world are sorted by these numbers.
     arrivals: Vec<u16>,
 }
 
 impl Recipe {
-    /// The event, made `shift` seconds after its own time.
+    /// Builds the event, with `created_at` shifted by `shift` seconds.
     pub(super) fn build(&self, earlier: &[Event], shift: u64) -> Event {
         let mut draft = match &self.shape {
             Shape::Plain(kind) => bare(*kind),
@@ -111,7 +112,7 @@ impl Target {
     }
 }
 
-/// A set of events and a way for them to arrive.
+/// A set of events and an order of arrival.
 #[derive(Clone, Debug)]
 pub(super) struct World {
     recipes: Vec<Recipe>,
@@ -160,7 +161,7 @@ pub(super) fn first_arrivals(batches: &[Vec<Event>]) -> Vec<&Event> {
 }
 
 pub(super) fn worlds() -> impl Strategy<Value = World> {
-    // Small sets for the simple cases, large ones so that enough of the hard cases come up.
+    // Small sets for simple cases, large ones so that enough hard cases occur.
     let recipes = prop_oneof![1 => vec(recipes(), 1..12), 2 => vec(recipes(), 25..45)];
     (recipes, vec(1..6usize, 1..6)).prop_map(|(recipes, batch_sizes)| World { recipes, batch_sizes })
 }
@@ -181,7 +182,7 @@ pub(super) fn recipes() -> impl Strategy<Value = Recipe> {
     )
 }
 
-/// Alice is busy, so that her events meet.
+/// Alice is the most frequent author, so that her events compete.
 fn authors() -> impl Strategy<Value = PublicKey> {
     prop_oneof![5 => Just(ALICE), 2 => Just(BOB), 1 => Just(CAROL)]
 }

@@ -1,4 +1,4 @@
-//! What the model keeps, and taking events in.
+//! The data of the model, and its ingest procedure.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ use crate::{
 /// A stored event, effective or hidden.
 #[derive(Clone)]
 pub(super) struct Row {
-    /// Its place in the order of arrival.
+    /// Position in the order of arrival.
     pub(super) place: u64,
     pub(super) event: Event,
     pub(super) json: Bytes,
@@ -40,14 +40,14 @@ impl Row {
     }
 }
 
-/// Something remembered, with the time it was last written.
+/// A record with the time it was last written.
 #[derive(Clone)]
 pub(super) struct Noted<T> {
     pub(super) what: T,
     pub(super) at: Millis,
 }
 
-/// Everything the model keeps.
+/// All data of the model.
 #[derive(Clone)]
 pub(super) struct Memory {
     rules: StoreRules,
@@ -58,16 +58,16 @@ pub(super) struct Memory {
     pub(super) tombstones: BTreeMap<(DeletionTargetKind, PublicKey), Noted<Tombstone>>,
     pub(super) floors: BTreeMap<Address, Noted<Rank>>,
     pub(super) vanish_marks: BTreeMap<PublicKey, Noted<VanishMark>>,
-    /// What requests left in topics, for other nodes to hear of.
+    /// Traces of requests, shared with other nodes.
     pub(super) traces: BTreeMap<(TopicId, Item), Trace>,
     pub(super) outbox: Vec<OutboxRow>,
     pub(super) head: Seq,
     pub(super) outbox_dropped: Seq,
     pub(super) offsets: BTreeMap<String, ConsumerOffset>,
     pub(super) subscriptions: BTreeMap<TopicId, NodeSubscription>,
-    /// Topics that were ever bound to an event, with the last time.
+    /// Topics that an event was ever bound to, with the time of the last event.
     pub(super) topics: BTreeMap<TopicId, Millis>,
-    /// Stages above [`Stage::Open`]; `None` is the node.
+    /// Stages above [`Stage::Open`]. `None`: the node.
     pub(super) stages: BTreeMap<Option<TopicId>, Stage>,
 }
 
@@ -94,7 +94,7 @@ impl Memory {
     }
 
     pub(super) fn ingest(&mut self, batch: &[Admitted], now: Millis) -> Ingested {
-        // Nothing is written for what is known or not kept, not even the time.
+        // Known and ephemeral events write nothing, not even the clock.
         let is_new = |event: &Event| event.kind.class() != KindClass::Ephemeral && !self.ids.contains_key(&event.id);
         if batch.iter().any(|admitted| is_new(admitted.event())) {
             self.clock = self.clock.tick(now);
@@ -133,7 +133,7 @@ impl Memory {
         }
     }
 
-    /// What an id is known as; that it came again is counted.
+    /// The state of an id. Counts a copy of a known event.
     pub(super) fn see_again(&mut self, id: &EventId, now: Millis) -> Option<State> {
         let stamp = self.clock.latest.max(now);
         let record = self.ids.get_mut(id)?;
@@ -142,7 +142,7 @@ impl Memory {
         Some(record.standing.state())
     }
 
-    /// Gathers what is known about the event and asks the domain.
+    /// Gathers the known facts about an event and asks the domain.
     fn decide(&self, admitted: &Admitted, now: Millis) -> Verdict {
         let event = admitted.event();
         let vanish_marks: Vec<_> =
@@ -193,7 +193,7 @@ impl Memory {
         rows.map(|row| KnownRow { event: &row.event, state: state_of(row) }).collect()
     }
 
-    /// Carries a decision out.
+    /// Applies a decision.
     fn apply(&mut self, admitted: &Admitted, decision: Decision) -> Outcome {
         let event = admitted.event();
         let now = self.clock.latest;
@@ -223,7 +223,7 @@ impl Memory {
             }
             let covered: Vec<_> = self.rows.iter().filter(|row| mark.covers(&row.event)).collect();
             for id in covered.iter().map(|row| row.event.id).collect::<Vec<_>>() {
-                // Where a request that vanishes was told of, the one that takes it away has to be.
+                // Nodes that received a request must also receive the vanish request that removes it.
                 traces.extend(self.topics_reached(&id).into_iter().map(|topic| (topic, Trace::of(event))));
                 self.take_away(&id, Reason::Vanish, Some(mark.request_id));
             }
@@ -265,7 +265,7 @@ impl Memory {
         self.rows.push(row);
     }
 
-    /// A row, effective or hidden, loses its standing for this reason.
+    /// Hides or removes a row, effective or hidden, for this reason.
     pub(super) fn take_away(&mut self, id: &EventId, reason: Reason, cause: Option<EventId>) {
         let Some(index) = self.rows.iter().position(|row| row.event.id == *id) else { return };
         if self.rows[index].effective {
@@ -342,7 +342,7 @@ impl Memory {
         capacity::refuse(admitted.event().kind, admitted.source(), self.load(None), &topics)
     }
 
-    /// Brings every stage up to date with what is stored.
+    /// Updates every stage from the stored rows.
     pub(super) fn update_stages(&mut self) -> Vec<StageChange> {
         let places: Vec<_> = std::iter::once(None).chain(self.topics.keys().cloned().map(Some)).collect();
         let mut changes = Vec::new();

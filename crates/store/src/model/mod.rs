@@ -1,18 +1,18 @@
-//! A store in memory, so simple that it is obviously right.
+//! The reference model: an in-memory store, simple enough to be obviously right.
 //!
-//! Everything is a plain collection and every question a scan of it: no index, no counter, nothing kept twice. Other
-//! stores are compared with this one; it is not meant to be fast.
+//! All data is in plain collections and every read scans them: no index, no counter, no duplicated data. Tests compare
+//! other stores with this one; it is not meant to be fast.
 //!
-//! - `memory`: what is kept, and taking events in.
+//! The model has its own ingest procedure instead of that in `ingest`: an independent check of the order of steps.
+//!
+//! - `memory`: the data, and ingest.
 //! - `upkeep`: expiry and purges.
-//! - `reading`: queries and reports. `sharing`: what other nodes are told, and tell.
+//! - `reading`: queries and reports. `sharing`: the shared set of a topic, and floor hints.
 
 mod memory;
 mod reading;
 mod sharing;
 mod upkeep;
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use kukuri_domain::{
@@ -21,6 +21,7 @@ use kukuri_domain::{
     sharing::FloorHint,
     subscription::{NodeSubscription, SubscriptionChange},
 };
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use crate::{
@@ -28,16 +29,16 @@ use crate::{
     event::BoundEvent,
     ingest::{Ingested, StoreRules},
     lease::{Holder, Leases},
-    maintenance::{PurgeCursor, PurgeStep, Purged, Swept},
+    maintenance::{DryRun, PurgeCursor, PurgeStep, Swept},
     outbox::{self, ConsumerOffset, OutboxRow, Seq, SnapshotCursor, SnapshotPage},
-    port::Store,
+    port::*,
     query::{Answer, Count, Query},
     report::{AddressExplanation, CheckReport, Explanation, Stats},
     sharing::{Raised, Shared, SharedPage, SharedSet, Span},
 };
 use memory::Memory;
 
-/// The store in memory.
+/// The in-memory store.
 pub struct ModelStore {
     memory: Mutex<Memory>,
     head: watch::Sender<Seq>,
@@ -46,7 +47,7 @@ pub struct ModelStore {
 }
 
 impl ModelStore {
-    /// An empty one.
+    /// An empty store.
     pub fn new(rules: StoreRules) -> Self {
         Self {
             memory: Mutex::new(Memory::new(rules)),
@@ -57,10 +58,10 @@ impl ModelStore {
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memory.lock()
     }
 
-    /// Changes the memory and wakes those who follow the outbox.
+    /// Changes the memory and wakes outbox watchers.
     fn write<T>(&self, change: impl FnOnce(&mut Memory) -> T) -> T {
         let mut memory = self.memory();
         let result = change(&mut memory);
@@ -70,7 +71,7 @@ impl ModelStore {
 }
 
 #[async_trait]
-impl Store for ModelStore {
+impl Events for ModelStore {
     async fn ingest(&self, batch: Vec<Admitted>, now: Millis) -> Result<Ingested> {
         Ok(self.write(|memory| memory.ingest(&batch, now)))
     }
@@ -102,7 +103,10 @@ impl Store for ModelStore {
     async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>> {
         Ok(self.memory().get(ids, now))
     }
+}
 
+#[async_trait]
+impl Sharing for ModelStore {
     async fn shared(&self, set: &SharedSet, span: Span, most: usize) -> Result<SharedPage> {
         Ok(self.memory().shared(set, span, most))
     }
@@ -114,7 +118,10 @@ impl Store for ModelStore {
     async fn raise_floors(&self, topic: &TopicId, hints: Vec<FloorHint>, now: Millis) -> Result<Raised> {
         Ok(self.write(|memory| memory.raise_floors(topic, &hints, now)))
     }
+}
 
+#[async_trait]
+impl Upkeep for ModelStore {
     async fn expire_some(&self, now: Millis) -> Result<(Swept, bool)> {
         Ok((self.write(|memory| memory.expire(now)), false))
     }
@@ -123,16 +130,18 @@ impl Store for ModelStore {
         Ok(PurgeStep { purged: self.write(|memory| memory.purge(retention, now))?, next: None })
     }
 
-    async fn preview_purge(&self, retention: &Retention, now: Millis) -> Result<Purged> {
-        let purged = self.memory().clone().purge(retention, now)?;
-        Ok(Purged { stages: Vec::new(), ..purged })
+    async fn dry_run_purge(&self, retention: &Retention, now: Millis, _max_rows: usize) -> Result<DryRun> {
+        Ok(DryRun { purged: self.memory().clone().purge(retention, now)?, is_complete: true })
     }
 
     async fn confirm_clock(&self, now: Millis) -> Result<()> {
         self.write(|memory| memory.clock = memory.clock.confirmed(now));
         Ok(())
     }
+}
 
+#[async_trait]
+impl Outbox for ModelStore {
     async fn outbox(&self, after: Seq, limit: usize) -> Result<Vec<OutboxRow>> {
         let memory = self.memory();
         if after < memory.outbox_dropped {
@@ -178,7 +187,10 @@ impl Store for ModelStore {
         self.leases.check(consumer, holder)?;
         self.set_offset(consumer, seq, now).await
     }
+}
 
+#[async_trait]
+impl Topics for ModelStore {
     async fn subscriptions(&self) -> Result<Vec<NodeSubscription>> {
         Ok(self.memory().subscriptions.values().cloned().collect())
     }
@@ -201,7 +213,10 @@ impl Store for ModelStore {
     fn watch_subscriptions(&self) -> watch::Receiver<u64> {
         self.subscriptions.subscribe()
     }
+}
 
+#[async_trait]
+impl Inspect for ModelStore {
     async fn stats(&self) -> Result<Stats> {
         Ok(self.memory().stats())
     }
@@ -215,7 +230,7 @@ impl Store for ModelStore {
     }
 
     async fn check(&self) -> Result<CheckReport> {
-        // Nothing is kept twice here, so nothing can disagree.
+        // The model duplicates no data, so nothing can be inconsistent.
         Ok(CheckReport { rows: self.memory().rows.len() as u64, problems: Vec::new() })
     }
 }

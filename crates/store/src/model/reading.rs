@@ -55,8 +55,8 @@ impl Memory {
         let visible = |row: &&Row| {
             row.effective
                 && !row.event.is_expired(query.now)
-                && query.viewer.may_see(&row.event)
                 && filter.matches(&row.event, &row.topics)
+                && query.shows(&row.event, &row.topics, filter)
         };
         self.rows.iter().filter(visible).collect()
     }

@@ -1,4 +1,4 @@
-//! What the model tells other nodes of a topic, and what it learns from them.
+//! The model's shared set of a topic, and its handling of floor hints.
 
 use kukuri_domain::{
     Event, EventId, Kind, Millis, Reason, TopicId,
@@ -10,7 +10,7 @@ use super::memory::{Memory, Noted, Row};
 use crate::sharing::{HintOutcome, Item, Raised, Shared, SharedPage, SharedSet, Span};
 
 impl Memory {
-    /// Everything in the set, or in a part of it.
+    /// The first items of a span of the set.
     pub(super) fn shared(&self, set: &SharedSet, span: Span, most: usize) -> SharedPage {
         let events = self.shown(set).map(|row| Item { created_at: row.event.created_at, id: row.event.id });
         let traces = self.traces.iter().filter(|((topic, _), _)| *topic == set.topic).map(|((_, item), _)| *item);
@@ -39,7 +39,7 @@ impl Memory {
         self.rows.iter().find(|row| row.effective && row.event.id == *id)
     }
 
-    /// The topics whose sets a row is in: its own, and those that it left a trace in.
+    /// The topics whose shared sets contain a row: its own topics, and those in which it left a trace.
     pub(super) fn topics_reached(&self, id: &EventId) -> Vec<TopicId> {
         let row = self.rows.iter().find(|row| row.event.id == *id);
         let bound = row.into_iter().flat_map(|row| row.topics.iter().cloned());
@@ -48,7 +48,7 @@ impl Memory {
         bound.chain(traced).collect()
     }
 
-    /// Keeps a trace, if its request is stored and passed on. Returns whether it is new.
+    /// Stores a trace if its request is stored and may be passed on. Returns whether the trace is new.
     pub(super) fn leave_trace(&mut self, topic: TopicId, trace: Trace) -> bool {
         if !self.effective(&trace.request()).is_some_and(|row| sharing::may_pass_on(&row.event)) {
             return false;
@@ -61,7 +61,7 @@ impl Memory {
         true
     }
 
-    /// A request has gone, and its traces with it.
+    /// Removes the traces of a request that was removed.
     pub(super) fn drop_traces(&mut self, request: &EventId) {
         self.traces.retain(|_, trace| trace.request() != *request);
     }

@@ -58,7 +58,7 @@ impl Memory {
         over.len() as u64
     }
 
-    /// Throws away the oldest rows that give way, while a topic (or the node) that purges holds too much.
+    /// Removes the oldest purgeable rows while a topic (or the node) is in stage `Purging` and above `purge_to`.
     fn make_room(&mut self, place: Option<&TopicId>) -> u64 {
         let mut count = 0;
         while self.stage(place) == Stage::Purging {
@@ -75,7 +75,7 @@ impl Memory {
         count
     }
 
-    /// A visible row leaves as any other does; of a hidden one nobody need hear (P-8).
+    /// Purges a row. An effective row is announced in the outbox; a hidden one is not (P-8).
     fn throw_away(&mut self, id: &EventId, reason: Reason) {
         let is_visible = self.rows.iter().any(|row| row.event.id == *id && row.effective);
         if is_visible {
@@ -104,7 +104,7 @@ impl Memory {
         dropped
     }
 
-    /// Tombstones, vanish marks, and floors without an effective version follow the requests (P-5).
+    /// Purges tombstones, vanish marks, and floors without an effective version by the retention of requests (P-5).
     fn drop_memories(&mut self, retention: &Retention, now: Millis) -> u64 {
         let stays = |at| !retention.requests.is_over(at, now);
         let before = self.tombstones.len() + self.vanish_marks.len() + self.floors.len();

@@ -1,18 +1,23 @@
-//! One line for each slip: where, which key, which value, what is allowed.
+//! Each mistake in the configuration is one line: location, key, value, allowed values.
+
+use kukuri_config::Schema;
 
 use super::{Given, from_file};
+use crate::config::Settings;
 
 #[test]
-fn a_slip_in_the_file_is_told_in_one_line() {
+fn an_error_in_the_file_is_one_line_with_path_key_and_value() {
     let key = "0".repeat(63);
-    let at_the_top = "listen, public_url, data, store, rate_limits, deletion, log";
-    let sections = "[relay], [topics], [auth], [limits], [rates], [deny], [proxy], [retention], [capacity], [disk], \
-        [backlog], [postgres], [search], [gossip]";
-    let in_limits = "event_bytes, tag_count, tags_bytes, tag_bytes, topics_per_event, content_bytes, \
-        created_at_ahead, message_bytes, filters, filter_values, subscriptions, limit, answer_bytes, in_flight, idle, connections, \
-        sync_sessions, sync_events";
+    let schema = Schema::of::<Settings>();
+    let names = |section: &str| {
+        let keys = schema.keys().filter(|key| key.section() == section).map(|key| key.name());
+        keys.collect::<Vec<_>>().join(", ")
+    };
+    let (at_the_top, in_limits) = (names(""), names("limits"));
+    let sections = schema.sections.iter().skip(1).map(|section| format!("[{}]", section.name));
+    let sections = sections.collect::<Vec<_>>().join(", ");
     for (text, expected) in [
-        // What it is.
+        // Types and bounds.
         ("limits.filters = 'many'", r#"limits.filters = "many": must be a whole number"#),
         ("limits.filters = 1.5", "limits.filters = 1.5: must be a whole number"),
         ("limits.filters = -1", "limits.filters = -1: must be a whole number, not negative"),
@@ -107,7 +112,7 @@ fn a_slip_in_the_file_is_told_in_one_line() {
             "auth.enforce_at = 'soon'",
             r#"auth.enforce_at = "soon": must be a time with its offset, such as 2030-01-31T12:00:00Z, or Unix seconds"#,
         ),
-        // What is not there.
+        // Unknown names.
         (
             "limits.fitlers = 5",
             &format!("unknown key limits.fitlers; in [limits] there are {in_limits}; did you mean limits.filters?"),
@@ -124,7 +129,7 @@ fn a_slip_in_the_file_is_told_in_one_line() {
         ("[limit]\nfilters = 5", &format!("unknown section [limit]; there are {sections}; did you mean [limits]?")),
         ("[metrics]", &format!("unknown section [metrics]; there are {sections}")),
         ("limits = 5", "limits = 5: must be a section, [limits]"),
-        // What does not go together.
+        // Rules between keys.
         ("capacity.shedding = 70", "capacity.shedding = 70: must be more than capacity.live_only (80)"),
         ("capacity.live_only = 95", "capacity.live_only = 95: must be less than capacity.shedding (90)"),
         ("capacity.purge_to = 100", "capacity.purge_to = 100: must be less than capacity.purging (100)"),
@@ -152,7 +157,7 @@ fn a_slip_in_the_file_is_told_in_one_line() {
             "store = 'postgres://me:secret@db/kukuri'\nsearch.index = 'embedded'",
             r#"search.index = "embedded": must be postgres or off with a store on Postgres"#,
         ),
-        // What is no TOML.
+        // Syntax.
         ("listen = '127.0.0.1:80'\nlimits.filters = ", "line 2: string values must be quoted, expected literal string"),
         ("a = 1\na = 2", "line 2: duplicate key"),
         ("[limits", "line 1: unclosed table, expected `]`"),
@@ -165,7 +170,7 @@ fn a_slip_in_the_file_is_told_in_one_line() {
 }
 
 #[test]
-fn a_slip_in_a_variable_is_told_by_its_name() {
+fn an_error_in_a_variable_names_the_variable() {
     for (name, value, expected) in [
         ("KUKURI_TOPICS_MODE", "all", r#"KUKURI_TOPICS_MODE = "all": must be required or global"#),
         ("KUKURI_LIMITS_FILTERS", "many", r#"KUKURI_LIMITS_FILTERS = "many": must be a whole number"#),
@@ -191,7 +196,7 @@ fn a_slip_in_a_variable_is_told_by_its_name() {
 }
 
 #[test]
-fn a_slip_in_a_flag_is_told_by_its_name() {
+fn an_error_in_a_flag_names_the_flag() {
     for (key, value, expected) in [
         (
             "listen",

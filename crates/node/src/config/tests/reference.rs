@@ -1,56 +1,61 @@
-//! `docs/configuration.md` says what the code does.
+//! docs/configuration.md and docs/configuration.ja.md describe the keys of the code.
 
 use std::{collections::BTreeSet, path::Path};
 
 use clap::CommandFactory;
+use kukuri_config::{KeyInfo, Language, Schema, flag_of, reference};
 
 use super::from_file;
-use crate::{
-    config::section::{Key, flag, keys, sections},
-    options::Cli,
-};
+use crate::{config::Settings, options::Cli};
 
 const REWRITE: &str = "KUKURI_TEST_WRITE_DOCS";
-const MARK: &str = "<!-- From here on made from crates/node/src/config/settings.rs. To write it anew: \
+const MARK: &str = "<!-- From here on generated from crates/node/src/config/settings. To regenerate: \
     KUKURI_TEST_WRITE_DOCS=1 cargo test -p kukuri-node reference -->\n";
 
 #[test]
-fn the_reference_in_the_documentation_is_the_one_made_from_the_code() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
-    let text = std::fs::read_to_string(&path).unwrap();
-    let (prose, _) = text.split_once(MARK).expect("the mark is there");
-    let expected = format!("{prose}{MARK}{}", reference());
-    if std::env::var_os(REWRITE).is_some() {
-        std::fs::write(&path, expected).unwrap();
-    } else {
-        assert!(
-            text == expected,
-            "docs/configuration.md is out of date: {REWRITE}=1 cargo test -p kukuri-node reference"
-        );
+fn the_reference_in_the_documentation_is_generated_from_the_code() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    for (file, language) in [("configuration.md", Language::English), ("configuration.ja.md", Language::Japanese)] {
+        let path = docs.join(file);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let (prose, _) = text.split_once(MARK).expect("the mark is there");
+        let expected = format!("{prose}{MARK}{}", reference(&Schema::of::<Settings>(), &flags(), language));
+        if std::env::var_os(REWRITE).is_some() {
+            std::fs::write(&path, expected).unwrap();
+        } else {
+            assert!(text == expected, "docs/{file} is out of date: {REWRITE}=1 cargo test -p kukuri-node reference");
+        }
     }
 }
 
 #[test]
-fn the_example_in_the_documentation_is_a_configuration() {
-    let text = include_str!("../../../../../docs/configuration.md");
-    let example = text.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    let loaded = from_file(example).unwrap();
-    assert!(!loaded.changed_keys(&from_file("").unwrap()).is_empty());
+fn the_example_in_the_documentation_can_be_loaded() {
+    for text in
+        [include_str!("../../../../../docs/configuration.md"), include_str!("../../../../../docs/configuration.ja.md")]
+    {
+        let example = text.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        let loaded = from_file(example).unwrap();
+        assert!(!loaded.changed_keys(&from_file("").unwrap()).is_empty());
+    }
 }
 
 #[test]
-fn no_two_keys_share_a_variable() {
-    let variables: BTreeSet<_> = keys().map(Key::variable).collect();
-    assert_eq!(variables.len(), keys().count());
+fn every_key_has_a_variable_of_its_own_and_a_default_or_an_example() {
+    let schema = Schema::of::<Settings>();
+    let variables: BTreeSet<_> = schema.keys().map(KeyInfo::variable).collect();
+    assert_eq!(variables.len(), schema.keys().count());
+    for key in schema.keys() {
+        assert!(key.default.is_some() || key.example.is_some(), "{}", key.full);
+    }
 }
 
 #[test]
-fn every_flag_sets_a_key_and_is_told_to_whoever_asks_for_help() {
+fn every_flag_sets_a_key_and_is_in_the_help() {
     let flags = flags();
     for key in ["listen", "public_url", "data", "store", "topics.mode", "rate_limits"] {
-        assert!(flags.contains(&flag(key)), "{key}");
+        assert!(flags.contains(&flag_of(key)), "{key}");
     }
-    let of_keys: BTreeSet<_> = keys().map(|key| flag(key.full)).collect();
+    let of_keys: BTreeSet<_> = Schema::of::<Settings>().keys().map(|key| flag_of(key.full)).collect();
     for name in flags.iter().filter(|name| *name != "--config") {
         assert!(of_keys.contains(name), "{name}");
     }
@@ -61,32 +66,4 @@ fn every_flag_sets_a_key_and_is_told_to_whoever_asks_for_help() {
 fn flags() -> BTreeSet<String> {
     let command = Cli::command();
     command.get_arguments().filter_map(|argument| argument.get_long()).map(|name| format!("--{name}")).collect()
-}
-
-/// A heading for each section, an entry for each key.
-fn reference() -> String {
-    let mut out = String::new();
-    let flags = flags();
-    for about in sections() {
-        let title =
-            if about.name.is_empty() { "Before the sections".to_owned() } else { format!("`[{}]`", about.name) };
-        out.push_str(&format!("\n### {title}\n\n{}\n\n", about.doc));
-        for key in &about.keys {
-            out.push_str(&entry(key, &flags));
-        }
-    }
-    out
-}
-
-fn entry(key: &Key, flags: &BTreeSet<String>) -> String {
-    let mut facts = vec![match (&key.default, &key.example) {
-        (Some(value), _) => format!("default `{value}`"),
-        (None, Some(value)) => format!("not set; for example `{value}`"),
-        (None, None) => panic!("{} has neither a default nor an example", key.full),
-    }];
-    facts.extend(key.bounds.clone());
-    facts.push(format!("`{}`", key.variable()));
-    facts.extend(flags.get(&flag(key.full)).map(|flag| format!("`{flag}`")));
-    facts.push(if key.needs_restart { "restart" } else { "reloaded" }.to_owned());
-    format!("- **`{}`** ({})<br>\n  {}\n", key.full, facts.join(" · "), key.doc)
 }

@@ -1,0 +1,12 @@
+//! The HTTP API on the model store. One program, so that it is linked once.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
+
+mod support;
+
+mod description;
+mod errors;
+mod feed;
+mod followers;
+mod search;
+mod socket;
+mod visibility;

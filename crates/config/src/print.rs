@@ -1,0 +1,65 @@
+//! The configuration as TOML: the effective one, and an example file.
+
+use crate::{Language, Loaded, Schema, Section};
+
+/// The effective configuration: a file that sets the same values, each with its location as a comment.
+pub fn effective<S: Section>(loaded: &Loaded<S>) -> String {
+    let values = loaded.settings.values();
+    let mut out = String::new();
+    for section in Schema::of::<S>().sections {
+        heading(&mut out, section.name);
+        for key in &section.keys {
+            let value = values.iter().find(|(full, _)| *full == key.full).and_then(|(_, value)| value.as_ref());
+            let line = match value {
+                Some(value) => {
+                    format!("{} = {value}  # {}\n", key.name(), loaded.layer(key.full).location(key.full))
+                }
+                None => format!("# {} is not set\n", key.name()),
+            };
+            out.push_str(&line);
+        }
+    }
+    out
+}
+
+/// A file with every key, its text and its default, all commented out.
+pub fn example<S: Section>() -> String {
+    let mut out =
+        "# Everything that can be set. What is commented out has its default, or none and an example.\n\n".to_owned();
+    for section in Schema::of::<S>().sections {
+        heading(&mut out, section.name);
+        comment(&mut out, section.doc.text(Language::English));
+        for key in &section.keys {
+            out.push('\n');
+            let bounds =
+                key.bounds.in_words(Language::English).map(|bounds| format!(" ({bounds})")).unwrap_or_default();
+            comment(&mut out, &format!("{}{bounds}", key.doc.text(Language::English)));
+            if let Some(value) = key.default.as_ref().or(key.example.as_ref()) {
+                out.push_str(&format!("#{} = {value}\n", key.name()));
+            }
+        }
+    }
+    out
+}
+
+fn heading(out: &mut String, section: &str) {
+    if !section.is_empty() {
+        out.push_str(&format!("\n[{section}]\n"));
+    }
+}
+
+/// Comment lines of at most 100 characters.
+fn comment(out: &mut String, text: &str) {
+    let mut line = "#".to_owned();
+    for word in text.split_whitespace() {
+        if line.chars().count() + 1 + word.chars().count() > 100 {
+            out.push_str(&line);
+            out.push('\n');
+            line = "#".to_owned();
+        }
+        line.push(' ');
+        line.push_str(word);
+    }
+    out.push_str(&line);
+    out.push('\n');
+}

@@ -1,0 +1,438 @@
+//! The engine: its parts, put together, started, reconfigured and stopped.
+
+use std::{
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use arc_swap::ArcSwap;
+use kukuri_domain::{
+    Event, Origin, PublicKey, Timestamp, TopicId, Visibility,
+    capacity::Stage,
+    retention::RetentionClass,
+    sharing::FloorHint,
+    subscription::{NodeSubscription, SubscriptionChange},
+};
+use kukuri_outbox::Status;
+use kukuri_search::Finder;
+use kukuri_store::{
+    DryRun, OutboxRow, Outcome, PurgeCursor, Purged, Raised, Stats, Store, StoreError, maintenance::MAX_DRY_RUN_ROWS,
+};
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::{
+    sync::{Notify, mpsc, watch},
+    task::JoinHandle,
+};
+
+use crate::{
+    SharedConfig,
+    backlog::{Backlog, BacklogLevel, ConsumerHealth},
+    clock,
+    config::EngineConfig,
+    disk::{self, DiskLevel, DiskWatch},
+    intake::Intake,
+    live::LiveIndex,
+    metrics::{EngineMetrics, EventRate, Gauges, SharedRecorder},
+    policies::{
+        Client, Context, Policies, Policy,
+        rates::{Act, RatePolicy},
+    },
+    reads::Reads,
+    recent::RecentIds,
+    refused::{ConnectRefused, Refused, TooFast},
+    sharing::BroadcastQueue,
+    topics::Topics,
+    visibility::SharedVisibility,
+    writer::{WriterHandle, WriterParts},
+};
+
+/// A running engine.
+pub struct Engine {
+    config: SharedConfig,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) intake: Intake,
+    reads: Reads,
+    pub(crate) writer: WriterHandle,
+    live: Arc<LiveIndex>,
+    policies: Arc<Policies>,
+    rates: Arc<RatePolicy>,
+    visibility: SharedVisibility,
+    pub(crate) topics: Arc<Topics>,
+    broadcast: Arc<BroadcastQueue>,
+    backlog: Arc<Backlog>,
+    disk: Arc<DiskWatch>,
+    pub(crate) metrics: Arc<EngineMetrics>,
+    recorder: SharedRecorder,
+    pub(crate) event_rate: Arc<EventRate>,
+    reports: Mutex<Vec<(&'static str, Report)>>,
+    signals: watch::Sender<Signal>,
+    pub(crate) purge_wanted: Arc<Notify>,
+    started: Instant,
+}
+
+type Report = Box<dyn Fn() -> Value + Send + Sync>;
+
+/// A signal to all connections.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Signal {
+    /// The node stops.
+    pub stopping: bool,
+    /// How often the node was reconfigured.
+    pub configuration: u64,
+}
+
+/// The parts that an engine is started with.
+pub struct EngineParts {
+    /// The event store.
+    pub store: Arc<dyn Store>,
+    /// Search, if there is an index (NIP-50).
+    pub finder: Option<Finder>,
+    /// The configuration.
+    pub config: EngineConfig,
+    /// Policies of other crates, asked after the engine's own, in this order.
+    pub policies: Vec<Box<dyn Policy>>,
+    /// The recorder of metrics.
+    pub recorder: SharedRecorder,
+}
+
+/// The state of the engine, for `/healthz` and the status page.
+pub struct Health {
+    /// The store's statistics.
+    pub stats: Stats,
+    /// Live subscriptions.
+    pub subscriptions: usize,
+    /// Enabled topics.
+    pub topics: usize,
+    /// Free disk space.
+    pub disk: DiskLevel,
+    /// Backlog of the outbox consumers.
+    pub backlog: BacklogLevel,
+    /// The outbox consumers.
+    pub consumers: Vec<ConsumerHealth>,
+    /// Stored events a second.
+    pub events_per_second: f64,
+    /// Time since the start.
+    pub uptime: Duration,
+    /// Reports of other parts of the node, by name.
+    pub reports: Vec<(&'static str, Value)>,
+}
+
+impl Engine {
+    /// Starts an engine. The returned task ends when all accepted work is committed.
+    pub async fn start(parts: EngineParts) -> Result<(Arc<Self>, JoinHandle<()>), StoreError> {
+        let EngineParts { store, finder, config, policies, recorder } = parts;
+        let metrics = Arc::new(metrics::with_local_recorder(&*recorder, EngineMetrics::register));
+        if let Some(finder) = &finder {
+            let seconds = metrics.search_seconds.clone();
+            finder.on_found(move |took| seconds.record(took));
+        }
+        let visibility = SharedVisibility::default();
+        let live = Arc::new(LiveIndex::new(finder.clone(), visibility.clone()));
+        let (topics, ephemeral) = (Arc::<Topics>::default(), Arc::<RecentIds>::default());
+        let (backlog, disk) = (Arc::<Backlog>::default(), Arc::<DiskWatch>::default());
+        let (event_rate, purge_wanted) = (Arc::<EventRate>::default(), Arc::<Notify>::default());
+        let broadcast = Arc::new(BroadcastQueue::new(visibility.clone(), metrics.queue_overflow.clone()));
+        let (writer, writer_task) = WriterHandle::start(WriterParts {
+            store: Arc::clone(&store),
+            live: Arc::clone(&live),
+            ephemeral: Arc::clone(&ephemeral),
+            metrics: Arc::clone(&metrics),
+            event_rate: Arc::clone(&event_rate),
+            purge_wanted: Arc::clone(&purge_wanted),
+            broadcast: Arc::clone(&broadcast),
+        });
+        let rates = Arc::new(RatePolicy::new(&config, Arc::clone(&backlog)));
+        let policies = Arc::new(Policies::new(&rates, &topics, &disk, &backlog, policies));
+        let config: SharedConfig = Arc::new(ArcSwap::from_pointee(config));
+        let intake = Intake {
+            config: Arc::clone(&config),
+            store: Arc::clone(&store),
+            policies: Arc::clone(&policies),
+            rates: Arc::clone(&rates),
+            topics: Arc::clone(&topics),
+            ephemeral,
+            metrics: Arc::clone(&metrics),
+            writer: writer.clone(),
+        };
+        let reads = Reads {
+            config: Arc::clone(&config),
+            store: Arc::clone(&store),
+            finder,
+            live: Arc::clone(&live),
+            policies: Arc::clone(&policies),
+            visibility: visibility.clone(),
+            metrics: Arc::clone(&metrics),
+        };
+        let engine = Arc::new(Self {
+            config,
+            store,
+            intake,
+            reads,
+            writer,
+            live,
+            policies,
+            rates,
+            visibility,
+            topics,
+            broadcast,
+            backlog,
+            disk,
+            metrics,
+            recorder,
+            event_rate,
+            reports: Mutex::default(),
+            signals: watch::Sender::default(),
+            purge_wanted,
+            started: Instant::now(),
+        });
+        engine.enable_global().await?;
+        engine.reload_topics().await?;
+        engine.measure_disk();
+        Ok((engine, writer_task))
+    }
+
+    /// Tells every connection and task to end.
+    pub fn stop(&self) {
+        self.signals.send_modify(|signal| signal.stopping = true);
+    }
+
+    /// Signals to all connections, from now on.
+    pub fn signals(&self) -> watch::Receiver<Signal> {
+        self.signals.subscribe()
+    }
+
+    /// Returns once the engine stops.
+    pub async fn stopped(&self) {
+        // An error means that the engine is gone.
+        let _ = self.signals().wait_for(|signal| signal.stopping).await.map(drop);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.signals.borrow().stopping
+    }
+
+    /// Events in.
+    pub fn intake(&self) -> &Intake {
+        &self.intake
+    }
+
+    /// Events out.
+    pub fn reads(&self) -> &Reads {
+        &self.reads
+    }
+
+    /// The store.
+    pub fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    /// The configuration now.
+    pub fn config(&self) -> Arc<EngineConfig> {
+        self.config.load_full()
+    }
+
+    /// Swaps the configuration. Connections stay; rate counters start again only if the rates changed.
+    pub fn reconfigure(&self, config: EngineConfig) {
+        self.policies.reconfigure(&config);
+        self.config.store(Arc::new(config));
+        self.measure_disk();
+        self.measure_backlog();
+        self.signals.send_modify(|signal| signal.configuration += 1);
+    }
+
+    /// Makes metrics at the recorder of this engine.
+    pub fn with_recorder<T>(&self, make: impl FnOnce() -> T) -> T {
+        metrics::with_local_recorder(&*self.recorder, make)
+    }
+
+    /// Adds the state of another part of the node to [`Health`], under its name. The report must not block.
+    pub fn report(&self, name: &'static str, report: impl Fn() -> Value + Send + Sync + 'static) {
+        self.reports.lock().push((name, Box::new(report)));
+    }
+
+    /// The visibility that every path asks (M-5).
+    pub fn visibility(&self) -> &SharedVisibility {
+        &self.visibility
+    }
+
+    /// Withholds events by another overlay from now on.
+    pub fn set_visibility(&self, visibility: Visibility) {
+        self.visibility.set(visibility);
+    }
+
+    /// Whether the policies accept a connection from this address.
+    pub fn check_connection(&self, ip: IpAddr) -> Result<(), ConnectRefused> {
+        let config = self.config.load();
+        self.policies.connect(&Context { config: &config, now: clock::now() }, ip)
+    }
+
+    /// Counts an attempt to authenticate: it costs a signature, as an event does.
+    pub fn count_authentication(&self, client: &Client) -> Result<(), TooFast> {
+        self.rates.check(Act::Publish, client.ip, &client.keys)
+    }
+
+    /// Whether the policies let clients authenticate as this key.
+    pub fn check_key(&self, key: &PublicKey) -> Result<(), Refused> {
+        let config = self.config.load();
+        self.policies.authenticate(&Context { config: &config, now: clock::now() }, key)
+    }
+
+    pub(crate) fn tidy(&self) {
+        self.policies.tidy();
+    }
+
+    /// A new node takes in `kukuri:global` (T-8).
+    async fn enable_global(&self) -> Result<(), StoreError> {
+        if self.store.subscriptions().await?.is_empty() {
+            self.store.change_subscription(&TopicId::global(), SubscriptionChange::enable(), clock::now()).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads the node-level subscriptions now; upkeep would do so a little later.
+    pub async fn reload_topics(&self) -> Result<(), StoreError> {
+        self.topics.reload(&*self.store).await
+    }
+
+    /// Watches an outbox consumer: its backlog is measured, shown and heeded (O-9). The caller passes processed rows to the
+    /// returned function.
+    pub fn watch_consumer(
+        &self,
+        name: &'static str,
+        status: watch::Receiver<Status>,
+    ) -> impl Fn(&[OutboxRow]) + Send + Sync + use<> {
+        self.with_recorder(|| self.backlog.watch(name, status, &self.metrics))
+    }
+
+    /// Measures the backlog of the outbox consumers. Returns the longest, in rows.
+    pub(crate) fn measure_backlog(&self) -> u64 {
+        self.backlog.measure(&self.config.load().backlog, *self.store.watch_outbox().borrow())
+    }
+
+    pub(crate) fn measure_disk(&self) {
+        self.disk.measure(self.config.load().disk.as_ref());
+    }
+
+    /// Takes in events of an operator's file, in order. Returns when all are durable. Waits for the outbox consumers as
+    /// long as they catch up (O-9).
+    pub async fn import(&self, texts: Vec<Vec<u8>>) -> Vec<Result<Outcome, Refused>> {
+        self.measure_backlog();
+        self.backlog.wait_until_near(|| self.measure_backlog()).await;
+        self.intake.submit(texts.into_iter().map(|text| (text, Origin::Import)).collect()).await
+    }
+
+    /// Purges what is past its retention or over capacity (P-5, P-6), in steps: events are written meanwhile, and a node
+    /// that stops does not wait for the end.
+    pub async fn purge(&self) -> Result<Purged, StoreError> {
+        let mut cursor = PurgeCursor::default();
+        let purged = loop {
+            let step = self.writer.purge_step(self.config().retention, cursor).await?;
+            match step.next {
+                Some(next) if !self.is_stopping() => cursor = next,
+                _ => break step.purged,
+            }
+        };
+        self.metrics.count_purged(&purged);
+        Ok(purged)
+    }
+
+    /// Counts what [`Self::purge`] would remove now, up to a bound. Nothing changes.
+    pub async fn dry_run_purge(&self) -> Result<DryRun, StoreError> {
+        self.store.dry_run_purge(&self.config().retention, clock::now(), MAX_DRY_RUN_ROWS).await
+    }
+
+    /// Sweeps expired events, in steps. Returns how many.
+    pub(crate) async fn expire(&self) -> Result<u64, StoreError> {
+        let mut expired = 0;
+        loop {
+            let (swept, more) = self.writer.expire_step().await?;
+            expired += swept.expired;
+            if !more || self.is_stopping() {
+                self.metrics.expired.increment(expired);
+                return Ok(expired);
+            }
+        }
+    }
+
+    /// Closes topics that were opened by use and are idle (T-8).
+    pub async fn close_idle_topics(&self) {
+        match self.topics.close_idle(&self.config().topics, &*self.store, clock::now()).await {
+            Ok(0) => {}
+            Ok(closed) => {
+                self.metrics.topics_closed.increment(closed as u64);
+                tracing::info!(closed, "idle topics closed");
+            }
+            Err(error) => tracing::error!(%error, "can't close idle topics; the next try is in a minute"),
+        }
+    }
+
+    /// Applies what another node knows of versions in a topic that were deleted by id (G-7). It may take down visible
+    /// versions, so the writer does it (W-3).
+    pub async fn raise_floors(&self, topic: &TopicId, hints: Vec<FloorHint>) -> Result<Raised, StoreError> {
+        self.writer.raise_floors(topic.clone(), hints).await
+    }
+
+    /// New events of clients of this process and of the node itself, from now on, for broadcast (G-2). `None`: the
+    /// receiver has been taken.
+    pub fn published(&self) -> Option<mpsc::Receiver<kukuri_domain::Admitted>> {
+        self.broadcast.take_receiver()
+    }
+
+    /// The topics that are carried between nodes: enabled, and not shed (G-1, P-6). Read from the store, so that an event
+    /// that arrives over one of them finds it enabled.
+    pub async fn carried_topics(&self) -> Result<Vec<NodeSubscription>, StoreError> {
+        self.reload_topics().await?;
+        let stage = self.store.stats().await?.stage.max(self.disk.level().stage()).max(self.backlog.level().stage());
+        let is_shed = |one: &NodeSubscription| stage >= Stage::Shedding && self.topics.load(&one.topic).is_first_to_go;
+        let mut carried = self.topics.all_enabled();
+        carried.retain(|one| !is_shed(one));
+        Ok(carried)
+    }
+
+    /// From when on regular events of a topic are kept here, if its past is exchanged with other nodes (G-7, S-1).
+    pub fn shares_since(&self, topic: &TopicId) -> Option<Timestamp> {
+        let policy = self.topics.policy(topic).filter(|policy| policy.backfill)?;
+        let keep = self.config().retention.in_topic(RetentionClass::Regular, &policy.retention);
+        Some(keep.cutoff(clock::now()).map_or(Timestamp(0), |cutoff| cutoff.seconds()))
+    }
+
+    /// Whether another node may tell of an event in a topic (G-4). What `kukuri:global` holds depends on the other node's
+    /// mode; an event that is not taken in here is refused later.
+    pub fn is_carried_by(&self, event: &Event, topic: &TopicId) -> bool {
+        let is_bound = || self.config.load().admission.topics.bind(event).is_ok_and(|topics| topics.contains(topic));
+        *topic == TopicId::global() || is_bound()
+    }
+
+    /// Whether a topic is enabled.
+    pub fn is_enabled(&self, topic: &TopicId) -> bool {
+        self.topics.is_enabled(topic)
+    }
+
+    /// The engine's state. Sets its gauges as well.
+    pub async fn health(&self) -> Result<Health, StoreError> {
+        let stats = self.store.stats().await?;
+        let config = self.config.load();
+        let health = Health {
+            subscriptions: self.live.len(),
+            topics: self.topics.enabled_count(),
+            disk: self.disk.level(),
+            backlog: self.backlog.level(),
+            consumers: self.backlog.consumers(stats.head),
+            events_per_second: self.event_rate.per_second(),
+            uptime: self.started.elapsed(),
+            reports: self.reports.lock().iter().map(|(name, report)| (*name, report())).collect(),
+            stats,
+        };
+        self.metrics.set_gauges(&Gauges {
+            subscriptions: health.subscriptions,
+            topics: health.topics,
+            disk_stage: health.disk as u8,
+            backlog_stage: health.backlog as u8,
+            disk_free_bytes: config.disk.as_ref().and_then(|disk| disk::free_bytes(disk).ok()),
+            stats: &health.stats,
+        });
+        Ok(health)
+    }
+}

@@ -1,0 +1,276 @@
+//! The one sequence of checks that every event passes on its way to the writer, whatever its origin, in the order of what
+//! the checks cost (E-9):
+//!
+//! 1. `screen_submission`: policies on the text, limits, parsing, policies on the event, the domain's rules, the id
+//! 2. `answer_known`: an id that is known here is answered by its state; others pass the policies for new events
+//! 3. `verify_signatures`: the signature, the one step that costs
+//! 4. `open_topics`: a client's event may enable topics by their first use (T-8); only a verified one does
+//!
+//! Then a client's event is queued for the writer, and a batch of other origins is written as a whole.
+
+use std::sync::Arc;
+
+use kukuri_domain::{Admitted, Event, Origin, Refusal, admission::Screened, decision};
+use kukuri_store::{Outcome, Store};
+
+use crate::{
+    SharedConfig, clock,
+    config::TopicIntake,
+    live::ClientQueue,
+    metrics::EngineMetrics,
+    policies::{
+        Client, Context, Policies,
+        rates::{Act, RatePolicy},
+    },
+    recent::RecentIds,
+    refused::Refused,
+    topics::{NotOpened, Topics},
+    writer::WriterHandle,
+};
+
+/// Takes events in.
+pub struct Intake {
+    pub(crate) config: SharedConfig,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) policies: Arc<Policies>,
+    pub(crate) rates: Arc<RatePolicy>,
+    pub(crate) topics: Arc<Topics>,
+    pub(crate) ephemeral: Arc<RecentIds>,
+    pub(crate) metrics: Arc<EngineMetrics>,
+    pub(crate) writer: WriterHandle,
+}
+
+/// How far an event has come.
+#[allow(clippy::large_enum_variant, reason = "most events become the largest one")]
+enum Progress {
+    Answered(Result<Outcome, Refused>),
+    Screened(Screened, TopicState),
+    Admitted(Admitted, TopicState),
+}
+
+/// Whether the topics of an event are enabled.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TopicState {
+    Enabled,
+    /// A client's event may open them.
+    ToOpen,
+}
+
+/// The result of submitting a client's event.
+#[derive(Debug)]
+pub enum Published {
+    /// It waits for the writer; the answer comes through the client's queue.
+    Queued,
+    /// It is answered already.
+    Answered(Result<Outcome, Refused>),
+}
+
+impl Intake {
+    /// Takes in an event of a client.
+    pub async fn submit_event(&self, json: &str, client: &Client, answer: &Arc<ClientQueue>) -> Published {
+        let origin = Origin::Client { authenticated: Arc::clone(&client.keys) };
+        match self.admit([(json.as_bytes(), origin)], Some(client)).await.pop() {
+            Some(Progress::Admitted(admitted, _)) => {
+                self.writer.enqueue(admitted, Arc::clone(answer)).await;
+                Published::Queued
+            }
+            Some(Progress::Answered(answered)) => Published::Answered(answered),
+            Some(Progress::Screened(..)) | None => Published::Answered(Err(Refusal::Failed.into())),
+        }
+    }
+
+    /// Counts the answer to a client's event that did not reach the writer.
+    pub fn count_answered(&self, answered: &Result<Outcome, Refused>) {
+        self.metrics.count_event(answered);
+    }
+
+    /// Takes in events of other origins than clients, in order. Returns when all are durable.
+    pub async fn submit(&self, texts: Vec<(impl AsRef<[u8]>, Origin)>) -> Vec<Result<Outcome, Refused>> {
+        let submissions = texts.iter().map(|(text, origin)| (text.as_ref(), origin.clone()));
+        let progress = self.admit(submissions, None).await;
+        let admitted: Vec<Admitted> = progress.iter().filter_map(Progress::admitted).cloned().collect();
+        let written = if admitted.is_empty() { Vec::new() } else { self.writer.write_all(admitted).await };
+        let mut written = written.into_iter();
+        let answer = |progress| match progress {
+            Progress::Answered(answered) => answered,
+            Progress::Admitted(..) => Ok(written.next().unwrap_or(Outcome::Refused(Refusal::Failed))),
+            Progress::Screened(..) => Ok(Outcome::Refused(Refusal::Failed)),
+        };
+        progress.into_iter().map(answer).collect()
+    }
+
+    /// The sequence, for texts of one client or of other origins.
+    async fn admit<'t>(
+        &self,
+        texts: impl IntoIterator<Item = (&'t [u8], Origin)>,
+        client: Option<&Client>,
+    ) -> Vec<Progress> {
+        let config = self.config.load_full();
+        let context = Context { config: &config, now: clock::now() };
+        let screen = |(text, origin)| self.screen_submission(&context, text, origin, client);
+        let mut batch: Vec<Progress> = texts.into_iter().map(screen).collect();
+        self.answer_known(&context, &mut batch, client).await;
+        let mut batch = verify_signatures(batch).await;
+        if let Some(client) = client {
+            self.open_topics(&context, &mut batch, client).await;
+        }
+        batch
+    }
+
+    /// Everything that can be said of an event without the store.
+    fn screen_submission(
+        &self,
+        context: &Context<'_>,
+        text: &[u8],
+        origin: Origin,
+        client: Option<&Client>,
+    ) -> Progress {
+        match self.screen_text(context, text, origin, client) {
+            // An ephemeral event is not stored; its repeats are known here (E-5).
+            Ok(screened) if self.ephemeral.contains(&screened.event().id) => Progress::Answered(Ok(Outcome::Duplicate)),
+            Ok(screened) => Progress::Screened(screened, TopicState::Enabled),
+            Err(refused) => Progress::Answered(Err(refused)),
+        }
+    }
+
+    fn screen_text(
+        &self,
+        context: &Context<'_>,
+        text: &[u8],
+        origin: Origin,
+        client: Option<&Client>,
+    ) -> Result<Screened, Refused> {
+        if let Some(client) = client {
+            self.policies.publish_text(context, client, text.len())?;
+        }
+        let admission = &context.config.admission;
+        admission.limits.check_text(text)?;
+        let event = Event::from_json(text)?;
+        self.policies.publish(context, &event, &origin)?;
+        let mut screened = admission.screen(event, origin, context.now)?;
+        screened.check_id()?;
+        Ok(screened)
+    }
+
+    /// Answers events whose id is known here, and asks the policies about the others.
+    async fn answer_known(&self, context: &Context<'_>, batch: &mut [Progress], client: Option<&Client>) {
+        let ids: Vec<_> = batch.iter().filter_map(Progress::screened).map(|screened| screened.event().id).collect();
+        if ids.is_empty() {
+            return;
+        }
+        let Ok(known) = self.store.recall(&ids, context.now).await else {
+            return batch.iter_mut().for_each(Progress::fail);
+        };
+        let mut known = known.into_iter();
+        for progress in batch {
+            let Progress::Screened(screened, topics) = progress else { continue };
+            let answered = match known.next().flatten() {
+                Some(state) => {
+                    let refusal = decision::repeat(screened.event(), state, context.now);
+                    Ok(refusal.map_or(Outcome::Duplicate, Outcome::Refused))
+                }
+                None => match self.check_new(context, screened, client.is_some()) {
+                    Ok(state) => {
+                        *topics = state;
+                        continue;
+                    }
+                    Err(refused) => Err(refused),
+                },
+            };
+            *progress = Progress::Answered(answered);
+        }
+    }
+
+    /// Policies for a new event, and whether its topics are enabled.
+    fn check_new(&self, context: &Context<'_>, screened: &Screened, is_client: bool) -> Result<TopicState, Refused> {
+        self.policies.publish_new(context, screened)?;
+        match screened.check_enabled(|topic| self.topics.is_enabled(topic)) {
+            Ok(()) => Ok(TopicState::Enabled),
+            Err(_) if is_client && matches!(context.config.topics, TopicIntake::Open { .. }) => Ok(TopicState::ToOpen),
+            Err(refusal) => Err(refusal.into()),
+        }
+    }
+
+    /// Enables topics by their first use (T-8).
+    async fn open_topics(&self, context: &Context<'_>, batch: &mut [Progress], client: &Client) {
+        for progress in batch {
+            let Progress::Admitted(admitted, TopicState::ToOpen) = progress else { continue };
+            if let Err(refused) = self.open_topics_of(context, admitted, client).await {
+                *progress = Progress::Answered(Err(refused));
+            }
+        }
+    }
+
+    async fn open_topics_of(&self, context: &Context<'_>, admitted: &Admitted, client: &Client) -> Result<(), Refused> {
+        let author = [admitted.event().pubkey];
+        // An event may name many topics: each counts.
+        for _ in admitted.topics().iter().filter(|topic| !self.topics.is_enabled(topic)) {
+            self.rates.check(Act::OpenTopic, client.ip, &author)?;
+        }
+        match self.topics.open(admitted.topics(), &context.config.topics, &*self.store).await {
+            Ok(opened) => {
+                self.metrics.topics_opened.increment(opened as u64);
+                Ok(())
+            }
+            Err(NotOpened::Closed) => Err(Refusal::TopicNotEnabled.into()),
+            Err(NotOpened::TooMany(max)) => Err(Refused::TooManyTopics(max)),
+            Err(NotOpened::Failed) => Err(Refusal::Failed.into()),
+        }
+    }
+}
+
+impl Progress {
+    fn screened(&self) -> Option<&Screened> {
+        match self {
+            Self::Screened(screened, _) => Some(screened),
+            _ => None,
+        }
+    }
+
+    fn admitted(&self) -> Option<&Admitted> {
+        match self {
+            Self::Admitted(admitted, _) => Some(admitted),
+            _ => None,
+        }
+    }
+
+    /// The store failed: an event that needs it is refused.
+    fn fail(&mut self) {
+        if self.screened().is_some() {
+            *self = Self::Answered(Err(Refusal::Failed.into()));
+        }
+    }
+
+    fn verified(self) -> Self {
+        match self {
+            Self::Screened(screened, topics) => match screened.verify() {
+                Ok(admitted) => Self::Admitted(admitted, topics),
+                Err(refusal) => Self::Answered(Err(refusal.into())),
+            },
+            other => other,
+        }
+    }
+}
+
+/// Verifies signatures. One is verified on the spot, which keeps a client's events in order; many are spread over all
+/// cores.
+async fn verify_signatures(mut batch: Vec<Progress>) -> Vec<Progress> {
+    if batch.len() == 1 {
+        return batch.into_iter().map(Progress::verified).collect();
+    }
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let share = batch.len().div_ceil(cores).max(1);
+    let mut shares = Vec::with_capacity(cores);
+    while !batch.is_empty() {
+        let rest = batch.split_off(share.min(batch.len()));
+        let count = batch.len();
+        let verify = move || batch.into_iter().map(Progress::verified).collect::<Vec<_>>();
+        shares.push((count, tokio::task::spawn_blocking(verify)));
+        batch = rest;
+    }
+    for (count, verified) in shares {
+        let failed = || (0..count).map(|_| Progress::Answered(Err(Refusal::Failed.into()))).collect();
+        batch.extend(verified.await.unwrap_or_else(|_| failed()));
+    }
+    batch
+}

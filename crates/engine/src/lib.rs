@@ -1,0 +1,42 @@
+//! The engine of a node: what happens to events and readers, whatever the protocol. It knows no WebSocket, no HTTP, no
+//! index and no exporter of metrics.
+//!
+//! # Layout
+//!
+//! - [`engine`]: the parts, put together. [`config`]: what an operator sets.
+//! - Events in: [`intake`], the one sequence of checks for every origin · [`policies`], the checks an operator can set, one
+//!   file each · [`refused`], the reasons · `writer`, the one task that commits · `recent`, repeats of ephemeral events.
+//! - Events out: [`reads`], stored events · [`live`], live events · [`visibility`], what is withheld from viewers (M-5) ·
+//!   `sharing`, events for the gossip bridge.
+//! - State of the node: `topics`, which are enabled · `disk`, free space · `backlog`, how far outbox consumers are behind ·
+//!   [`metrics`], the table of metrics · [`upkeep`], what runs by itself · [`clock`], the time.
+
+pub mod backlog;
+pub mod clock;
+pub mod config;
+pub mod disk;
+pub mod engine;
+pub mod intake;
+pub mod live;
+pub mod metrics;
+pub mod policies;
+pub mod reads;
+mod recent;
+pub mod refused;
+mod sharing;
+mod topics;
+pub mod upkeep;
+pub mod visibility;
+mod writer;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+pub use config::EngineConfig;
+pub use engine::{Engine, EngineParts, Health, Signal};
+pub use policies::{Client, ReadKind, rates::network_of};
+pub use refused::{ConnectRefused, ReadRefused, Refused};
+
+/// The configuration that all parts share, swapped as a whole.
+pub(crate) type SharedConfig = Arc<ArcSwap<EngineConfig>>;

@@ -1,0 +1,12 @@
+//! Live delivery: from a commit to the clients that subscribed to what it made effective.
+//!
+//! - `index`: live subscriptions, found by what their filters name.
+//! - `delivery`: reads what was committed, by this process or another, and publishes it to the index.
+//! - `queue`: what waits to be sent to one client.
+
+pub(crate) mod delivery;
+mod index;
+mod queue;
+
+pub use index::{LiveFilter, LiveIndex, LiveSubscription};
+pub use queue::{ClientQueue, Delivery, LiveEvent, Outgoing, QueueReceiver, client_queue};

@@ -1,0 +1,41 @@
+//! Refuses events while the disk is short of free space (P-6) or the outbox consumers are behind (O-9). The capacity of the
+//! store itself is checked by the store.
+
+use std::sync::Arc;
+
+use kukuri_domain::{
+    Refusal,
+    admission::Screened,
+    capacity::{self, Load, Stage},
+};
+
+use super::{Context, Policy};
+use crate::{
+    backlog::Backlog,
+    disk::{DiskLevel, DiskWatch},
+    refused::Refused,
+    topics::Topics,
+};
+
+pub(super) struct CapacityPolicy {
+    pub(super) topics: Arc<Topics>,
+    pub(super) disk: Arc<DiskWatch>,
+    pub(super) backlog: Arc<Backlog>,
+}
+
+impl Policy for CapacityPolicy {
+    fn publish_new(&self, _: &Context<'_>, screened: &Screened) -> Result<(), Refused> {
+        let (disk, lag) = (self.disk.level(), self.backlog.level());
+        let node = Load { stage: disk.stage().max(lag.stage()), is_full: disk == DiskLevel::Full };
+        if node == Load::default() {
+            return Ok(());
+        }
+        let loads: Vec<_> = screened.topics().iter().map(|topic| self.topics.load(topic)).collect();
+        match capacity::refuse(screened.event().kind, screened.source(), node, &loads) {
+            None => Ok(()),
+            Some(Refusal::Full) => Err(Refusal::DiskFull.into()),
+            Some(Refusal::LiveOnly) if disk.stage() == Stage::Open => Err(Refused::Behind),
+            Some(refusal) => Err(refusal.into()),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The policies of a node: an ordered list of checks, cheap ones first, that connections, reads and events have to pass.
+//!
+//! A policy is one file here and one line in [`Policies::new`]. It decides from memory (the configuration, or a snapshot
+//! of its own that it swaps on change), never from a database. It refuses with a typed reason.
+//!
+//! - `auth`: clients that have to authenticate (W-7) · `rates`: how often clients may ask (W-4) · `deny`: authors, kinds and
+//!   addresses that the operator keeps out · `filters`: what a filter may ask for (T-6, W-4) · `capacity`: what is taken in
+//!   while the disk or the outbox consumers are short of room (P-6, O-9).
+
+mod auth;
+mod capacity;
+mod deny;
+mod filters;
+pub(crate) mod rates;
+
+use std::{net::IpAddr, sync::Arc};
+
+use kukuri_domain::{Event, Filter, Millis, Origin, PublicKey, admission::Screened};
+
+use crate::{
+    backlog::Backlog,
+    config::EngineConfig,
+    disk::DiskWatch,
+    refused::{ConnectRefused, ReadRefused, Refused},
+    topics::Topics,
+};
+use rates::RatePolicy;
+
+/// A client, as policies see it.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// Its address.
+    pub ip: IpAddr,
+    /// The keys it has authenticated as.
+    pub keys: Arc<[PublicKey]>,
+    /// When it connected.
+    pub connected_at: Millis,
+}
+
+/// Configuration and time, for every check.
+pub struct Context<'c> {
+    /// The configuration.
+    pub config: &'c EngineConfig,
+    /// The time.
+    pub now: Millis,
+}
+
+/// The cost class of a request to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadKind {
+    /// New and recent events: a REQ.
+    Recent,
+    /// History: a REQ with `until` or words, a COUNT, a NEG-OPEN, a page over HTTP.
+    History,
+}
+
+/// A request to read.
+pub struct ReadRequest<'r> {
+    /// The client.
+    pub client: &'r Client,
+    /// Its cost class.
+    pub kind: ReadKind,
+    /// The filters; none for a request over HTTP.
+    pub filters: &'r [Filter],
+}
+
+/// One check of a node's list. Each side defaults to letting everything pass.
+pub trait Policy: Send + Sync + 'static {
+    /// A connection from this address.
+    fn connect(&self, _context: &Context<'_>, _ip: IpAddr) -> Result<(), ConnectRefused> {
+        Ok(())
+    }
+
+    /// A client that has proven to own this key (NIP-42).
+    fn authenticate(&self, _context: &Context<'_>, _key: &PublicKey) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    /// A request to read.
+    fn read(&self, _context: &Context<'_>, _request: &ReadRequest<'_>) -> Result<(), ReadRefused> {
+        Ok(())
+    }
+
+    /// An event of a client, before its text is parsed.
+    fn publish_text(&self, _context: &Context<'_>, _client: &Client, _bytes: usize) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    /// An event of any origin, parsed; nothing else is known of it yet.
+    fn publish(&self, _context: &Context<'_>, _event: &Event, _origin: &Origin) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    /// An event of any origin that keeps the rules of the domain and whose id is new here (E-9). Its signature is verified
+    /// afterwards.
+    fn publish_new(&self, _context: &Context<'_>, _screened: &Screened) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    /// The configuration has changed.
+    fn reconfigure(&self, _config: &EngineConfig) {}
+
+    /// Called once a minute.
+    fn tidy(&self) {}
+}
+
+/// The list.
+pub struct Policies {
+    list: Vec<Box<dyn Policy>>,
+}
+
+impl Policies {
+    pub(crate) fn new(
+        rates: &Arc<RatePolicy>,
+        topics: &Arc<Topics>,
+        disk: &Arc<DiskWatch>,
+        backlog: &Arc<Backlog>,
+        others: Vec<Box<dyn Policy>>,
+    ) -> Self {
+        let mut list: Vec<Box<dyn Policy>> = vec![
+            Box::new(deny::DenyPolicy),
+            Box::new(auth::AuthPolicy),
+            Box::new(Arc::clone(rates)),
+            Box::new(filters::FilterPolicy),
+            Box::new(capacity::CapacityPolicy {
+                topics: Arc::clone(topics),
+                disk: Arc::clone(disk),
+                backlog: Arc::clone(backlog),
+            }),
+        ];
+        list.extend(others);
+        Self { list }
+    }
+
+    pub(crate) fn connect(&self, context: &Context<'_>, ip: IpAddr) -> Result<(), ConnectRefused> {
+        self.list.iter().try_for_each(|policy| policy.connect(context, ip))
+    }
+
+    pub(crate) fn authenticate(&self, context: &Context<'_>, key: &PublicKey) -> Result<(), Refused> {
+        self.list.iter().try_for_each(|policy| policy.authenticate(context, key))
+    }
+
+    pub(crate) fn read(&self, context: &Context<'_>, request: &ReadRequest<'_>) -> Result<(), ReadRefused> {
+        self.list.iter().try_for_each(|policy| policy.read(context, request))
+    }
+
+    pub(crate) fn publish_text(&self, context: &Context<'_>, client: &Client, bytes: usize) -> Result<(), Refused> {
+        self.list.iter().try_for_each(|policy| policy.publish_text(context, client, bytes))
+    }
+
+    pub(crate) fn publish(&self, context: &Context<'_>, event: &Event, origin: &Origin) -> Result<(), Refused> {
+        self.list.iter().try_for_each(|policy| policy.publish(context, event, origin))
+    }
+
+    pub(crate) fn publish_new(&self, context: &Context<'_>, screened: &Screened) -> Result<(), Refused> {
+        self.list.iter().try_for_each(|policy| policy.publish_new(context, screened))
+    }
+
+    pub(crate) fn reconfigure(&self, config: &EngineConfig) {
+        self.list.iter().for_each(|policy| policy.reconfigure(config));
+    }
+
+    pub(crate) fn tidy(&self) {
+        self.list.iter().for_each(|policy| policy.tidy());
+    }
+}

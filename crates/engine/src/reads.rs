@@ -1,0 +1,173 @@
+//! Reading: the one place where stored events are queried, counted, listed and searched for a viewer.
+
+use std::{collections::HashSet, sync::Arc, time::Instant};
+
+use kukuri_domain::{Event, EventId, Filter, Letter, Sketch, Timestamp, TopicId, Viewer};
+use kukuri_search::{FindError, Finder, Search, SearchQuery};
+use kukuri_store::{Count, Query, Rest, Seq, Store, StoreError, StoredEvent};
+
+use crate::{
+    SharedConfig, clock,
+    live::{ClientQueue, LiveFilter, LiveIndex, LiveSubscription},
+    metrics::EngineMetrics,
+    policies::{Client, Context, Policies, ReadKind, ReadRequest},
+    refused::ReadRefused,
+    visibility::SharedVisibility,
+};
+
+/// A query that takes longer is logged.
+const SLOW_QUERY: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// Answers readers.
+pub struct Reads {
+    pub(crate) config: SharedConfig,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) finder: Option<Finder>,
+    pub(crate) live: Arc<LiveIndex>,
+    pub(crate) policies: Arc<Policies>,
+    pub(crate) visibility: SharedVisibility,
+    pub(crate) metrics: Arc<EngineMetrics>,
+}
+
+/// The stored events of a subscription.
+pub struct StoredAnswer {
+    /// Hits of searches, the best first, then the others, the newest first.
+    pub events: Vec<StoredEvent>,
+    /// The hits of searches. They may be newer than `seq`.
+    pub hits: HashSet<EventId>,
+    /// The outbox sequence the others were read at (W-2).
+    pub seq: Seq,
+    /// Whether limits have left matches out (NIP-67).
+    pub rest: Rest,
+}
+
+impl Reads {
+    /// Whether the policies let this client read.
+    pub fn check(&self, client: &Client, kind: ReadKind, filters: &[Filter]) -> Result<(), ReadRefused> {
+        let config = self.config.load();
+        let context = Context { config: &config, now: clock::now() };
+        self.policies.read(&context, &ReadRequest { client, kind, filters })
+    }
+
+    /// Filters of a REQ, ready to be subscribed to: limits are clamped, never refused (W-1); words are parsed (NIP-50).
+    pub fn prepare(&self, filters: Vec<Filter>) -> Result<Vec<LiveFilter>, ReadRefused> {
+        let max = self.config.load().requests.limit;
+        let prepare = |filter: Filter| {
+            let words = match filter.search() {
+                None => None,
+                Some(_) if self.finder.is_none() => return Err(ReadRefused::NoSearch),
+                Some(text) => Some(SearchQuery::parse(text)?),
+            };
+            let limit = filter.limit().unwrap_or(max).min(max);
+            Ok(LiveFilter { filter: filter.with_limit(limit), words })
+        };
+        filters.into_iter().map(prepare).collect()
+    }
+
+    /// Subscribes to live events. To be called before [`Reads::stored`], so that no event falls between the two (W-2).
+    pub fn subscribe(&self, filters: Vec<LiveFilter>, viewer: Viewer, queue: Arc<ClientQueue>) -> LiveSubscription {
+        self.live.subscribe(filters, viewer, queue)
+    }
+
+    /// The stored events that match.
+    pub async fn stored(&self, filters: Vec<LiveFilter>, viewer: &Viewer) -> Result<StoredAnswer, FindError> {
+        let started = Instant::now();
+        let (searches, plain): (Vec<LiveFilter>, Vec<LiveFilter>) =
+            filters.into_iter().partition(|filter| filter.words.is_some());
+        let query = self.query(plain.into_iter().map(|live| live.filter).collect(), viewer);
+        // First: an event that is newer than this answer is either a hit or delivered live.
+        let answer = self.store.query(&query).await?;
+        let mut stored = StoredAnswer { events: Vec::new(), hits: HashSet::new(), seq: answer.seq, rest: answer.rest };
+        let mut bytes = 0;
+        for search in searches {
+            let (hits, has_more) = self.search(search, viewer).await?;
+            if has_more {
+                stored.rest = Rest::More;
+            }
+            for event in hits {
+                if bytes >= query.bytes {
+                    stored.rest = Rest::More;
+                } else if stored.hits.insert(event.id) {
+                    bytes += event.json.len();
+                    stored.events.push(event);
+                }
+            }
+        }
+        let others = answer.events.into_iter().filter(|event| !stored.hits.contains(&event.id));
+        stored.events.extend(others);
+        self.measure(started, "REQ");
+        Ok(stored)
+    }
+
+    /// How many events match.
+    pub async fn count(
+        &self,
+        filters: Vec<Filter>,
+        viewer: &Viewer,
+        sketch: Option<Sketch>,
+    ) -> Result<Count, StoreError> {
+        let started = Instant::now();
+        let count = self.store.count(&self.query(filters, viewer), sketch).await?;
+        self.measure(started, "COUNT");
+        Ok(count)
+    }
+
+    /// Time and id of each event that matches. `None`: there are more than `max`.
+    pub async fn ids(
+        &self,
+        filters: Vec<Filter>,
+        viewer: &Viewer,
+        max: usize,
+    ) -> Result<Option<Vec<(Timestamp, EventId)>>, StoreError> {
+        let started = Instant::now();
+        let ids = self.store.ids(&self.query(filters, viewer), max).await?;
+        self.measure(started, "NEG-OPEN");
+        Ok(ids)
+    }
+
+    /// Whether words can be searched for.
+    pub fn has_search(&self) -> bool {
+        self.finder.is_some()
+    }
+
+    /// The hits of one search, and whether there may be more.
+    async fn search(&self, live: LiveFilter, viewer: &Viewer) -> Result<(Vec<StoredEvent>, bool), FindError> {
+        let (Some(finder), Some(words)) = (&self.finder, live.words) else { return Ok((Vec::new(), false)) };
+        let (filter, now) = (live.filter, clock::now());
+        // The index knows topics. Other values of `t` are left to the filter itself.
+        let topics = filter.tag_values(Letter::T).filter(|values| values.iter().all(|value| is_topic(value)));
+        let search = Search {
+            topics: topics.map(|values| values.iter().map(|value| TopicId::trusted(value)).collect()),
+            kinds: filter.kinds().map(<[_]>::to_vec),
+            authors: filter.authors().map(<[_]>::to_vec),
+            since: filter.since(),
+            until: filter.until(),
+            ..Search::new(words, now.seconds(), filter.limit().unwrap_or_default())
+        };
+        let visibility = self.visibility.get();
+        let shows = |event: &Event, topics: &[TopicId]| {
+            filter.matches(event, topics) && visibility.shows(event, topics, viewer, Some(&filter))
+        };
+        let findings = finder.find(&search, now, shows).await?;
+        let has_more = findings.next.is_some();
+        Ok((findings.found.into_iter().map(|found| found.stored).collect(), has_more))
+    }
+
+    fn query(&self, filters: Vec<Filter>, viewer: &Viewer) -> Query {
+        let bytes = self.config.load().requests.answer_bytes;
+        let visibility = self.visibility.get();
+        Query { filters, viewer: viewer.clone(), visibility, now: clock::now(), bytes }
+    }
+
+    fn measure(&self, started: Instant, request: &'static str) {
+        let time = started.elapsed();
+        self.metrics.query_seconds.record(time);
+        if time > SLOW_QUERY {
+            tracing::warn!(request, millis = time.as_millis() as u64, "slow query");
+        }
+    }
+}
+
+fn is_topic(value: &str) -> bool {
+    value.starts_with("kukuri:")
+}

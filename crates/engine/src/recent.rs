@@ -1,0 +1,65 @@
+//! Ids of recent ephemeral events: those are not stored, so their repeats are caught here (E-5).
+
+use std::collections::HashSet;
+
+use kukuri_domain::EventId;
+use parking_lot::Mutex;
+
+/// At least this many of the latest ids are remembered, at most twice as many.
+const GENERATION: usize = 16_384;
+
+/// The latest ids, in two generations: the old one goes when the young one is full.
+#[derive(Default)]
+pub(crate) struct RecentIds {
+    generations: Mutex<Generations>,
+}
+
+#[derive(Default)]
+struct Generations {
+    young: HashSet<EventId>,
+    old: HashSet<EventId>,
+}
+
+impl RecentIds {
+    pub(crate) fn contains(&self, id: &EventId) -> bool {
+        let generations = self.generations.lock();
+        generations.young.contains(id) || generations.old.contains(id)
+    }
+
+    /// Remembers an id. Returns whether it is new.
+    pub(crate) fn insert(&self, id: EventId) -> bool {
+        let mut generations = self.generations.lock();
+        if generations.old.contains(&id) || !generations.young.insert(id) {
+            return false;
+        }
+        if generations.young.len() >= GENERATION {
+            generations.old = std::mem::take(&mut generations.young);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latest_ids_are_remembered_and_older_ones_dropped() {
+        // E-5
+        let recent = RecentIds::default();
+        let id = |number: usize| {
+            let mut bytes = [0; 32];
+            bytes[..8].copy_from_slice(&number.to_be_bytes());
+            EventId::from_bytes(bytes)
+        };
+        assert!(recent.insert(id(0)));
+        assert!(!recent.insert(id(0)));
+        for number in 1..4 * GENERATION {
+            assert!(recent.insert(id(number)));
+            assert!(recent.contains(&id(number.saturating_sub(GENERATION - 1).max(1))));
+        }
+        assert!(!recent.contains(&id(0)));
+        let held = recent.generations.lock();
+        assert!(held.young.len() + held.old.len() <= 2 * GENERATION);
+    }
+}

@@ -1,0 +1,166 @@
+//! Why the engine refuses to publish, to read, or to accept a connection: each reason with the prefix and text its sender
+//! reads.
+
+use kukuri_domain::{Refusal, topic::FilterWithoutTopic};
+use kukuri_search::QueryError;
+
+use crate::metric_label;
+
+/// A client has to authenticate first (W-7).
+pub const AUTH_REQUIRED: &str = "auth-required: this relay serves authenticated clients only";
+
+/// A client exceeds a rate.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("rate-limited: too many {what}; try again in {seconds} s")]
+pub struct TooFast {
+    pub(crate) what: &'static str,
+    /// When the client may try again.
+    pub seconds: u64,
+}
+
+/// Why an event was refused before the writer saw it. Its `Display` is the message of `OK false`, with NIP-01's prefix.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// A rule of the domain refuses it.
+    #[error(transparent)]
+    Rule(#[from] Refusal),
+    /// Its sender exceeds a rate.
+    #[error(transparent)]
+    TooFast(#[from] TooFast),
+    /// Its sender has to authenticate first (W-7).
+    #[error("{AUTH_REQUIRED}")]
+    Unauthenticated,
+    /// The operator denies its author or its kind.
+    #[error("blocked: this author or this kind is not taken in here")]
+    Denied,
+    /// The operator denies the key that its sender authenticates as.
+    #[error("blocked: this key is not welcome here")]
+    DeniedKey,
+    /// Outbox consumers are far behind: each client may publish less (O-9).
+    #[error("rate-limited: node is behind")]
+    RateCut,
+    /// Outbox consumers are behind: no history is taken in (O-9).
+    #[error("restricted: no history is taken in while the node is behind")]
+    Behind,
+    /// As many topics are open as `topics.max` allows (T-8).
+    #[error("restricted: this node takes in no more topics than topics.max = {0}")]
+    TooManyTopics(usize),
+}
+
+impl Refused {
+    /// The machine-readable word before the colon.
+    pub fn prefix(&self) -> &'static str {
+        match self {
+            Self::Rule(refusal) => refusal.prefix(),
+            Self::TooFast(_) | Self::RateCut => "rate-limited",
+            Self::Unauthenticated => "auth-required",
+            Self::Denied | Self::DeniedKey => "blocked",
+            Self::TooManyTopics(_) | Self::Behind => "restricted",
+        }
+    }
+
+    /// The reason in metrics.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Rule(refusal) => refusal.label(),
+            Self::Denied | Self::DeniedKey => "denied",
+            Self::TooFast(_) | Self::RateCut | Self::Unauthenticated | Self::TooManyTopics(_) | Self::Behind => {
+                "capacity"
+            }
+        }
+    }
+
+    /// Whether this node will refuse an event with this id whenever it comes: see [`Refusal::is_permanent`].
+    pub fn is_permanent(&self) -> bool {
+        match self {
+            Self::Rule(refusal) => refusal.is_permanent(),
+            Self::Denied | Self::DeniedKey => true,
+            Self::TooFast(_) | Self::RateCut | Self::Unauthenticated | Self::TooManyTopics(_) | Self::Behind => false,
+        }
+    }
+}
+
+/// Why a request to read is refused. Its `Display` is the reason of `CLOSED`, with NIP-01's prefix.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadRefused {
+    /// Its sender has to authenticate first (W-7).
+    #[error("{AUTH_REQUIRED}")]
+    Unauthenticated,
+    /// Its sender exceeds a rate.
+    #[error(transparent)]
+    TooFast(#[from] TooFast),
+    /// It has too many filters (W-4).
+    #[error("invalid: more filters than limits.filters = {0}")]
+    TooManyFilters(usize),
+    /// A filter has too many values (W-4).
+    #[error("invalid: a filter has more values than limits.filter_values = {0}")]
+    TooManyValues(usize),
+    /// A filter has to name topics (T-6).
+    #[error(transparent)]
+    TopicMissing(#[from] FilterWithoutTopic),
+    /// The node has no search index.
+    #[error("unsupported: there is no search here")]
+    NoSearch,
+    /// The words of a search can't be searched for.
+    #[error("invalid: {0}")]
+    BadSearch(#[from] QueryError),
+    /// Only a REQ can search.
+    #[error("unsupported: only a REQ can search")]
+    SearchOutsideReq,
+}
+
+metric_label! {
+    /// Why a connection is refused.
+    pub enum ConnectRefused: "reason" {
+        /// Its address is denied.
+        Denied = "denied",
+        /// The node has all the connections it can serve.
+        Full = "full",
+        /// Its address has as many connections as it may have.
+        TooMany = "too_many",
+        /// Its address connects too often.
+        TooFast = "too_fast",
+        /// It sent no HTTP request in time.
+        NoHandshake = "no_handshake",
+        /// It came through the proxy, which named no client address.
+        NoAddress = "no_address",
+    }
+}
+
+impl ConnectRefused {
+    /// The text for the client.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Denied => "this address is denied",
+            Self::Full => "this node has no room for more connections",
+            Self::TooMany => "too many connections from this address",
+            Self::TooFast => "too many new connections from this address; try again in a minute",
+            Self::NoHandshake => "no request in time",
+            Self::NoAddress => "the proxy does not say where this comes from",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_every_refusal_starts_with_its_prefix() {
+        let too_fast = || TooFast { what: "events", seconds: 3 };
+        let refusals = [
+            Refused::Rule(Refusal::MissingTopic),
+            Refused::TooFast(too_fast()),
+            Refused::Unauthenticated,
+            Refused::Denied,
+            Refused::DeniedKey,
+            Refused::RateCut,
+            Refused::Behind,
+            Refused::TooManyTopics(5),
+        ];
+        for refused in refusals {
+            let text = refused.to_string();
+            assert_eq!(text.split_once(": ").map(|(prefix, _)| prefix), Some(refused.prefix()), "{text}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The topics this node takes in, in memory: read again when they change, opened by use, closed when idle (T-8).
+
+use std::collections::HashMap;
+
+use kukuri_domain::{
+    Millis, TopicId,
+    capacity::{TopicLoad, shed_priority},
+    subscription::{IngestPolicy, NodeSubscription, SubscriptionChange},
+};
+use kukuri_store::{Store, StoreError};
+use parking_lot::RwLock;
+
+use crate::{clock, config::TopicIntake};
+
+/// A snapshot of the node-level subscriptions (S-1).
+#[derive(Default)]
+pub(crate) struct Topics {
+    snapshot: RwLock<TopicSnapshot>,
+    /// Topics are opened one at a time, so that their number stays within `topics.max`.
+    opening: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct TopicSnapshot {
+    by_id: HashMap<TopicId, NodeSubscription>,
+    enabled: usize,
+    first_to_go: Option<u8>,
+}
+
+/// Why a topic was not opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotOpened {
+    /// Only an operator may open it.
+    Closed,
+    /// `topics.max` topics are enabled.
+    TooMany(usize),
+    /// The store failed.
+    Failed,
+}
+
+impl Topics {
+    /// Reads the subscriptions from the store.
+    pub(crate) async fn reload(&self, store: &dyn Store) -> Result<(), StoreError> {
+        let all = store.subscriptions().await?;
+        let enabled = || all.iter().filter(|subscription| subscription.enabled);
+        let snapshot = TopicSnapshot {
+            enabled: enabled().count(),
+            first_to_go: shed_priority(enabled().map(|subscription| subscription.policy.priority)),
+            by_id: all.into_iter().map(|subscription| (subscription.topic.clone(), subscription)).collect(),
+        };
+        *self.snapshot.write() = snapshot;
+        Ok(())
+    }
+
+    pub(crate) fn is_enabled(&self, topic: &TopicId) -> bool {
+        self.snapshot.read().by_id.get(topic).is_some_and(|subscription| subscription.enabled)
+    }
+
+    /// The enabled topics, ordered by id.
+    pub(crate) fn all_enabled(&self) -> Vec<NodeSubscription> {
+        let snapshot = self.snapshot.read();
+        let mut enabled: Vec<_> = snapshot.by_id.values().filter(|one| one.enabled).cloned().collect();
+        enabled.sort_unstable_by(|left, right| left.topic.cmp(&right.topic));
+        enabled
+    }
+
+    /// The ingest policy of an enabled topic.
+    pub(crate) fn policy(&self, topic: &TopicId) -> Option<IngestPolicy> {
+        let snapshot = self.snapshot.read();
+        snapshot.by_id.get(topic).filter(|subscription| subscription.enabled).map(|subscription| subscription.policy)
+    }
+
+    /// The number of enabled topics.
+    pub(crate) fn enabled_count(&self) -> usize {
+        self.snapshot.read().enabled
+    }
+
+    /// Whether a topic is among the first to be shed (P-6). How full it is, the store knows.
+    pub(crate) fn load(&self, topic: &TopicId) -> TopicLoad {
+        let snapshot = self.snapshot.read();
+        let priority = snapshot.by_id.get(topic).map(|subscription| subscription.policy.priority);
+        TopicLoad { is_first_to_go: priority.is_some() && priority == snapshot.first_to_go, ..TopicLoad::default() }
+    }
+
+    /// Enables topics that may be opened by use. Returns how many it opened.
+    pub(crate) async fn open(
+        &self,
+        topics: &[TopicId],
+        intake: &TopicIntake,
+        store: &dyn Store,
+    ) -> Result<usize, NotOpened> {
+        let TopicIntake::Open { max, .. } = *intake else { return Err(NotOpened::Closed) };
+        let _one_at_a_time = self.opening.lock().await;
+        let wanted: Vec<&TopicId> = topics.iter().filter(|topic| !self.is_enabled(topic)).collect();
+        {
+            let snapshot = self.snapshot.read();
+            if wanted.iter().any(|topic| !NodeSubscription::may_open_by_use(snapshot.by_id.get(*topic))) {
+                return Err(NotOpened::Closed);
+            }
+            if snapshot.enabled + wanted.len() > max {
+                return Err(NotOpened::TooMany(max));
+            }
+        }
+        for topic in &wanted {
+            let opened = store.change_subscription(topic, SubscriptionChange::open(), clock::now()).await;
+            opened.map_err(|error| {
+                tracing::error!(%error, "can't open a topic; its event is refused");
+                NotOpened::Failed
+            })?;
+        }
+        self.reload(store).await.map_err(|_| NotOpened::Failed)?;
+        Ok(wanted.len())
+    }
+
+    /// Closes topics that were opened by use and have had no event for `topics.idle`. Returns how many.
+    pub(crate) async fn close_idle(
+        &self,
+        intake: &TopicIntake,
+        store: &dyn Store,
+        now: Millis,
+    ) -> Result<usize, StoreError> {
+        let TopicIntake::Open { idle, .. } = *intake else { return Ok(0) };
+        let candidates: Vec<NodeSubscription> = {
+            let snapshot = self.snapshot.read();
+            // A subscription that changed recently is not idle: most often no statistics have to be read.
+            let may_be_idle = |one: &&NodeSubscription| one.is_idle(None, idle, now);
+            snapshot.by_id.values().filter(may_be_idle).cloned().collect()
+        };
+        if candidates.is_empty() {
+            return Ok(0);
+        }
+        let last: HashMap<TopicId, Option<Millis>> =
+            store.stats().await?.topics.into_iter().map(|topic| (topic.topic, topic.last_event_at)).collect();
+        let mut closed = 0;
+        for subscription in candidates {
+            let last = last.get(&subscription.topic).copied().flatten();
+            if subscription.is_idle(last, idle, now) {
+                store.change_subscription(&subscription.topic, SubscriptionChange::close_idle(), now).await?;
+                closed += 1;
+            }
+        }
+        self.reload(store).await?;
+        Ok(closed)
+    }
+}

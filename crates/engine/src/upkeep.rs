@@ -1,0 +1,155 @@
+//! Periodic tasks: the expiry sweep, purges, idle topics, flushing of counts, measuring disk and backlog.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use tokio::{
+    sync::Notify,
+    time::{Instant, Interval, MissedTickBehavior, interval, sleep, sleep_until},
+};
+
+use crate::{clock, engine::Engine};
+
+const PURGE_INTERVAL: Duration = Duration::from_secs(60);
+const FLUSH_INTERVAL: Duration = Duration::from_secs(10);
+const DISK_INTERVAL: Duration = Duration::from_secs(5);
+const IDLE_TOPICS_INTERVAL: Duration = Duration::from_secs(60);
+const TIDY_INTERVAL: Duration = Duration::from_secs(60);
+/// Least time between two purges that the capacity stage asked for.
+const MIN_PURGE_PAUSE: Duration = Duration::from_secs(1);
+
+/// Runs until the engine stops.
+pub async fn run(engine: Arc<Engine>) {
+    let stopped = engine.stopped();
+    tokio::pin!(stopped);
+    let every = |period| {
+        let mut ticks = interval(period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks
+    };
+    let (mut purge, mut flush, mut disk) = (every(PURGE_INTERVAL), every(FLUSH_INTERVAL), every(DISK_INTERVAL));
+    let (mut idle, mut tidy) = (every(IDLE_TOPICS_INTERVAL), every(TIDY_INTERVAL));
+    let mut topics = engine.store.watch_subscriptions();
+    let mut may_purge_at = Instant::now();
+    let second = sleep(until_next_second());
+    tokio::pin!(second);
+    loop {
+        tokio::select! {
+            () = &mut stopped => return,
+            () = &mut second => {
+                engine.event_rate.sample();
+                engine.measure_backlog();
+                sweep_expired(&engine).await;
+                second.as_mut().reset(Instant::now() + until_next_second());
+            }
+            () = purge_is_due(&mut purge, &engine.purge_wanted, may_purge_at) => {
+                purge_once(&engine).await;
+                purge.reset();
+                may_purge_at = Instant::now() + MIN_PURGE_PAUSE;
+            }
+            _ = flush.tick() => {
+                if let Err(error) = engine.store.flush().await {
+                    tracing::warn!(%error, "can't write the counts of repeated events; the next try is in 10 s");
+                }
+            }
+            _ = disk.tick() => engine.measure_disk(),
+            _ = idle.tick() => engine.close_idle_topics().await,
+            _ = tidy.tick() => engine.tidy(),
+            Ok(()) = topics.changed() => {
+                if let Err(error) = engine.reload_topics().await {
+                    tracing::error!(%error, "can't read the node's topics; the last ones hold");
+                }
+            }
+        }
+    }
+}
+
+/// Returns when the interval is over, or when a capacity stage asks for a purge and the pause is over.
+async fn purge_is_due(ticks: &mut Interval, wanted: &Notify, may_purge_at: Instant) {
+    let asked_for = async {
+        sleep_until(may_purge_at).await;
+        wanted.notified().await;
+    };
+    tokio::select! {
+        _ = ticks.tick() => {}
+        () = asked_for => {}
+    }
+}
+
+/// Events expire with the second they name, so the sweep runs at the beginning of each second.
+fn until_next_second() -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Duration::from_secs(1) - Duration::from_nanos(u64::from(now.subsec_nanos()))
+}
+
+async fn sweep_expired(engine: &Engine) {
+    match engine.expire().await {
+        Ok(0) => {}
+        Ok(expired) => tracing::info!(expired, "events expired"),
+        Err(error) => tracing::error!(%error, "can't sweep expired events; the next try is in a second"),
+    }
+}
+
+async fn purge_once(engine: &Engine) {
+    let started = clock::now();
+    match engine.purge().await {
+        Ok(purged) if purged.held => tracing::warn!("the clock has jumped: nothing is purged until it is confirmed"),
+        Ok(purged) if purged.by_retention + purged.by_capacity > 0 => {
+            let millis = clock::now().0.saturating_sub(started.0);
+            tracing::info!(purged.by_retention, purged.by_capacity, millis, "events purged");
+        }
+        Ok(_) => {}
+        Err(error) => tracing::error!(%error, "can't purge events; the next try is in a minute"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kukuri_domain::Timestamp;
+    use kukuri_store::{
+        StoreRules,
+        conformance::build::{admitted, note},
+        model::ModelStore,
+        port::*,
+    };
+
+    use super::*;
+    use crate::{config::EngineConfig, engine::EngineParts};
+
+    #[tokio::test]
+    async fn events_expire_while_one_purge_follows_another() {
+        //
+        let store = Arc::new(ModelStore::new(StoreRules::default()));
+        let parts = EngineParts {
+            store: Arc::clone(&store) as _,
+            finder: None,
+            config: EngineConfig::default(),
+            policies: Vec::new(),
+            recorder: Arc::new(metrics::NoopRecorder),
+        };
+        let (engine, _writer) = Engine::start(parts).await.unwrap();
+        let Timestamp(now) = clock::now().seconds();
+        let soon = (now + 3).to_string();
+        let brief = admitted(&note("brief").tag(["expiration", &soon]).build());
+        engine.writer.write_all(vec![brief]).await;
+        assert_eq!(store.stats().await.unwrap().effective, 1);
+        let asking_for_purges = async {
+            loop {
+                engine.purge_wanted.notify_one();
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let expired = async {
+            while store.stats().await.unwrap().effective > 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::select! {
+            () = run(Arc::clone(&engine)) => panic!("upkeep ended before the engine stopped"),
+            () = asking_for_purges => {}
+            done = tokio::time::timeout(Duration::from_secs(30), expired) => done.unwrap(),
+        }
+    }
+}

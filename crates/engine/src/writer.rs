@@ -1,0 +1,271 @@
+//! The one writer: takes the events that wait, commits them durably in one transaction, answers, and delivers them to live
+//! subscriptions (W-3, W-9).
+//!
+//! Everything that commits goes through this one task: events, expiry, purges, floors. What a commit made effective is
+//! queued for subscribers before the next commit begins, so that nothing is delivered that a later commit has taken away.
+//! Events that other processes commit are delivered between two commits, for the same reason.
+//! Long work comes in steps, so that events do not wait for all of it.
+
+use std::{collections::HashMap, sync::Arc, time::Instant};
+
+use kukuri_domain::{Admitted, Refusal, TopicId, capacity::Stage, retention::Retention, sharing::FloorHint};
+use kukuri_store::{Outcome, PurgeCursor, PurgeStep, Raised, StageChange, Store, StoreError, Swept};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+
+use crate::{
+    clock,
+    live::{ClientQueue, LiveIndex, delivery::LiveDelivery},
+    metrics::{EngineMetrics, EventRate},
+    recent::RecentIds,
+    sharing::BroadcastQueue,
+};
+
+/// Events in one transaction, and bytes of their JSON: more are cheaper each, and take longer together. What one
+/// transaction makes live fits into the queue of a client, even if all 64 of its subscriptions get all of it.
+const MAX_BATCH_EVENTS: usize = 2_048;
+const MAX_BATCH_BYTES: usize = 2 << 20;
+/// Events that may wait for the writer, and bytes of their JSON, before senders have to wait.
+const MAX_QUEUED_EVENTS: usize = 16_384;
+const MAX_QUEUED_BYTES: usize = 64 << 20;
+
+/// A client's event that waits for the writer, with the queue its answer goes to.
+struct QueuedEvent {
+    admitted: Admitted,
+    answer: Arc<ClientQueue>,
+    _bytes: OwnedSemaphorePermit,
+}
+
+enum Work {
+    Event(QueuedEvent),
+    Task(WriterTask),
+}
+
+/// Work that is not an event of a client.
+enum WriterTask {
+    /// Events of peers, an import, or the node itself.
+    Batch(Vec<Admitted>, oneshot::Sender<Vec<Outcome>>),
+    /// One step of the expiry sweep.
+    Expire(oneshot::Sender<Result<(Swept, bool), StoreError>>),
+    /// Floors that another node told of.
+    RaiseFloors(TopicId, Vec<FloorHint>, oneshot::Sender<Result<Raised, StoreError>>),
+    /// One step of a purge.
+    Purge(Box<Retention>, PurgeCursor, oneshot::Sender<Result<PurgeStep, StoreError>>),
+}
+
+/// The way to the writer. The writer ends when the last handle is gone and all work is done.
+#[derive(Clone)]
+pub(crate) struct WriterHandle {
+    work: mpsc::Sender<Work>,
+    bytes: Arc<Semaphore>,
+}
+
+/// The parts of the engine that the writer works with.
+pub(crate) struct WriterParts {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) live: Arc<LiveIndex>,
+    pub(crate) ephemeral: Arc<RecentIds>,
+    pub(crate) metrics: Arc<EngineMetrics>,
+    pub(crate) event_rate: Arc<EventRate>,
+    pub(crate) purge_wanted: Arc<Notify>,
+    pub(crate) broadcast: Arc<BroadcastQueue>,
+}
+
+impl WriterHandle {
+    /// Starts the writer.
+    pub(crate) fn start(parts: WriterParts) -> (Self, tokio::task::JoinHandle<()>) {
+        let (work, receiver) = mpsc::channel(MAX_QUEUED_EVENTS);
+        let (store, live, metrics) = (Arc::clone(&parts.store), Arc::clone(&parts.live), Arc::clone(&parts.metrics));
+        let writer = Writer { delivery: LiveDelivery::new(store, live, metrics), parts };
+        (
+            Self { work, bytes: Arc::new(Semaphore::new(MAX_QUEUED_BYTES)) },
+            tokio::spawn(writer.write_until_closed(receiver)),
+        )
+    }
+
+    /// Queues an event of a client, waiting for room. The answer goes to the client's queue.
+    pub(crate) async fn enqueue(&self, admitted: Admitted, answer: Arc<ClientQueue>) {
+        let id = admitted.event().id;
+        let bytes = u32::try_from(admitted.json().len().min(MAX_QUEUED_BYTES)).unwrap_or(u32::MAX);
+        let Ok(permit) = Arc::clone(&self.bytes).acquire_many_owned(bytes).await else {
+            return answer.push_answer(id, Outcome::Refused(Refusal::Failed));
+        };
+        let work = Work::Event(QueuedEvent { admitted, answer, _bytes: permit });
+        if let Err(mpsc::error::SendError(Work::Event(queued))) = self.work.send(work).await {
+            queued.answer.push_answer(id, Outcome::Refused(Refusal::Failed));
+        }
+    }
+
+    /// Hands events to the writer and waits until they are decided on.
+    pub(crate) async fn write_all(&self, events: Vec<Admitted>) -> Vec<Outcome> {
+        let count = events.len();
+        let answer = self.request(|answer| WriterTask::Batch(events, answer)).await;
+        answer.unwrap_or_else(|| vec![Outcome::Refused(Refusal::Failed); count])
+    }
+
+    /// One step of the expiry sweep. Returns whether more is due.
+    pub(crate) async fn expire_step(&self) -> Result<(Swept, bool), StoreError> {
+        self.request(WriterTask::Expire).await.unwrap_or(Err(StoreError::WriterGone))
+    }
+
+    /// Applies floor hints of another node. Versions that go by them go before anything else is delivered (W-3).
+    pub(crate) async fn raise_floors(&self, topic: TopicId, hints: Vec<FloorHint>) -> Result<Raised, StoreError> {
+        let answer = self.request(|answer| WriterTask::RaiseFloors(topic, hints, answer)).await;
+        answer.unwrap_or(Err(StoreError::WriterGone))
+    }
+
+    /// One step of a purge.
+    pub(crate) async fn purge_step(&self, retention: Retention, cursor: PurgeCursor) -> Result<PurgeStep, StoreError> {
+        let answer = self.request(|answer| WriterTask::Purge(Box::new(retention), cursor, answer)).await;
+        answer.unwrap_or(Err(StoreError::WriterGone))
+    }
+
+    /// `None`: the writer has ended.
+    async fn request<T>(&self, task: impl FnOnce(oneshot::Sender<T>) -> WriterTask) -> Option<T> {
+        let (answer, answered) = oneshot::channel();
+        let _ = self.work.send(Work::Task(task(answer))).await;
+        answered.await.ok()
+    }
+}
+
+struct Writer {
+    parts: WriterParts,
+    delivery: LiveDelivery,
+}
+
+impl Writer {
+    async fn write_until_closed(mut self, mut receiver: mpsc::Receiver<Work>) {
+        let mut received = Vec::with_capacity(MAX_BATCH_EVENTS);
+        loop {
+            tokio::select! {
+                count = receiver.recv_many(&mut received, MAX_BATCH_EVENTS) => {
+                    if count == 0 {
+                        break;
+                    }
+                    self.process(&mut received).await;
+                }
+                () = self.delivery.due() => self.delivery.deliver_committed(&HashMap::new()).await,
+            }
+        }
+        if let Err(error) = self.parts.store.flush().await {
+            tracing::warn!(%error, "can't write the counts of repeated events at shutdown; they are lost");
+        }
+    }
+
+    /// Writes events first, then does the tasks.
+    async fn process(&mut self, received: &mut Vec<Work>) {
+        let (mut events, mut bytes, mut tasks) = (Vec::with_capacity(received.len()), 0, Vec::new());
+        for work in received.drain(..) {
+            match work {
+                Work::Event(queued) => {
+                    bytes += queued.admitted.json().len();
+                    events.push(queued);
+                    if bytes >= MAX_BATCH_BYTES {
+                        self.write_clients_events(std::mem::take(&mut events)).await;
+                        bytes = 0;
+                    }
+                }
+                Work::Task(task) => tasks.push(task),
+            }
+        }
+        self.write_clients_events(events).await;
+        for task in tasks {
+            self.do_task(task).await;
+        }
+    }
+
+    /// Writes events of clients and answers each to its sender.
+    async fn write_clients_events(&mut self, events: Vec<QueuedEvent>) {
+        if events.is_empty() {
+            return;
+        }
+        let batch: Vec<Admitted> = events.iter().map(|queued| queued.admitted.clone()).collect();
+        let outcomes = self.write_batch(batch).await;
+        for (queued, outcome) in events.into_iter().zip(outcomes) {
+            queued.answer.push_answer(queued.admitted.event().id, outcome);
+        }
+    }
+
+    /// Commits a batch in one transaction and delivers what became effective.
+    async fn write_batch(&mut self, batch: Vec<Admitted>) -> Vec<Outcome> {
+        let WriterParts { store, live, ephemeral, metrics, event_rate, broadcast, .. } = &self.parts;
+        let started = Instant::now();
+        let mut outcomes = match store.ingest(batch.clone(), clock::now()).await {
+            Ok(ingested) => {
+                self.report_stages(&ingested.stages);
+                ingested.outcomes
+            }
+            Err(error) => {
+                tracing::error!(%error, events = batch.len(), "can't store a batch; its events are refused");
+                let refusal = if matches!(error, StoreError::Full(_)) { Refusal::DiskFull } else { Refusal::Failed };
+                metrics.count_failed(&refusal, batch.len());
+                return vec![Outcome::Refused(refusal); batch.len()];
+            }
+        };
+        metrics.batch_events.record(batch.len() as f64);
+        metrics.commit_seconds.record(started.elapsed());
+        let mut fresh = HashMap::with_capacity(batch.len());
+        for (admitted, outcome) in batch.iter().zip(&mut outcomes) {
+            match outcome {
+                Outcome::Stored => {
+                    event_rate.count_stored();
+                    broadcast.offer(admitted);
+                    fresh.insert(admitted.event().id, admitted.clone());
+                }
+                // A repeat in the same batch (E-5).
+                Outcome::Ephemeral if !ephemeral.insert(admitted.event().id) => *outcome = Outcome::Duplicate,
+                Outcome::Ephemeral => {
+                    broadcast.offer(admitted);
+                    metrics.deliveries.increment(live.deliver(admitted, None) as u64);
+                }
+                Outcome::Duplicate | Outcome::Refused(_) => {}
+            }
+            metrics.count_outcome(outcome);
+        }
+        self.delivery.deliver_committed(&fresh).await;
+        outcomes
+    }
+
+    async fn do_task(&mut self, task: WriterTask) {
+        let store = &self.parts.store;
+        match task {
+            WriterTask::Batch(events, answer) => {
+                let _ = answer.send(self.write_batch(events).await);
+                return;
+            }
+            WriterTask::Expire(answer) => {
+                let _ = answer.send(store.expire_some(clock::now()).await);
+            }
+            WriterTask::RaiseFloors(topic, hints, answer) => {
+                let raised = store.raise_floors(&topic, hints, clock::now()).await;
+                if let Ok(raised) = &raised {
+                    self.report_stages(&raised.stages);
+                }
+                let _ = answer.send(raised);
+            }
+            WriterTask::Purge(retention, cursor, answer) => {
+                let step = store.purge_some(&retention, clock::now(), cursor).await;
+                if let Ok(PurgeStep { purged, next: None }) = &step {
+                    self.report_stages(&purged.stages);
+                }
+                let _ = answer.send(step);
+            }
+        }
+        self.delivery.deliver_committed(&HashMap::new()).await;
+    }
+
+    /// Logs capacity stages that were entered or left (P-6). The last stage asks for a purge.
+    fn report_stages(&self, stages: &[StageChange]) {
+        for change in stages {
+            let place = change.topic.as_ref().map_or("node", TopicId::as_str);
+            let (from, to) = (change.from.as_str(), change.to.as_str());
+            if change.to > change.from {
+                tracing::warn!(place, from, to, "capacity stage entered: less is taken in");
+            } else {
+                tracing::info!(place, from, to, "capacity stage left: more is taken in");
+            }
+        }
+        if stages.iter().any(|change| change.to == Stage::Purging) {
+            self.parts.purge_wanted.notify_one();
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Outgoing messages: broadcasts each event that a client of this node published once on each of its topics (G-2), within
+//! the rate limits.
+//!
+//! iroh-gossip does not report lost messages. So a message of a topic without neighbours waits for one, with a timeout.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use kukuri_domain::{Admitted, KindClass, TopicId, sharing::may_pass_on};
+use tokio::{sync::mpsc, time::sleep_until};
+
+use crate::{
+    bridge::BridgeContext,
+    message_rate::{MessageRateLimiter, SEND_BURST},
+    metrics::{Direction, NotSent, Sent},
+    watchdog::call_timeout,
+    wire::Message,
+};
+
+const MAX_QUEUED_MESSAGES: usize = 16_384;
+const MAX_QUEUED_BYTES: usize = 64 << 20;
+/// A message that would have to wait longer for its rate limit is dropped.
+const MAX_RATE_DELAY: Duration = Duration::from_secs(30);
+/// A topic that was just joined has no neighbours yet.
+const NEIGHBOUR_TIMEOUT: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
+/// Topics with a rate limiter of their own; idle ones are dropped first.
+const MAX_TOPIC_LIMITERS: usize = 4_096;
+
+struct OutgoingMessage {
+    topic: TopicId,
+    content: Bytes,
+    what: Sent,
+    published_at: Instant,
+}
+
+struct Broadcaster {
+    ctx: Arc<BridgeContext>,
+    /// By the time at which they are due; the number keeps the order of equal times.
+    queue: BTreeMap<(Instant, u64), OutgoingMessage>,
+    queue_bytes: usize,
+    next_number: u64,
+    all_topics: MessageRateLimiter,
+    by_topic: HashMap<TopicId, MessageRateLimiter>,
+}
+
+/// Broadcasts published events, for as long as the bridge runs.
+pub(crate) async fn broadcast_published(ctx: Arc<BridgeContext>, mut published: mpsc::Receiver<Admitted>) {
+    let mut broadcaster = Broadcaster::new(ctx);
+    loop {
+        while let Ok(admitted) = published.try_recv() {
+            broadcaster.accept_published(&admitted);
+        }
+        broadcaster.ctx.metrics.queue.of(Direction::Out).set(broadcaster.queue.len() as f64);
+        let next = broadcaster.queue.keys().next().map(|(due, _)| *due);
+        match next {
+            Some(due) if due <= Instant::now() => broadcaster.broadcast_next().await,
+            Some(due) => {
+                tokio::select! {
+                    admitted = published.recv() => match admitted {
+                        Some(admitted) => broadcaster.accept_published(&admitted),
+                        None => return,
+                    },
+                    () = sleep_until(due.into()) => {}
+                }
+            }
+            None => match published.recv().await {
+                Some(admitted) => broadcaster.accept_published(&admitted),
+                None => return,
+            },
+        }
+    }
+}
+
+impl Broadcaster {
+    fn new(ctx: Arc<BridgeContext>) -> Self {
+        let all_topics = MessageRateLimiter::new(ctx.settings.limits.sent, SEND_BURST, Instant::now());
+        Self { ctx, queue: BTreeMap::new(), queue_bytes: 0, next_number: 0, all_topics, by_topic: HashMap::new() }
+    }
+
+    /// Schedules one message for each topic of an event.
+    fn accept_published(&mut self, admitted: &Admitted) {
+        let event = admitted.event();
+        if !may_pass_on(event) {
+            return;
+        }
+        if self.ctx.knows_no_peer() {
+            return self.ctx.metrics.count_not_sent(NotSent::NoPeer);
+        }
+        let message = Message::of(event.id, admitted.json());
+        let what = match message {
+            Message::Event(_) => Sent::Event,
+            Message::Announcement(_) => {
+                if event.kind.class() == KindClass::Ephemeral {
+                    self.ctx.large_events.insert(event.id, admitted.json().clone());
+                }
+                Sent::Announcement
+            }
+        };
+        for topic in admitted.topics() {
+            let (topic, content) = (topic.clone(), message.encode());
+            let outgoing = OutgoingMessage { topic, content, what, published_at: Instant::now() };
+            if let Err(reason) = self.schedule(outgoing) {
+                self.ctx.metrics.count_not_sent(reason);
+            }
+        }
+    }
+
+    /// Queues a message for the time at which the rate limits let it pass.
+    fn schedule(&mut self, outgoing: OutgoingMessage) -> Result<(), NotSent> {
+        let (now, bytes) = (outgoing.published_at, outgoing.content.len());
+        if self.queue.len() >= MAX_QUEUED_MESSAGES || self.queue_bytes + bytes > MAX_QUEUED_BYTES {
+            return Err(NotSent::Queue);
+        }
+        if self.by_topic.len() >= MAX_TOPIC_LIMITERS {
+            self.by_topic.retain(|_, limiter| !limiter.is_idle(now));
+        }
+        let topic_rate = self.ctx.settings.limits.topic;
+        let topic_limiter = self
+            .by_topic
+            .entry(outgoing.topic.clone())
+            .or_insert_with(|| MessageRateLimiter::new(topic_rate, SEND_BURST, now));
+        let due = topic_limiter.message_ready_at(now).max(self.all_topics.message_ready_at(now));
+        if due > now + MAX_RATE_DELAY {
+            return Err(NotSent::Rate);
+        }
+        topic_limiter.spend_message(bytes, now);
+        self.all_topics.spend_message(bytes, now);
+        self.enqueue_at(due, outgoing);
+        Ok(())
+    }
+
+    fn enqueue_at(&mut self, due: Instant, outgoing: OutgoingMessage) {
+        self.next_number += 1;
+        self.queue_bytes += outgoing.content.len();
+        self.queue.insert((due, self.next_number), outgoing);
+    }
+
+    async fn broadcast_next(&mut self) {
+        let Some((_, outgoing)) = self.queue.pop_first() else { return };
+        self.queue_bytes -= outgoing.content.len();
+        let joined = self.ctx.topics.get(&outgoing.topic).filter(|joined| joined.state.has_neighbours());
+        let Some(joined) = joined else {
+            if outgoing.published_at.elapsed() > NEIGHBOUR_TIMEOUT {
+                return self.ctx.metrics.count_not_sent(NotSent::NoNeighbour);
+            }
+            return self.enqueue_at(Instant::now() + RETRY_INTERVAL, outgoing);
+        };
+        match call_timeout("broadcast", joined.sender.broadcast(outgoing.content.clone())).await {
+            Ok(Ok(())) => self.ctx.metrics.count_sent(outgoing.what),
+            // The topic is being left, or the endpoint replaced: nothing was sent.
+            Ok(Err(_)) => self.enqueue_at(Instant::now() + RETRY_INTERVAL, outgoing),
+            Err(reason) => {
+                let is_current = self.ctx.topics.get(&outgoing.topic).is_some_and(|now| Arc::ptr_eq(&now, &joined));
+                if is_current {
+                    self.ctx.replace_endpoint(reason);
+                }
+                self.enqueue_at(Instant::now() + RETRY_INTERVAL, outgoing);
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Access control and bookkeeping of connections: decides before dialling, and after the handshake of an accepted one.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use iroh::{
+    EndpointAddr,
+    endpoint::{
+        AfterHandshakeOutcome, BeforeConnectOutcome, Connection, ConnectionError, EndpointHooks, VarInt,
+        WeakConnectionHandle,
+    },
+};
+use parking_lot::Mutex;
+use tokio::{sync::Notify, time::sleep};
+
+use crate::{metrics::GossipMetrics, peer::PeerId, peer_store::PeerStore, topics::JoinedTopics};
+
+/// Connections of one peer: one for gossip, the others for requests.
+const MAX_CONNECTIONS_PER_PEER: usize = 32;
+/// Close codes and reasons, for the peer's logs.
+const REJECTED: VarInt = VarInt::from_u32(1);
+const NOT_ALLOWED: &[u8] = b"not allowed";
+const TOO_MANY: &[u8] = b"too many connections";
+/// For a peer that reconnected before its old connection timed out.
+const RECONNECT: (VarInt, &[u8]) = (VarInt::from_u32(2), b"reconnect");
+
+/// A reconnecting peer is held for at most this many intervals, until iroh-gossip has dropped its old connection.
+const MAX_HOLD_CHECKS: u32 = 100;
+const HOLD_CHECK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The open connections of an endpoint.
+pub(crate) struct Connections {
+    peers: Arc<PeerStore>,
+    topics: Arc<JoinedTopics>,
+    max_peers: usize,
+    metrics: Arc<GossipMetrics>,
+    open: Mutex<HashMap<PeerId, Vec<OpenConnection>>>,
+    arrivals: Notify,
+}
+
+#[derive(Debug)]
+struct OpenConnection {
+    connection: WeakConnectionHandle,
+    is_gossip: bool,
+    since: Instant,
+    /// Whether `arrivals` has reported it.
+    is_reported: bool,
+}
+
+/// The hooks that iroh calls.
+pub(crate) struct Hooks(pub(crate) Arc<Connections>);
+
+impl fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hooks")
+    }
+}
+
+impl Connections {
+    pub(crate) fn new(
+        peers: Arc<PeerStore>,
+        topics: Arc<JoinedTopics>,
+        max_peers: usize,
+        metrics: Arc<GossipMetrics>,
+    ) -> Self {
+        Self { peers, topics, max_peers, metrics, open: Mutex::default(), arrivals: Notify::new() }
+    }
+
+    /// Peers with a gossip connection, and since when. The other side may still reject a recent one.
+    pub(crate) fn connected_since(&self) -> BTreeMap<PeerId, Instant> {
+        let since = |connections: &[OpenConnection]| {
+            connections.iter().filter(|one| one.is_gossip && one.is_open()).map(|one| one.since).min()
+        };
+        self.open.lock().iter().filter_map(|(peer, connections)| Some((*peer, since(connections)?))).collect()
+    }
+
+    /// Waits for gossip connections that were not reported yet.
+    pub(crate) async fn arrivals(&self) -> BTreeSet<PeerId> {
+        self.arrivals.notified().await;
+        let mut arrived = BTreeSet::new();
+        for (peer, connections) in self.open.lock().iter_mut() {
+            for one in connections.iter_mut().filter(|one| one.is_gossip && !one.is_reported) {
+                one.is_reported = true;
+                arrived.insert(*peer);
+            }
+        }
+        arrived
+    }
+
+    /// Registers a connection, or returns why it is rejected.
+    fn admit(self: &Arc<Self>, connection: &Connection) -> Result<(), &'static [u8]> {
+        let peer = connection.remote_id();
+        if !self.peers.is_allowed(&peer) {
+            return Err(NOT_ALLOWED);
+        }
+        let mut open = self.open.lock();
+        for connections in open.values_mut() {
+            connections.retain(OpenConnection::is_open);
+        }
+        open.retain(|_, connections| !connections.is_empty());
+        let is_full = open.len() >= self.max_peers && !self.peers.is_configured(&peer);
+        if is_full && !open.contains_key(&peer) {
+            return Err(TOO_MANY);
+        }
+        let connections = open.entry(peer).or_default();
+        if connections.len() >= MAX_CONNECTIONS_PER_PEER {
+            return Err(TOO_MANY);
+        }
+        let is_gossip = connection.alpn() == iroh_gossip::ALPN;
+        let (connection, since) = (connection.weak_handle(), Instant::now());
+        connections.push(OpenConnection { connection: connection.clone(), is_gossip, since, is_reported: false });
+        if is_gossip {
+            self.arrivals.notify_one();
+            tokio::spawn(Arc::clone(self).close_with_old(peer, connection));
+        }
+        Ok(())
+    }
+
+    /// Holds a reconnecting peer until iroh-gossip has dropped its old connection: with two connections iroh-gossip takes the
+    /// peer for the old one, and does not answer a join that it has answered before.
+    async fn hold_reconnecting(&self, connection: &Connection) {
+        let peer = connection.remote_id();
+        for _ in 0..MAX_HOLD_CHECKS {
+            if connection.alpn() != iroh_gossip::ALPN || self.is_connected(&peer) || !self.topics.has_neighbour(&peer) {
+                return;
+            }
+            sleep(HOLD_CHECK_INTERVAL).await;
+        }
+    }
+
+    /// Closes the other gossip connections of a peer when one ends by the peer's doing: the peer has restarted, and was held
+    /// in vain. With all connections closed iroh-gossip forgets the peer, and both sides can join again.
+    async fn close_with_old(self: Arc<Self>, peer: PeerId, connection: WeakConnectionHandle) {
+        let closed = connection.closed().await;
+        if closed.is_some_and(|closed| is_by_peer(&closed.reason)) {
+            let open = self.open.lock();
+            let of_gossip = open.get(&peer).into_iter().flatten().filter(|one| one.is_gossip);
+            for other in of_gossip.filter_map(|one| one.connection.upgrade()) {
+                other.close(RECONNECT.0, RECONNECT.1);
+            }
+        }
+    }
+
+    fn is_connected(&self, peer: &PeerId) -> bool {
+        self.open
+            .lock()
+            .get(peer)
+            .is_some_and(|connections| connections.iter().any(|one| one.is_gossip && one.is_open()))
+    }
+}
+
+/// Whether the peer ended the connection, by a timeout or an orderly close: neither this node nor a rejection by the peer.
+fn is_by_peer(reason: &ConnectionError) -> bool {
+    match reason {
+        ConnectionError::TimedOut | ConnectionError::Reset => true,
+        ConnectionError::ApplicationClosed(close) => close.error_code == VarInt::from_u32(0),
+        _ => false,
+    }
+}
+
+impl OpenConnection {
+    fn is_open(&self) -> bool {
+        self.connection.upgrade().is_some_and(|connection| connection.close_reason().is_none())
+    }
+}
+
+impl EndpointHooks for Hooks {
+    async fn before_connect<'a>(&'a self, to: &'a EndpointAddr, _: &'a [u8]) -> BeforeConnectOutcome {
+        if self.0.peers.is_allowed(&to.id) { BeforeConnectOutcome::Accept } else { BeforeConnectOutcome::Reject }
+    }
+
+    async fn after_handshake<'a>(&'a self, connection: &'a Connection) -> AfterHandshakeOutcome {
+        self.0.hold_reconnecting(connection).await;
+        match self.0.admit(connection) {
+            Ok(()) => AfterHandshakeOutcome::Accept,
+            Err(reason) => {
+                self.0.metrics.refused_connections.increment(1);
+                AfterHandshakeOutcome::Reject { error_code: REJECTED, reason: reason.to_vec() }
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The iroh endpoint with its gossip and its other protocols: bound, closed and replaced as a whole.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use iroh::{
+    Endpoint, RelayMode, RelayUrl, SecretKey,
+    endpoint::{IdleTimeout, NetReportConfig, PortmapperConfig, QuicTransportConfig, VarInt, presets},
+    protocol::Router,
+};
+use iroh_gossip::{Gossip, proto::PlumtreeConfig};
+
+use crate::{
+    connections::{Connections, Hooks},
+    error::GossipError,
+    metrics::GossipMetrics,
+    peer_store::PeerStore,
+    protocol::{Protocol, ProtocolServer},
+    settings::GossipSettings,
+    topics::JoinedTopics,
+    wire::MAX_MESSAGE_LEN,
+};
+
+/// Unidirectional streams one peer may open: one for each shared topic. iroh-gossip stops for good with more shared topics
+/// than this, so `gossip.max_topics` is below it.
+pub(crate) const MAX_TOPIC_STREAMS: u32 = 16_384;
+/// Requests of one peer at a time, on one connection.
+const MAX_REQUEST_STREAMS: u32 = 32;
+/// Bytes a peer may have sent before they are read.
+const CONNECTION_WINDOW: u32 = 16 << 20;
+const STREAM_WINDOW: u32 = 1 << 20;
+/// A silent peer is disconnected after this time.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
+/// iroh-gossip caches all messages this long for neighbours that lack them: bounds its memory.
+const MESSAGE_CACHE_TTL: Duration = Duration::from_secs(10);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Binds the endpoints of a bridge.
+pub(crate) struct EndpointFactory {
+    pub(crate) key: SecretKey,
+    pub(crate) settings: GossipSettings,
+    pub(crate) peers: Arc<PeerStore>,
+    pub(crate) topics: Arc<JoinedTopics>,
+    pub(crate) metrics: Arc<GossipMetrics>,
+    /// Protocols beside gossip.
+    pub(crate) protocols: [Arc<dyn Protocol>; 2],
+}
+
+pub(crate) struct GossipEndpoint {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) gossip: Gossip,
+    pub(crate) connections: Arc<Connections>,
+    router: Router,
+}
+
+impl EndpointFactory {
+    /// The endpoint contacts no third party: no discovery, no port mapping, and only configured relay servers.
+    pub(crate) async fn bind(&self, address: SocketAddr) -> Result<GossipEndpoint, GossipError> {
+        let failed = |reason: String| GossipError::Bind { address, reason };
+        let relays: Result<Vec<RelayUrl>, _> = self.settings.relays.iter().map(|url| url.parse()).collect();
+        let relays = relays.map_err(|error| failed(format!("invalid URL of a relay server: {error}")))?;
+        let (peers, topics, metrics) = (Arc::clone(&self.peers), Arc::clone(&self.topics), Arc::clone(&self.metrics));
+        let connections = Arc::new(Connections::new(peers, topics, self.settings.limits.max_peers, metrics));
+        let mut builder = Endpoint::builder(presets::Minimal)
+            .clear_address_lookup()
+            .address_lookup(self.peers.lookup())
+            .portmapper_config(PortmapperConfig::Disabled)
+            .hooks(Hooks(Arc::clone(&connections)))
+            .transport_config(transport())
+            .clear_ip_transports()
+            .bind_addr(address)
+            .map_err(|error| failed(error.to_string()))?
+            .secret_key(self.key.clone());
+        builder = match relays.is_empty() {
+            true => builder.relay_mode(RelayMode::Disabled).net_report_config(NetReportConfig::minimal()),
+            false => builder.relay_mode(RelayMode::custom(relays)),
+        };
+        for address in &self.settings.addresses {
+            builder = builder.external_addr(*address);
+        }
+        let endpoint = builder.bind().await.map_err(|error| failed(format!("{error:#}")))?;
+        let broadcasts = PlumtreeConfig { message_cache_retention: MESSAGE_CACHE_TTL, ..PlumtreeConfig::default() };
+        let gossip =
+            Gossip::builder().max_message_size(MAX_MESSAGE_LEN).broadcast_config(broadcasts).spawn(endpoint.clone());
+        if let (false, Ok(lookups)) = (self.peers.trusts_addresses_of_peers(), endpoint.address_lookup()) {
+            // iroh-gossip has added a lookup with addresses that peers tell of each other.
+            lookups.clear();
+            lookups.add(self.peers.lookup());
+        }
+        let mut router = Router::builder(endpoint.clone()).accept(iroh_gossip::ALPN, gossip.clone());
+        for protocol in &self.protocols {
+            router = router.accept(protocol.alpn(), ProtocolServer::new(Arc::clone(protocol)));
+        }
+        Ok(GossipEndpoint { endpoint, gossip, connections, router: router.spawn() })
+    }
+}
+
+fn transport() -> QuicTransportConfig {
+    QuicTransportConfig::builder()
+        .max_concurrent_uni_streams(VarInt::from_u32(MAX_TOPIC_STREAMS))
+        .max_concurrent_bidi_streams(VarInt::from_u32(MAX_REQUEST_STREAMS))
+        .receive_window(VarInt::from_u32(CONNECTION_WINDOW))
+        .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
+        .max_idle_timeout(IdleTimeout::try_from(IDLE_TIMEOUT).ok())
+        .default_path_max_idle_timeout(IDLE_TIMEOUT)
+        .keep_alive_interval(IDLE_TIMEOUT / 4)
+        .default_path_keep_alive_interval(IDLE_TIMEOUT / 4)
+        .build()
+}
+
+impl GossipEndpoint {
+    pub(crate) fn bound_address(&self) -> Option<SocketAddr> {
+        self.endpoint.bound_sockets().first().copied()
+    }
+
+    /// Shuts gossip and all protocols down, then closes the endpoint.
+    pub(crate) async fn close(self) {
+        if tokio::time::timeout(CLOSE_TIMEOUT, self.router.shutdown()).await.is_err() {
+            tracing::warn!("gossip shutdown timed out; dropping the endpoint");
+            self.abandon().await;
+        }
+    }
+
+    /// Closes the endpoint without a call to iroh-gossip, which may be stuck.
+    pub(crate) async fn abandon(self) {
+        let Self { endpoint, gossip, router, .. } = self;
+        // The actor of iroh-gossip ends with its last handle.
+        drop((router, gossip));
+        if tokio::time::timeout(CLOSE_TIMEOUT, endpoint.close()).await.is_err() {
+            tracing::warn!("closing the endpoint timed out; dropping it");
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Events too large to broadcast: announced by id, and fetched from the peer that announced them.
+//!
+//! A request is an id of 32 bytes; the answer is the event's JSON, or nothing.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    fmt, io,
+    sync::Arc,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use kukuri_domain::{Event, EventId, Origin, TopicId, Viewer, sharing::may_pass_on};
+use kukuri_engine::{Engine, clock, metrics::MetricLabel};
+use kukuri_store::Outcome;
+use parking_lot::Mutex;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    time::{sleep, timeout},
+};
+
+use crate::{
+    bridge::BridgeContext,
+    error::GossipError,
+    inbox::{Inbox, submit_events},
+    metrics::{Dropped, GossipMetrics},
+    peer::PeerId,
+    peer_semaphore::PeerSemaphore,
+    protocol::{PeerStream, Protocol},
+    topics::JoinedTopics,
+};
+
+const ALPN: &[u8] = b"kukuri/event/1";
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
+/// Delays before each attempt: the announcing peer may still be fetching the event itself.
+const ATTEMPT_DELAYS: [Duration; 4] =
+    [Duration::ZERO, Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(5)];
+const MAX_CONCURRENT_FETCHES: usize = 64;
+const MAX_CACHED_BYTES: usize = 16 << 20;
+
+/// The latest large ephemeral events, for peers that ask for them. The store has all others.
+#[derive(Debug, Default)]
+pub(crate) struct LargeEventCache {
+    events: Mutex<VecDeque<(EventId, Bytes)>>,
+}
+
+impl LargeEventCache {
+    pub(crate) fn insert(&self, id: EventId, json: Bytes) {
+        let mut events = self.events.lock();
+        events.push_back((id, json));
+        while events.iter().map(|(_, json)| json.len()).sum::<usize>() > MAX_CACHED_BYTES {
+            events.pop_front();
+        }
+    }
+
+    fn get(&self, id: &EventId) -> Option<Bytes> {
+        self.events.lock().iter().find(|(cached, _)| cached == id).map(|(_, json)| json.clone())
+    }
+}
+
+/// The fetches under way.
+pub(crate) struct Fetches {
+    permits: Arc<PeerSemaphore>,
+    ids: Mutex<HashSet<EventId>>,
+}
+
+impl Default for Fetches {
+    fn default() -> Self {
+        Self { permits: PeerSemaphore::new(MAX_CONCURRENT_FETCHES), ids: Mutex::default() }
+    }
+}
+
+/// Fetches an announced event in a task, unless the event is being fetched or there is no permit for the peer.
+pub(crate) fn spawn_fetch(ctx: &Arc<BridgeContext>, peer: PeerId, topic: TopicId, id: EventId) {
+    let Some(permit) = ctx.fetches.permits.try_acquire(peer) else {
+        return ctx.metrics.count_dropped(Dropped::NotFetched.value());
+    };
+    if !ctx.fetches.ids.lock().insert(id) {
+        return ctx.metrics.count_dropped(Dropped::Repeat.value());
+    }
+    let ctx = Arc::clone(ctx);
+    ctx.clone().spawn(async move {
+        match fetch(&ctx, peer, id).await {
+            Ok(json) => {
+                ctx.metrics.fetched.increment(1);
+                let origin = Origin::Gossip { peer: *peer.as_bytes(), topic };
+                let answers = submit_events(&ctx, vec![(json.clone(), origin)]).await;
+                // Only after the engine has verified it.
+                if matches!(answers[..], [Ok(Outcome::Ephemeral)]) {
+                    ctx.large_events.insert(id, json);
+                }
+            }
+            Err(reason) => ctx.metrics.count_dropped(reason.value()),
+        }
+        ctx.fetches.ids.lock().remove(&id);
+        drop(permit);
+    });
+}
+
+async fn fetch(ctx: &BridgeContext, peer: PeerId, id: EventId) -> Result<Bytes, Dropped> {
+    let store = ctx.engine.store();
+    let known = store.recall(&[id], clock::now()).await.map_err(|_| Dropped::Failed)?;
+    if known.iter().any(Option::is_some) || ctx.large_events.get(&id).is_some() {
+        return Err(Dropped::Repeat);
+    }
+    let max_len = ctx.engine.config().admission.limits.event_bytes;
+    for delay in ATTEMPT_DELAYS {
+        sleep(delay).await;
+        match timeout(REQUEST_TIMEOUT, request_event(ctx, peer, id, max_len)).await {
+            Ok(Ok(json)) if json.is_empty() => {}
+            Ok(Ok(json)) if json.len() > max_len => return Err(Dropped::Oversize),
+            Ok(Ok(json)) => {
+                let has_id = Event::from_json(&json).is_ok_and(|event| event.id == id);
+                return if has_id { Ok(json) } else { Err(Dropped::Malformed) };
+            }
+            Ok(Err(error)) => tracing::debug!(%error, "can't fetch an announced event; retrying"),
+            Err(_) => {}
+        }
+    }
+    Err(Dropped::NotFetched)
+}
+
+async fn request_event(ctx: &BridgeContext, peer: PeerId, id: EventId, max_len: usize) -> Result<Bytes, GossipError> {
+    let broken = |error: io::Error| GossipError::Unreachable { peer: peer.to_string(), reason: error.to_string() };
+    let mut stream = ctx.open_stream(peer, ALPN).await?;
+    stream.write_all(id.as_bytes()).await.map_err(broken)?;
+    stream.shutdown().await.map_err(broken)?;
+    let mut json = Vec::new();
+    stream.take(max_len as u64 + 1).read_to_end(&mut json).await.map_err(broken)?;
+    Ok(json.into())
+}
+
+/// Serves large events to peers that ask for them by id.
+pub(crate) struct LargeEventProtocol {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) cache: Arc<LargeEventCache>,
+    pub(crate) topics: Arc<JoinedTopics>,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) metrics: Arc<GossipMetrics>,
+}
+
+impl fmt::Debug for LargeEventProtocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LargeEventProtocol")
+    }
+}
+
+impl LargeEventProtocol {
+    /// An event that peers may have: effective here, of a joined topic, neither protected nor private (E-10), and not
+    /// withheld (M-5).
+    async fn find_shareable(&self, id: EventId) -> Option<Bytes> {
+        let now = clock::now();
+        let Some(found) = self.engine.store().get(&[id], now).await.ok()?.pop()? else {
+            let is_expired = |json: &Bytes| Event::from_json(json).is_ok_and(|event| event.is_expired(now));
+            return self.cache.get(&id).filter(|json| !is_expired(json));
+        };
+        let is_joined = found.topics.iter().any(|topic| self.topics.contains(topic));
+        let visibility = self.engine.visibility().load();
+        let is_shown = |event: &Event| visibility.shows(event, &found.topics, &Viewer::stranger(), None);
+        let may_pass = found.event.event().is_ok_and(|event| may_pass_on(&event) && is_shown(&event));
+        (is_joined && may_pass).then_some(found.event.json)
+    }
+
+    async fn answer_request(&self, peer: PeerId, stream: &mut PeerStream) -> io::Result<()> {
+        let mut id = [0; 32];
+        stream.read_exact(&mut id).await?;
+        let found = self.find_shareable(EventId::from_bytes(id)).await;
+        // Bytes given to a peer count against its rate limit like bytes received from it (G-6).
+        if let Some(json) = found.filter(|json| self.inbox.is_within_rate(peer, json.len())) {
+            stream.write_all(&json).await?;
+            self.metrics.served.increment(1);
+        }
+        stream.shutdown().await
+    }
+}
+
+#[async_trait]
+impl Protocol for LargeEventProtocol {
+    fn alpn(&self) -> &'static [u8] {
+        ALPN
+    }
+
+    async fn serve(&self, peer: PeerId, mut stream: PeerStream) -> io::Result<()> {
+        timeout(REQUEST_TIMEOUT, self.answer_request(peer, &mut stream)).await.map_err(io::Error::from)??;
+        // The connection closes with the stream, so wait until the peer has read to the end.
+        let _ = timeout(REQUEST_TIMEOUT, stream.read(&mut [0])).await;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_is_bounded_and_keeps_the_latest_events() {
+        let cache = LargeEventCache::default();
+        let id = |number: u8| EventId::from_bytes([number; 32]);
+        for number in 0..40 {
+            cache.insert(id(number), Bytes::from(vec![b'x'; 1 << 20]));
+        }
+        assert!(cache.get(&id(39)).is_some() && cache.get(&id(24)).is_some());
+        assert!(cache.get(&id(23)).is_none());
+    }
+}

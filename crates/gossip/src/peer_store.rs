@@ -1,0 +1,296 @@
+//! The peers that this node knows, and their addresses: those the operator has configured, and those seen as neighbours.
+//! The latter are kept in a file, so that a restarted node reaches them without help.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fs::{self, File},
+    io::{self, Write},
+    net::SocketAddr,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use iroh::{EndpointAddr, address_lookup::memory::MemoryLookup};
+use kukuri_engine::clock;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    peer::{PeerAddress, PeerId},
+    settings::PeerPolicy,
+};
+
+const FILE: &str = "peers.json";
+/// Seen peers that are kept; the one seen longest ago is dropped first.
+const MAX_SEEN_PEERS: usize = 256;
+const MAX_ADDRESSES_PER_PEER: usize = 8;
+
+#[derive(Debug)]
+pub(crate) struct PeerStore {
+    peers: Mutex<Peers>,
+    /// The addresses that the endpoint dials.
+    lookup: MemoryLookup,
+    path: PathBuf,
+    has_changed: AtomicBool,
+    /// There is a new peer or address: written sooner than a new time.
+    has_new_address: AtomicBool,
+}
+
+/// Under one lock: the rules decide which of the seen peers count.
+#[derive(Debug)]
+struct Peers {
+    rules: PeerRules,
+    seen: HashMap<PeerId, SeenPeer>,
+}
+
+/// The configuration.
+#[derive(Debug, PartialEq, Eq)]
+struct PeerRules {
+    /// This node, which is no peer of its own.
+    own: PeerId,
+    policy: PeerPolicy,
+    configured: BTreeMap<PeerId, EndpointAddr>,
+}
+
+/// A peer that was a neighbour.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SeenPeer {
+    pub(crate) addresses: BTreeSet<SocketAddr>,
+    /// When it was last seen, in Unix seconds.
+    pub(crate) seen: u64,
+}
+
+impl PeerStore {
+    pub(crate) fn open(own: PeerId, policy: PeerPolicy, configured: &[PeerAddress], directory: &Path) -> Self {
+        let path = directory.join(FILE);
+        let seen = read_file(&path).unwrap_or_else(|error| {
+            tracing::warn!(path = %path.display(), %error, "can't read the file of seen peers; starting without them");
+            HashMap::new()
+        });
+        let store = Self {
+            peers: Mutex::new(Peers { rules: PeerRules { own, policy, configured: BTreeMap::new() }, seen }),
+            lookup: MemoryLookup::new(),
+            path,
+            has_changed: AtomicBool::new(false),
+            has_new_address: AtomicBool::new(false),
+        };
+        store.configure(policy, configured);
+        store
+    }
+
+    /// Applies a new configuration. Returns whether it differs from the present one.
+    pub(crate) fn configure(&self, policy: PeerPolicy, configured: &[PeerAddress]) -> bool {
+        let mut peers = self.peers.lock();
+        let own = peers.rules.own;
+        let others = configured.iter().filter(|peer| peer.id() != own);
+        let configured = others.map(|peer| (peer.id(), peer.endpoint().clone())).collect();
+        let rules = PeerRules { own, policy, configured };
+        let has_changed = peers.rules != rules;
+        peers.rules = rules;
+        for (id, seen) in &peers.seen {
+            self.set_addresses(&peers.rules, *id, &seen.addresses);
+        }
+        peers.rules.configured.values().for_each(|address| self.lookup.add_endpoint_info(address.clone()));
+        has_changed
+    }
+
+    /// Replaces the addresses at which the endpoint dials a peer: these and the configured ones.
+    fn set_addresses(&self, rules: &PeerRules, id: PeerId, addresses: &BTreeSet<SocketAddr>) {
+        self.lookup.remove_endpoint_info(id);
+        if rules.allows(&id) {
+            let configured = rules.configured.get(&id).cloned().unwrap_or_else(|| EndpointAddr::new(id));
+            self.lookup.set_endpoint_info(addresses.iter().fold(configured, |address, one| address.with_ip_addr(*one)));
+        }
+    }
+
+    pub(crate) fn lookup(&self) -> MemoryLookup {
+        self.lookup.clone()
+    }
+
+    /// Whether the endpoint dials addresses that peers tell of each other.
+    pub(crate) fn trusts_addresses_of_peers(&self) -> bool {
+        self.peers.lock().rules.policy == PeerPolicy::Open
+    }
+
+    /// Whether the peer may connect, and be dialled.
+    pub(crate) fn is_allowed(&self, id: &PeerId) -> bool {
+        self.peers.lock().rules.allows(id)
+    }
+
+    /// Whether there is no peer to dial.
+    pub(crate) fn is_empty(&self) -> bool {
+        let Peers { rules, seen } = &*self.peers.lock();
+        rules.configured.is_empty() && (rules.policy == PeerPolicy::Known || seen.is_empty())
+    }
+
+    pub(crate) fn is_configured(&self, id: &PeerId) -> bool {
+        self.peers.lock().rules.configured.contains_key(id)
+    }
+
+    /// Records that a peer was seen now. No addresses: the known ones stay.
+    pub(crate) fn record_seen(&self, id: PeerId, addresses: impl IntoIterator<Item = SocketAddr>) {
+        let Peers { rules, seen: all } = &mut *self.peers.lock();
+        if !rules.allows(&id) {
+            return;
+        }
+        let addresses: BTreeSet<SocketAddr> = addresses.into_iter().take(MAX_ADDRESSES_PER_PEER).collect();
+        if !addresses.is_empty() {
+            self.set_addresses(rules, id, &addresses);
+        }
+        let peer = all.entry(id).or_default();
+        peer.seen = clock::now().seconds().0;
+        if !addresses.is_empty() && peer.addresses != addresses {
+            peer.addresses = addresses;
+            self.has_new_address.store(true, Ordering::Relaxed);
+        }
+        if all.len() > MAX_SEEN_PEERS
+            && let Some(oldest) = all.iter().min_by_key(|(_, peer)| peer.seen).map(|(id, _)| *id)
+        {
+            all.remove(&oldest);
+            if !rules.configured.contains_key(&oldest) {
+                self.lookup.remove_endpoint_info(oldest);
+            }
+        }
+        self.has_changed.store(true, Ordering::Relaxed);
+    }
+
+    /// Peers that a topic may be joined with, at most `max`: configured ones first, then the latest seen.
+    pub(crate) fn candidates(&self, except: &BTreeSet<PeerId>, max: usize) -> Vec<PeerId> {
+        let Peers { rules, seen: all } = &*self.peers.lock();
+        let mut seen: Vec<(&PeerId, u64)> = all.iter().map(|(id, peer)| (id, peer.seen)).collect();
+        seen.sort_unstable_by_key(|(id, at)| (std::cmp::Reverse(*at), **id));
+        let seen = seen.into_iter().map(|(id, _)| id).filter(|id| !rules.configured.contains_key(*id));
+        let is_wanted = |id: &&PeerId| rules.allows(id) && !except.contains(*id);
+        rules.configured.keys().chain(seen).filter(is_wanted).take(max).copied().collect()
+    }
+
+    /// All peers that may connect, with their addresses.
+    pub(crate) fn all(&self) -> BTreeMap<PeerId, SeenPeer> {
+        let Peers { rules, seen } = &*self.peers.lock();
+        let mut all: BTreeMap<PeerId, SeenPeer> = seen.iter().map(|(id, peer)| (*id, peer.clone())).collect();
+        for (id, address) in &rules.configured {
+            all.entry(*id).or_default().addresses.extend(address.ip_addrs());
+        }
+        all.retain(|id, _| rules.allows(id));
+        all
+    }
+
+    /// Whether a new peer or address is not written yet.
+    pub(crate) fn has_new_address(&self) -> bool {
+        self.has_new_address.load(Ordering::Relaxed)
+    }
+
+    /// Writes the seen peers, if something has changed. Blocks on the disk.
+    pub(crate) fn save(&self) {
+        self.has_new_address.store(false, Ordering::Relaxed);
+        if !self.has_changed.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let all: BTreeMap<String, SeenPeer> =
+            self.peers.lock().seen.iter().map(|(id, peer)| (id.to_string(), peer.clone())).collect();
+        if let Err(error) = write_file(&self.path, &all) {
+            tracing::warn!(%error, path = %self.path.display(), "can't write the file of seen peers");
+        }
+    }
+}
+
+impl PeerRules {
+    fn allows(&self, id: &PeerId) -> bool {
+        *id != self.own && (self.policy == PeerPolicy::Open || self.configured.contains_key(id))
+    }
+}
+
+fn read_file(path: &Path) -> io::Result<HashMap<PeerId, SeenPeer>> {
+    let text = match fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(HashMap::new()),
+        text => text?,
+    };
+    let all: BTreeMap<String, SeenPeer> = serde_json::from_str(&text)?;
+    Ok(all.into_iter().take(MAX_SEEN_PEERS).filter_map(|(id, peer)| Some((id.parse().ok()?, peer))).collect())
+}
+
+/// Writes a temporary file and renames it, so that a crash leaves the old file.
+fn write_file(path: &Path, all: &BTreeMap<String, SeenPeer>) -> io::Result<()> {
+    let part = path.with_extension("part");
+    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
+    serde_json::to_writer_pretty(&mut file, all)?;
+    file.write_all(b"\n")?;
+    file.sync_all()?;
+    fs::rename(&part, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use iroh::SecretKey;
+
+    use super::*;
+
+    fn id(number: u16) -> PeerId {
+        let mut bytes = [1; 32];
+        bytes[..2].copy_from_slice(&number.to_be_bytes());
+        SecretKey::from_bytes(&bytes).public()
+    }
+
+    fn configured(number: u16) -> PeerAddress {
+        format!("{}@127.0.0.1:{}", id(number), 1_000 + number).parse().unwrap()
+    }
+
+    fn address(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    #[test]
+    fn seen_peers_are_known_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || PeerStore::open(id(0), PeerPolicy::Open, &[configured(1)], dir.path());
+        let peers = open();
+        peers.record_seen(id(2), [address(1)]);
+        peers.save();
+        peers.record_seen(id(2), [address(1)]);
+        peers.record_seen(id(2), []);
+        assert!(!peers.has_new_address(), "the address is the same");
+        peers.record_seen(id(2), [address(2)]);
+        peers.record_seen(id(0), [address(9)]);
+        assert!(peers.has_new_address());
+        peers.save();
+        assert!(!peers.has_new_address());
+        let again = open();
+        assert_eq!(again.candidates(&BTreeSet::new(), 10), [id(1), id(2)], "without this node");
+        assert_eq!(again.candidates(&BTreeSet::from([id(1)]), 10), [id(2)]);
+        assert_eq!(again.all()[&id(2)].addresses, BTreeSet::from([address(2)]));
+        let looked_up = again.lookup().get_endpoint_info(id(2)).unwrap().into_endpoint_addr();
+        assert_eq!(looked_up.ip_addrs().collect::<Vec<_>>(), [&address(2)], "without the former address");
+    }
+
+    #[test]
+    fn with_policy_known_other_peers_are_neither_recorded_nor_dialled() {
+        let dir = tempfile::tempdir().unwrap();
+        let peers = PeerStore::open(id(0), PeerPolicy::Open, &[], dir.path());
+        peers.record_seen(id(2), [address(2)]);
+        peers.save();
+        let peers = PeerStore::open(id(0), PeerPolicy::Open, &[], dir.path());
+        assert!(peers.is_allowed(&id(2)) && peers.lookup().get_endpoint_info(id(2)).is_some());
+        assert!(
+            peers.configure(PeerPolicy::Known, &[configured(1)])
+                && !peers.configure(PeerPolicy::Known, &[configured(1)])
+        );
+        peers.record_seen(id(3), [address(3)]);
+        assert!(peers.is_allowed(&id(1)) && !peers.is_allowed(&id(2)) && !peers.is_allowed(&id(3)));
+        assert_eq!(peers.candidates(&BTreeSet::new(), 10), [id(1)]);
+        assert!(peers.lookup().get_endpoint_info(id(2)).is_none());
+    }
+
+    #[test]
+    fn the_file_is_bounded_and_a_malformed_one_is_ignored() {
+        let dir = tempfile::tempdir().unwrap();
+        let peers = PeerStore::open(id(0), PeerPolicy::Open, &[], dir.path());
+        for number in 1..=MAX_SEEN_PEERS as u16 + 10 {
+            peers.record_seen(id(number), (0..20).map(address));
+        }
+        assert_eq!(peers.all().len(), MAX_SEEN_PEERS);
+        assert!(peers.all().values().all(|peer| peer.addresses.len() <= MAX_ADDRESSES_PER_PEER));
+        fs::write(dir.path().join(FILE), "{").unwrap();
+        assert!(PeerStore::open(id(0), PeerPolicy::Open, &[], dir.path()).all().is_empty());
+    }
+}

@@ -1,0 +1,117 @@
+//! Keeps enough neighbours in every topic: dials known peers, and joins topics with too few neighbours again. iroh-gossip
+//! does neither by itself.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use tokio::time::sleep;
+
+use crate::{
+    bridge::BridgeContext,
+    dialer::Dialer,
+    endpoint::GossipEndpoint,
+    peer::PeerId,
+    watchdog::{ReplaceReason, call_timeout},
+};
+
+const TICK_INTERVAL: Duration = Duration::from_millis(250);
+/// A peer that was connected for this long has accepted us. A peer that rejects us closes a connection that seemed open.
+const STABLE_AFTER: Duration = Duration::from_secs(3);
+/// Topics that are rejoined per tick: a returning peer with thousands of topics comes back in steps.
+const MAX_REJOINS_PER_TICK: usize = 512;
+/// With at most this many known peers, all of them should be neighbours: no other peer brings them back.
+const SMALL_SWARM_PEERS: usize = 4;
+/// Enough neighbours in a larger swarm. iroh-gossip keeps five, and exchanges them by itself.
+const MIN_NEIGHBOURS: usize = 3;
+/// Known peers that topics are joined with.
+pub(crate) const MAX_CANDIDATES: usize = 16;
+
+/// Rejoins topics and dials peers. Returns when the endpoint has to be replaced.
+pub(crate) async fn keep_neighbours(ctx: &BridgeContext, endpoint: &GossipEndpoint) -> ReplaceReason {
+    let (mut dialer, mut arrived) = (Dialer::default(), BTreeSet::new());
+    loop {
+        if let Err(reason) = tick(ctx, endpoint, &mut dialer, &arrived).await {
+            return reason;
+        }
+        arrived = tokio::select! {
+            arrived = endpoint.connections.arrivals() => arrived,
+            () = sleep(TICK_INTERVAL) => BTreeSet::new(),
+        };
+    }
+}
+
+async fn tick(
+    ctx: &BridgeContext,
+    endpoint: &GossipEndpoint,
+    dialer: &mut Dialer,
+    arrived: &BTreeSet<PeerId>,
+) -> Result<(), ReplaceReason> {
+    dialer.hand_over(endpoint).await?;
+    let known = ctx.peers.candidates(&BTreeSet::new(), MAX_CANDIDATES);
+    let connected = endpoint.connections.connected_since();
+    let rejoins_now = |peer: &PeerId| arrived.contains(peer) && dialer.should_rejoin_now(*peer);
+    let rejoin_now: BTreeSet<PeerId> = known.iter().copied().filter(rejoins_now).collect();
+    let is_recent = |peer: &PeerId| connected.get(peer).is_some_and(|since| since.elapsed() < STABLE_AFTER);
+    let mut recent: BTreeSet<PeerId> = known.iter().copied().filter(is_recent).collect();
+    let (mut rejoined, mut wanted) = (0, BTreeSet::new());
+    for joined in ctx.topics.all() {
+        let neighbours = joined.state.neighbours();
+        recent.retain(|peer| !neighbours.contains(peer));
+        let (reachable, unconnected): (Vec<PeerId>, Vec<PeerId>) =
+            missing_neighbours(&known, &neighbours).into_iter().partition(|peer| connected.contains_key(peer));
+        wanted.extend(unconnected);
+        if reachable.iter().any(|peer| rejoin_now.contains(peer)) {
+            joined.state.rejoin_backoff().reset_to_now(Instant::now());
+        }
+        if reachable.is_empty()
+            || rejoined >= MAX_REJOINS_PER_TICK
+            || !joined.state.rejoin_backoff().take_if_due(Instant::now())
+        {
+            continue;
+        }
+        rejoined += 1;
+        ctx.metrics.rejoins.increment(1);
+        // An error of the call means that the topic is being left or the endpoint replaced.
+        call_timeout("join_peers", joined.sender.join_peers(reachable)).await?.ok();
+    }
+    dialer.retain_backoff(&wanted, &recent);
+    dialer.dial(endpoint, &wanted);
+    Ok(())
+}
+
+/// The known peers that a topic with these neighbours should be joined with.
+fn missing_neighbours(known: &[PeerId], neighbours: &BTreeSet<PeerId>) -> Vec<PeerId> {
+    let others: Vec<PeerId> = known.iter().filter(|peer| !neighbours.contains(*peer)).copied().collect();
+    let is_small = others.len() + neighbours.len() <= SMALL_SWARM_PEERS;
+    if is_small || neighbours.len() < MIN_NEIGHBOURS { others } else { Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use iroh::SecretKey;
+
+    use super::*;
+
+    fn id(number: u8) -> PeerId {
+        SecretKey::from_bytes(&[number; 32]).public()
+    }
+
+    #[test]
+    fn a_small_swarm_needs_every_peer_and_a_large_one_three() {
+        for (known, neighbours, missing, why) in [
+            (0, 0, 0, "no peer is known"),
+            (2, 0, 2, "all known peers"),
+            (2, 1, 1, "the missing peer"),
+            (4, 3, 1, "a swarm of five needs every peer"),
+            (4, 4, 0, "every peer is a neighbour"),
+            (9, 3, 0, "enough of many"),
+            (9, 2, 7, "too few of many"),
+        ] {
+            let known: Vec<PeerId> = (1..=known).map(id).collect();
+            let neighbours = (1..=neighbours).map(id).collect();
+            assert_eq!(missing_neighbours(&known, &neighbours).len(), missing, "{why}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The joined topics: their senders, neighbours, backoff and catch-up schedule.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use iroh_gossip::api::GossipSender;
+use kukuri_domain::TopicId;
+use kukuri_pacing::Backoff;
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use tokio::task::AbortHandle;
+
+use crate::{catch_up::Schedule, peer::PeerId};
+
+/// Delays between attempts to rejoin a topic, or to dial a peer.
+pub(crate) const FIRST_RETRY_DELAY: Duration = Duration::from_secs(1);
+pub(crate) const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
+
+#[derive(Default)]
+pub(crate) struct JoinedTopics {
+    joined: RwLock<BTreeMap<TopicId, Arc<JoinedTopic>>>,
+}
+
+/// The topic is left when this is dropped.
+pub(crate) struct JoinedTopic {
+    pub(crate) topic: TopicId,
+    pub(crate) sender: GossipSender,
+    pub(crate) state: Arc<TopicState>,
+    /// The task that holds the receiver. iroh-gossip leaves a topic when sender and receiver are gone.
+    pub(crate) receive_task: AbortHandle,
+}
+
+/// Neighbours, backoff and catch-up schedule of a joined topic.
+pub(crate) struct TopicState {
+    neighbours: Mutex<BTreeSet<PeerId>>,
+    received: AtomicU64,
+    has_lagged: AtomicBool,
+    rejoin_backoff: Mutex<Backoff>,
+    catch_up: Mutex<Schedule>,
+}
+
+/// Counts over all joined topics, for metrics and `/healthz`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TopicCounts {
+    pub(crate) topics: usize,
+    pub(crate) without_neighbours: usize,
+    pub(crate) peers: usize,
+    pub(crate) neighbours: usize,
+}
+
+impl Default for TopicState {
+    fn default() -> Self {
+        Self {
+            neighbours: Mutex::default(),
+            received: AtomicU64::default(),
+            has_lagged: AtomicBool::default(),
+            rejoin_backoff: Mutex::new(Backoff::new(FIRST_RETRY_DELAY, MAX_RETRY_DELAY, Instant::now())),
+            catch_up: Mutex::default(),
+        }
+    }
+}
+
+impl TopicState {
+    pub(crate) fn neighbours(&self) -> BTreeSet<PeerId> {
+        self.neighbours.lock().clone()
+    }
+
+    pub(crate) fn has_neighbours(&self) -> bool {
+        !self.neighbours.lock().is_empty()
+    }
+
+    /// Messages received since the topic was joined.
+    pub(crate) fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_received(&self) {
+        self.received.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that iroh-gossip dropped events of this topic: messages, or neighbours that came and went.
+    pub(crate) fn mark_lagged(&self) {
+        self.has_lagged.store(true, Ordering::Relaxed);
+        self.catch_up().run_soon();
+    }
+
+    pub(crate) fn has_lagged(&self) -> bool {
+        self.has_lagged.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn neighbour_up(&self, peer: PeerId) {
+        self.neighbours.lock().insert(peer);
+        self.rejoin_backoff().reset(Instant::now());
+        self.catch_up().neighbour_up(peer);
+    }
+
+    pub(crate) fn neighbour_down(&self, peer: PeerId) {
+        self.neighbours.lock().remove(&peer);
+        self.rejoin_backoff().reset(Instant::now());
+        self.catch_up().neighbour_down(peer);
+    }
+
+    pub(crate) fn rejoin_backoff(&self) -> MutexGuard<'_, Backoff> {
+        self.rejoin_backoff.lock()
+    }
+
+    pub(crate) fn catch_up(&self) -> MutexGuard<'_, Schedule> {
+        self.catch_up.lock()
+    }
+
+    /// Starts a due catch-up with one of the neighbours that have a permit. If none of them has, the catch-up stays due.
+    pub(crate) fn start_catch_up(&self, has_permit: impl Fn(PeerId) -> bool) -> Option<PeerId> {
+        let mut neighbours = self.neighbours();
+        let had_neighbours = !neighbours.is_empty();
+        neighbours.retain(|peer| has_permit(*peer));
+        if neighbours.is_empty() && had_neighbours { None } else { self.catch_up().start(&neighbours) }
+    }
+}
+
+impl Drop for JoinedTopic {
+    fn drop(&mut self) {
+        self.receive_task.abort();
+    }
+}
+
+impl JoinedTopics {
+    pub(crate) fn get(&self, topic: &TopicId) -> Option<Arc<JoinedTopic>> {
+        self.joined.read().get(topic).cloned()
+    }
+
+    pub(crate) fn contains(&self, topic: &TopicId) -> bool {
+        self.joined.read().contains_key(topic)
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<JoinedTopic>> {
+        self.joined.read().values().cloned().collect()
+    }
+
+    /// Whether the peer is a neighbour in any topic.
+    pub(crate) fn has_neighbour(&self, peer: &PeerId) -> bool {
+        self.joined.read().values().any(|joined| joined.state.neighbours.lock().contains(peer))
+    }
+
+    pub(crate) fn insert(&self, joined: JoinedTopic) {
+        self.joined.write().insert(joined.topic.clone(), Arc::new(joined));
+    }
+
+    /// Leaves all topics but these. Returns how many were left.
+    pub(crate) fn retain(&self, wanted: &BTreeSet<TopicId>) -> usize {
+        let mut joined = self.joined.write();
+        let before = joined.len();
+        joined.retain(|topic, _| wanted.contains(topic));
+        before - joined.len()
+    }
+
+    pub(crate) fn leave_all(&self) {
+        self.retain(&BTreeSet::new());
+    }
+
+    pub(crate) fn counts(&self) -> TopicCounts {
+        let joined = self.joined.read();
+        let mut counts = TopicCounts { topics: joined.len(), ..TopicCounts::default() };
+        let mut peers = BTreeSet::new();
+        for joined in joined.values() {
+            let neighbours = joined.state.neighbours.lock();
+            counts.without_neighbours += usize::from(neighbours.is_empty());
+            counts.neighbours += neighbours.len();
+            peers.extend(neighbours.iter().copied());
+        }
+        counts.peers = peers.len();
+        counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use iroh::SecretKey;
+
+    use super::*;
+
+    #[test]
+    fn catch_up_skips_a_neighbour_without_a_permit_and_stays_due_g6_g7() {
+        let [slow, other] = [1, 2].map(|number| SecretKey::from_bytes(&[number; 32]).public());
+        let soon = Instant::now() + Duration::from_secs(60);
+        let state = TopicState::default();
+        state.neighbour_up(slow);
+        assert_eq!(state.start_catch_up(|peer| peer != slow), None);
+        assert!(state.catch_up().is_due(soon), "the catch-up stays due");
+        state.neighbour_up(other);
+        assert_eq!(state.start_catch_up(|peer| peer != slow), Some(other), "the other neighbour is asked meanwhile");
+    }
+}

@@ -1,0 +1,100 @@
+//! The upgrade of an HTTP connection to a WebSocket (RFC 6455).
+
+use std::{net::IpAddr, sync::Arc};
+
+use axum::{
+    extract::Request,
+    http::{HeaderMap, Method, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use hyper_util::rt::TokioIo;
+use kukuri_engine::ConnectRefused;
+use tokio::net::TcpStream;
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{
+        handshake::derive_accept_key,
+        protocol::{Role, WebSocketConfig},
+    },
+};
+
+use crate::{connections::ConnectionPermit, front::HttpFront, listener::Connection, min_rate::MinRateStream};
+
+/// Small, because a node has thousands of connections that send little.
+const READ_BUFFER_BYTES: usize = 2 * 1024;
+/// tungstenite writes only pongs and answers to a close.
+const WRITE_BUFFER_BYTES: usize = 0;
+
+/// Whether a request asks for a WebSocket.
+pub(crate) fn is_upgrade(headers: &HeaderMap) -> bool {
+    has_token(headers, header::CONNECTION, "upgrade") && has_token(headers, header::UPGRADE, "websocket")
+}
+
+fn has_token(headers: &HeaderMap, header: header::HeaderName, token: &str) -> bool {
+    let mut values = headers.get_all(header).iter().filter_map(|value| value.to_str().ok());
+    values.any(|value| value.split(',').any(|part| part.trim().eq_ignore_ascii_case(token)))
+}
+
+/// Answers the handshake and hands the socket to the relay.
+pub(crate) fn upgrade(front: &Arc<HttpFront>, connection: &Connection, mut request: Request) -> Response {
+    let headers = request.headers();
+    if request.method() != Method::GET || !has_token(headers, header::SEC_WEBSOCKET_VERSION, "13") {
+        let version = [(header::SEC_WEBSOCKET_VERSION, "13")];
+        return (StatusCode::UPGRADE_REQUIRED, version, "WebSocket version 13 is spoken here\n").into_response();
+    }
+    let Some(accept) = headers.get(header::SEC_WEBSOCKET_KEY).map(|key| derive_accept_key(key.as_bytes())) else {
+        return (StatusCode::BAD_REQUEST, "a WebSocket needs a key\n").into_response();
+    };
+    let (ip, permit) = match client_and_permit(front, connection, headers) {
+        Ok(permitted) => permitted,
+        Err(refused) => {
+            front.metrics.refused.of(refused).increment(1);
+            let status = match refused {
+                ConnectRefused::Denied => StatusCode::FORBIDDEN,
+                ConnectRefused::NoAddress => StatusCode::BAD_REQUEST,
+                _ => StatusCode::TOO_MANY_REQUESTS,
+            };
+            return (status, format!("{}\n", refused.text())).into_response();
+        }
+    };
+    let upgrading = hyper::upgrade::on(&mut request);
+    let max_bytes = front.engine().config().requests.message_bytes;
+    let config = WebSocketConfig::default()
+        .read_buffer_size(READ_BUFFER_BYTES)
+        .write_buffer_size(WRITE_BUFFER_BYTES)
+        .max_message_size(Some(max_bytes))
+        .max_frame_size(Some(max_bytes));
+    let relay = Arc::clone(&front.relay);
+    tokio::spawn(async move {
+        let Ok(upgraded) = upgrading.await else { return };
+        // Under the layers of HTTP is the socket itself.
+        let Ok(parts) = upgraded.downcast::<TokioIo<MinRateStream<TcpStream>>>() else { return };
+        let stream = parts.io.into_inner().into_inner();
+        let socket =
+            WebSocketStream::from_partially_read(stream, parts.read_buf.to_vec(), Role::Server, Some(config)).await;
+        // A task of its own: this one still holds the memory of the upgrade.
+        tokio::spawn(relay.serve(socket, ip, permit));
+    });
+    let answer =
+        [(header::CONNECTION, "upgrade"), (header::UPGRADE, "websocket"), (header::SEC_WEBSOCKET_ACCEPT, &accept)];
+    (StatusCode::SWITCHING_PROTOCOLS, answer).into_response()
+}
+
+fn client_and_permit(
+    front: &HttpFront,
+    connection: &Connection,
+    headers: &HeaderMap,
+) -> Result<(IpAddr, ConnectionPermit), ConnectRefused> {
+    // A connection that was refused before has given its permit up.
+    let mut permit = match connection.take_permit() {
+        Some(permit) => permit,
+        None => front.connections.acquire(front.engine().config().requests.connections)?,
+    };
+    let config = front.config();
+    let Some(proxy) = config.proxy.as_ref().filter(|proxy| proxy.is_at(connection.peer)) else {
+        return Ok((connection.peer, permit));
+    };
+    let ip = proxy.client_of(headers).ok_or(ConnectRefused::NoAddress)?;
+    permit.set_address(ip, front.engine())?;
+    Ok((ip, permit))
+}

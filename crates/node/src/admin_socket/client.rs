@@ -1,0 +1,135 @@
+//! The command's end of the admin socket. Without a running node the command opens the store and answers itself.
+
+use std::{path::Path, sync::Arc};
+
+use anyhow::{Context, anyhow, bail};
+use kukuri_engine::{Engine, EngineParts};
+use kukuri_http::Exporter;
+use kukuri_outbox::Services;
+use kukuri_store::Store;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::{
+        UnixStream,
+        unix::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    task::JoinHandle,
+};
+
+use super::{AdminContext, AdminReply, AdminRequest, answer, server};
+use crate::{
+    config::{Settings, StorePlace},
+    wiring::{
+        self,
+        services::{self, Registration},
+        stores,
+    },
+};
+
+/// Sends requests to the running node, or answers them in this process.
+pub(crate) enum AdminClient {
+    /// Connected to the socket of a running node.
+    Connected(BufReader<OwnedReadHalf>, OwnedWriteHalf),
+    /// This process has opened the store: no node runs, or the store takes several processes.
+    InProcess(AdminContext, JoinHandle<()>),
+}
+
+impl AdminClient {
+    /// Connects for a command that needs the store.
+    pub(crate) async fn open(settings: &Settings) -> anyhow::Result<Self> {
+        match Self::open_store(settings).await? {
+            Some(store) => Self::in_process(settings, store, Services::default()).await,
+            None => Self::connect(&settings.data).await,
+        }
+    }
+
+    /// Connects for a command that needs the store and a running service.
+    pub(crate) async fn open_with_service(settings: &Settings, service: &Registration) -> anyhow::Result<Self> {
+        if let Some(client) = Self::running_node(settings).await? {
+            return Ok(client);
+        }
+        match Self::open_store(settings).await? {
+            Some(store) => {
+                let services = services::start_one(service, settings, &store).await?;
+                Self::in_process(settings, store, services).await
+            }
+            None => Self::connect(&settings.data).await,
+        }
+    }
+
+    /// Connects to the node that runs in the data directory. `None`: no node runs.
+    pub(crate) async fn running_node(settings: &Settings) -> anyhow::Result<Option<Self>> {
+        if let StorePlace::Postgres(_) = settings.store_place() {
+            return Ok(Self::connect(&settings.data).await.ok());
+        }
+        match Self::open_store(settings).await? {
+            Some(_) => Ok(None),
+            None => Self::connect(&settings.data).await.map(Some),
+        }
+    }
+
+    /// Connects for a command that only a running node can answer.
+    pub(crate) async fn require_running_node(settings: &Settings) -> anyhow::Result<Self> {
+        let connected = Self::connect(&settings.data).await;
+        connected.map_err(|_| anyhow!("no node runs in {}; start it first", settings.data.display()))
+    }
+
+    /// `None`: a running node has locked the store.
+    async fn open_store(settings: &Settings) -> anyhow::Result<Option<Arc<dyn Store>>> {
+        match stores::for_changing(settings).await {
+            Err(error) if stores::is_locked(&error) => Ok(None),
+            opened => opened.map(Some),
+        }
+    }
+
+    async fn in_process(settings: &Settings, store: Arc<dyn Store>, services: Services) -> anyhow::Result<Self> {
+        let public_url = wiring::public_url(settings, settings.listen);
+        let config = wiring::engine_config(settings, &public_url)?;
+        let recorder = Exporter::new().recorder();
+        let parts = EngineParts { store, finder: None, config, policies: Vec::new(), recorder };
+        let (engine, writer) = Engine::start(parts).await?;
+        let services = Arc::new(services);
+        Ok(Self::InProcess(AdminContext { engine, services, bridge: None, is_command: true }, writer))
+    }
+
+    pub(super) async fn connect(data: &Path) -> anyhow::Result<Self> {
+        let (path, _directory) = server::path(data)?;
+        let stream = UnixStream::connect(&path)
+            .await
+            .with_context(|| format!("the store is in use, and the node in {} does not answer", data.display()))?;
+        let (reader, writer) = stream.into_split();
+        Ok(Self::Connected(BufReader::new(reader), writer))
+    }
+
+    /// Sends a request and waits for the reply.
+    pub(crate) async fn ask(&mut self, request: AdminRequest) -> anyhow::Result<AdminReply> {
+        let reply = match self {
+            Self::InProcess(context, _) => answer(context, request).await,
+            Self::Connected(reader, writer) => {
+                let mut text = serde_json::to_string(&request)?;
+                text.push('\n');
+                writer.write_all(text.as_bytes()).await.context("the node has stopped")?;
+                let mut line = String::new();
+                if reader.read_line(&mut line).await? == 0 {
+                    bail!("the node has stopped");
+                }
+                serde_json::from_str(&line)
+                    .context("unreadable reply from the node: are node and command of the same version?")?
+            }
+        };
+        match reply {
+            AdminReply::Failed(message) => bail!(message),
+            reply => Ok(reply),
+        }
+    }
+
+    /// Waits until all writes of this process are durable.
+    pub(crate) async fn close(self) -> anyhow::Result<()> {
+        if let Self::InProcess(context, writer) = self {
+            context.services.stop().await;
+            drop(context);
+            writer.await?;
+        }
+        Ok(())
+    }
+}

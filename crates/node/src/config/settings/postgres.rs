@@ -1,0 +1,23 @@
+//! `[postgres]`; `wiring::stores` and `wiring::searching` pass the values on.
+
+use kukuri_config::{Span, Switch, section};
+use kukuri_store_postgres::PostgresOptions;
+
+section! {
+    /// How the node uses a store on Postgres. These keys do not apply to the embedded store.
+    ja "Postgres に保存する場合の設定。組み込みストアでは使いません。"
+    Postgres in "postgres." {
+        /// The most sessions that read at a time. In addition a node has two that write and one that listens.
+        ja "同時に使う読み取りセッションの最大数。このほかに、書き込み用 2 つと通知待ち用 1 つを使います。"
+        readers: u32 = PostgresOptions::default().readers, at least 1, at most 1_000, needs restart;
+        /// Whether a node that starts creates or migrates the tables: `on` or `off`. `off`: it refuses to start on
+        /// older tables until `kukuri-node migrate` has been run.
+        ja "起動時にテーブルの作成や更新を行うかどうか（`on` または `off`）。`off` の場合、テーブルが古ければ \
+            `kukuri-node migrate` を実行するまで起動しません。"
+        migrate: Switch = Switch::On, needs restart;
+        /// How long the server may take to answer a query of a client.
+        ja "クライアントの問い合わせに対して、サーバーの応答を待つ時間。"
+        query_timeout: Span = PostgresOptions::default().query_timeout.into(),
+            at least Span::seconds(1), at most Span::minutes(60), needs restart;
+    }
+}

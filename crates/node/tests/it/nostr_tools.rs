@@ -1,0 +1,124 @@
+//! The JavaScript client library `nostr-tools` against the real binary: one script per test.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::OnceLock,
+    time::Duration,
+};
+
+use crate::support::Node;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    process::Command,
+};
+
+/// Timeout of a whole script; a script has its own timeout for each step.
+const TIMEOUT: Duration = Duration::from_secs(180);
+
+/// The directory of the installed modules, to which the scripts are copied: the source tree stays clean.
+fn scripts() -> &'static Path {
+    static PLACE: OnceLock<PathBuf> = OnceLock::new();
+    PLACE.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/nostr-tools");
+        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("nostr-tools");
+        let wanted = fs::read(source.join("package.json")).unwrap();
+        let installed = fs::read(place.join("installed.json")).unwrap_or_default();
+        assert!(wanted == installed, "nostr-tools is not installed, or not this version: run `cargo xtask test`");
+        for entry in fs::read_dir(source).unwrap() {
+            let path = entry.unwrap().path();
+            fs::copy(&path, place.join(path.file_name().unwrap())).unwrap();
+        }
+        place
+    })
+}
+
+/// Runs a script against a new node. The script may ask for the node to be killed and restarted.
+async fn run(script: &str, mode: &'static str) {
+    let place = scripts();
+    let mut node = Node::start(mode);
+    let mut child = Command::new("node")
+        .arg(place.join(script))
+        .arg(node.url())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("node can be started; cargo xtask test installs it");
+    let mut stdin = child.stdin.take().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut stderr = child.stderr.take().unwrap();
+    let complaints = tokio::spawn(async move {
+        let mut text = String::new();
+        let _ = stderr.read_to_string(&mut text).await;
+        text
+    });
+    let mut said = String::new();
+    let to_the_end = async {
+        while let Some(line) = stdout.next_line().await.unwrap() {
+            match line.as_str() {
+                "please kill" => node.kill(),
+                "please start" => node.start_again(),
+                other => {
+                    said += other;
+                    said += "\n";
+                    continue;
+                }
+            }
+            stdin.write_all(b"done\n").await.unwrap();
+        }
+        child.wait().await.unwrap()
+    };
+    let ended = tokio::time::timeout(TIMEOUT, to_the_end).await;
+    // Kills a script that still runs, which also closes its stderr.
+    drop(child);
+    let succeeded = ended.as_ref().is_ok_and(|status| status.success());
+    assert!(succeeded, "{script}: {ended:?}\n{said}{}", complaints.await.unwrap());
+}
+
+#[tokio::test]
+async fn events_of_a_topic_are_published_stored_and_live() {
+    run("topics.mjs", "required").await;
+}
+
+#[tokio::test]
+async fn a_newer_version_replaces_an_older_one() {
+    run("versions.mjs", "global").await;
+}
+
+#[tokio::test]
+async fn deletions_by_id_and_by_address_apply_to_earlier_and_later_targets() {
+    run("deletions.mjs", "global").await;
+}
+
+#[tokio::test]
+async fn an_expired_event_is_not_served() {
+    run("expiry.mjs", "global").await;
+}
+
+#[tokio::test]
+async fn a_vanish_request_removes_all_events_of_its_author() {
+    run("vanish.mjs", "global").await;
+}
+
+#[tokio::test]
+async fn a_protected_event_is_accepted_only_from_its_authenticated_author() {
+    run("auth.mjs", "global").await;
+}
+
+#[tokio::test]
+async fn count_equals_the_number_of_events_a_query_returns() {
+    run("count.mjs", "global").await;
+}
+
+#[tokio::test]
+async fn nip77_sync_finds_the_events_each_side_lacks() {
+    run("sync.mjs", "global").await;
+}
+
+#[tokio::test]
+async fn a_client_reconnects_after_a_crash_and_finds_every_acknowledged_event() {
+    run("reconnect.mjs", "global").await;
+}

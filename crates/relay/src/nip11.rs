@@ -1,0 +1,116 @@
+//! The relay's information document (NIP-11): name, supported NIPs and the real limits.
+
+use kukuri_domain::{PublicKey, retention::Keep};
+use kukuri_engine::{
+    clock,
+    config::{Auth, EngineConfig, TopicIntake},
+};
+use serde_json::{Value, json};
+
+use crate::{message::SubscriptionId, relay::Relay};
+
+/// The NIPs this relay implements.
+const NIPS: [u16; 10] = [1, 9, 11, 40, 42, 45, 62, 67, 70, 77];
+/// Implemented if there is a search index.
+const SEARCH_NIP: u16 = 50;
+
+/// How the relay presents itself.
+#[derive(Clone, Debug)]
+pub struct Info {
+    /// Its name.
+    pub name: String,
+    /// Its purpose.
+    pub description: String,
+    /// How to reach its operator.
+    pub contact: Option<String>,
+    /// The operator's key.
+    pub pubkey: Option<PublicKey>,
+    /// The relay's own key.
+    pub own_key: Option<PublicKey>,
+    /// The URL of a picture.
+    pub icon: Option<String>,
+    /// The languages spoken here.
+    pub language_tags: Vec<String>,
+    /// The URL of the rules for posting.
+    pub posting_policy: Option<String>,
+}
+
+impl Default for Info {
+    fn default() -> Self {
+        Self {
+            name: "kukuri-node".to_owned(),
+            description: "A community node".to_owned(),
+            contact: None,
+            pubkey: None,
+            own_key: None,
+            icon: None,
+            language_tags: Vec::new(),
+            posting_policy: None,
+        }
+    }
+}
+
+fn nips(has_search: bool) -> Vec<u16> {
+    let mut nips: Vec<u16> = NIPS.into_iter().chain(has_search.then_some(SEARCH_NIP)).collect();
+    nips.sort_unstable();
+    nips
+}
+
+/// The document of a relay.
+pub fn document(relay: &Relay) -> Value {
+    let (config, info) = (relay.engine.config(), relay.info());
+    let EngineConfig { requests, admission, auth, retention, .. } = &*config;
+    let limits = &admission.limits;
+    let has_search = relay.engine.reads().has_search();
+    let auth_required = match auth {
+        Auth::Off => false,
+        Auth::Required { enforce_at, .. } => clock::now() >= *enforce_at,
+    };
+    let mut document = json!({
+        "name": info.name,
+        "description": info.description,
+        "supported_nips": nips(has_search),
+        "software": "kukuri-node",
+        "version": env!("CARGO_PKG_VERSION"),
+        "limitation": {
+            "max_message_length": requests.message_bytes,
+            "max_subscriptions": requests.subscriptions,
+            "max_filters": requests.filters,
+            "max_limit": requests.limit,
+            "default_limit": requests.limit,
+            "max_subid_length": SubscriptionId::MAX_CHARS,
+            "max_event_tags": limits.tag_count,
+            "max_content_length": limits.content_bytes,
+            "created_at_upper_limit": limits.created_at_ahead.as_secs(),
+            "auth_required": auth_required,
+            "payment_required": false,
+            // A topic that nobody enabled is refused.
+            "restricted_writes": matches!(config.topics, TopicIntake::Closed),
+        },
+        "retention": [
+            { "kinds": [0, 3, [10_000, 19_999], [30_000, 39_999]], "time": seconds(retention.current) },
+            { "kinds": [5, 62], "time": seconds(retention.requests) },
+            { "time": seconds(retention.regular) },
+        ],
+    });
+    let optional = [
+        ("contact", info.contact.clone().map(Value::from)),
+        ("pubkey", info.pubkey.map(|key| key.to_string().into())),
+        ("self", info.own_key.map(|key| key.to_string().into())),
+        ("icon", info.icon.clone().map(Value::from)),
+        ("posting_policy", info.posting_policy.clone().map(Value::from)),
+        ("language_tags", (!info.language_tags.is_empty()).then(|| info.language_tags.clone().into())),
+    ];
+    if let Some(fields) = document.as_object_mut() {
+        fields.extend(optional.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
+    }
+    document
+}
+
+/// `null` is forever.
+fn seconds(keep: Keep) -> Value {
+    match keep {
+        Keep::For(duration) => duration.as_secs().into(),
+        Keep::Forever => Value::Null,
+    }
+}

@@ -1,0 +1,107 @@
+//! EVENT and AUTH: what a client publishes, and as whom.
+
+use kukuri_domain::{Event, PublicKey, Refusal};
+use kukuri_engine::{Refused, clock, intake::Published, refused::TooFast};
+use kukuri_store::Outcome;
+
+use super::{End, Session, limits::MAX_KEYS};
+use crate::{
+    auth::Rejected,
+    message::{ClientMessage, claimed_id, reply},
+};
+
+impl Session {
+    /// Publishes the event of a message in the common form. Returns `false` if the message is no EVENT after all and has to
+    /// be parsed as a whole.
+    pub(super) async fn publish_common_form(&mut self, json: &str, text: &str) -> Result<bool, End> {
+        let published = self.hand_to_intake(json).await;
+        if matches!(published, Published::Answered(Err(_)))
+            && !matches!(ClientMessage::parse(text), Ok(ClientMessage::Event(_)))
+        {
+            return Ok(false);
+        }
+        self.answer_event(json, published).await?;
+        Ok(true)
+    }
+
+    pub(super) async fn publish_event(&mut self, json: &str) -> Result<(), End> {
+        let published = self.hand_to_intake(json).await;
+        self.answer_event(json, published).await
+    }
+
+    async fn hand_to_intake(&self, json: &str) -> Published {
+        self.relay.engine.intake().submit_event(json, &self.client, &self.queue).await
+    }
+
+    async fn answer_event(&mut self, json: &str, published: Published) -> Result<(), End> {
+        let answered = match published {
+            Published::Queued => {
+                self.in_flight += 1;
+                return Ok(());
+            }
+            Published::Answered(answered) => answered,
+        };
+        self.relay.engine.intake().count_answered(&answered);
+        let id = claimed_id(json);
+        let text = match &answered {
+            Ok(outcome) => ok_reply(&id, outcome),
+            Err(refused) => reply::ok(&id, false, &refused.to_string()),
+        };
+        self.send(text).await
+    }
+
+    pub(super) async fn authenticate(&mut self, json: &str) -> Result<(), End> {
+        let id = claimed_id(json);
+        match self.check_authentication(json) {
+            Ok(key) => {
+                let others = self.client.keys.iter().copied().filter(|known| *known != key);
+                self.client.keys = others.chain([key]).collect();
+                self.subscriptions.set_viewer(&self.viewer());
+                self.send(reply::ok(&id, true, "")).await
+            }
+            Err(refused) => self.send(reply::ok(&id, false, &refused.to_string())).await,
+        }
+    }
+
+    fn check_authentication(&self, json: &str) -> Result<PublicKey, AuthRefused> {
+        let engine = &self.relay.engine;
+        engine.count_authentication(&self.client)?;
+        let event = Event::from_json(json)?;
+        let key = self.challenge.check(event, &engine.config().admission.relay_urls, clock::now())?;
+        engine.check_key(&key)?;
+        if self.client.keys.len() >= MAX_KEYS && !self.client.keys.contains(&key) {
+            return Err(AuthRefused::TooManyKeys);
+        }
+        Ok(key)
+    }
+}
+
+/// Why an AUTH is refused. Its `Display` is the message of `OK false`.
+#[derive(Debug, thiserror::Error)]
+enum AuthRefused {
+    #[error(transparent)]
+    TooFast(#[from] TooFast),
+    #[error(transparent)]
+    Malformed(#[from] Refusal),
+    #[error("{0}")]
+    Challenge(Rejected),
+    #[error(transparent)]
+    Denied(#[from] Refused),
+    #[error("restricted: a connection has at most {MAX_KEYS} keys")]
+    TooManyKeys,
+}
+
+impl From<Rejected> for AuthRefused {
+    fn from(rejected: Rejected) -> Self {
+        Self::Challenge(rejected)
+    }
+}
+
+/// The OK for an event that was decided on.
+pub(crate) fn ok_reply(id: &str, outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Stored | Outcome::Ephemeral => reply::ok(id, true, ""),
+        Outcome::Duplicate => reply::ok(id, true, "duplicate: already have this event"),
+        Outcome::Refused(refusal) => reply::ok(id, false, &refusal.to_string()),
+    }
+}

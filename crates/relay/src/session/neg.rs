@@ -1,0 +1,80 @@
+//! NEG-OPEN and NEG-MSG: reconciliations (NIP-77).
+
+use std::sync::Arc;
+
+use kukuri_domain::Filter;
+use kukuri_engine::ReadKind;
+
+use super::{End, Session};
+use crate::{
+    closed::Closed,
+    message::{SubscriptionId, reply},
+    negentropy::Reconciliation,
+};
+
+impl Session {
+    pub(super) async fn open_reconciliation(
+        &mut self,
+        id: SubscriptionId,
+        filter: Filter,
+        message: &[u8],
+    ) -> Result<(), End> {
+        self.reconciliations.remove(&id);
+        let relay = Arc::clone(&self.relay);
+        let budget = &relay.neg_budget;
+        let opened = match self.while_connected(self.read_ids(filter)).await? {
+            Ok(ids) => Reconciliation::new(ids, budget),
+            Err(reason) => Err(reason),
+        };
+        match opened {
+            Ok(reconciliation) => {
+                self.reconciliations.insert(id.clone(), reconciliation);
+                self.answer_reconciliation(&id, message).await
+            }
+            Err(reason) => self.end_reconciliation(&id, &reason).await,
+        }
+    }
+
+    async fn read_ids(
+        &self,
+        filter: Filter,
+    ) -> Result<Vec<(kukuri_domain::Timestamp, kukuri_domain::EventId)>, Closed> {
+        let filters = vec![filter];
+        self.check_history(&filters)?;
+        let config = self.relay.engine.config();
+        let max = config.requests.sync_sessions;
+        if self.reconciliations.len() >= max {
+            return Err(Closed::TooManyNegSessions(max));
+        }
+        let max = config.requests.sync_events;
+        let ids = self.relay.engine.reads().ids(filters, &self.viewer(), max).await.map_err(|error| {
+            tracing::error!(%error, "a query failed; the NEG-OPEN is refused");
+            Closed::QueryFailed
+        })?;
+        ids.ok_or(Closed::TooManyNegEvents(max))
+    }
+
+    pub(super) async fn continue_reconciliation(&mut self, id: &SubscriptionId, message: &[u8]) -> Result<(), End> {
+        match self.relay.engine.reads().check(&self.client, ReadKind::Recent, &[]) {
+            Ok(()) => self.answer_reconciliation(id, message).await,
+            Err(refused) => self.end_reconciliation(id, &refused.into()).await,
+        }
+    }
+
+    async fn answer_reconciliation(&mut self, id: &SubscriptionId, message: &[u8]) -> Result<(), End> {
+        let answer = match self.reconciliations.get_mut(id) {
+            Some(reconciliation) => reconciliation.answer(message),
+            None => Err(Closed::NegNotOpen),
+        };
+        match answer {
+            Ok(answer) => self.send(reply::neg_message(id, &answer)).await,
+            Err(reason) => self.end_reconciliation(id, &reason).await,
+        }
+    }
+
+    pub(super) async fn end_reconciliation(&mut self, id: &SubscriptionId, reason: &Closed) -> Result<(), End> {
+        self.reconciliations.remove(id);
+        self.relay.metrics.refused_requests.increment(1);
+        self.send(reply::neg_error(id, &reason.to_string())).await
+    }
+}

@@ -1,0 +1,98 @@
+//! REQ and COUNT: subscriptions, and how many events match (NIP-45).
+
+use std::sync::Arc;
+
+use kukuri_domain::{Filter, Sketch, Timestamp};
+use kukuri_engine::{ReadKind, ReadRefused};
+
+use super::{
+    End, Session,
+    limits::{MAX_FILTER_VALUES, values_of},
+    subscriptions::LiveRequest,
+};
+use crate::{
+    closed::Closed,
+    message::{SubscriptionId, reply},
+};
+
+impl Session {
+    /// Sends stored events, EOSE, then live events, with no gap and no duplicate (W-2).
+    ///
+    /// The subscription is live before its query is read. Its live events wait in the queue meanwhile; those that the query
+    /// has seen are dropped when their turn comes.
+    pub(super) async fn serve_req(&mut self, id: SubscriptionId, filters: Vec<Filter>) -> Result<(), End> {
+        self.subscriptions.end(&id);
+        let (filters, values) = match self.check_subscription(filters) {
+            Ok(checked) => checked,
+            Err(reason) => return self.refuse_request(&id, &reason).await,
+        };
+        let (relay, viewer) = (Arc::clone(&self.relay), self.viewer());
+        let reads = relay.engine.reads();
+        let live = reads.subscribe(filters.clone(), viewer.clone(), Arc::clone(&self.queue));
+        let answer = match self.while_connected(reads.stored(filters, &viewer)).await? {
+            Ok(answer) => answer,
+            Err(error) => {
+                tracing::error!(%error, "a query failed; the REQ is closed");
+                return self.refuse_request(&id, &Closed::QueryFailed).await;
+            }
+        };
+        self.subscriptions.add(LiveRequest { id: id.clone(), live, read_at: answer.seq, hits: answer.hits, values });
+        relay.metrics.stored_deliveries.increment(answer.events.len() as u64);
+        for event in &answer.events {
+            self.buffer(&reply::event(&id, &event.json)).await?;
+        }
+        self.send(reply::eose(&id, answer.rest)).await
+    }
+
+    /// The filters, ready to subscribe, and how many values they count as.
+    fn check_subscription(
+        &self,
+        filters: Vec<Filter>,
+    ) -> Result<(Vec<kukuri_engine::live::LiveFilter>, usize), Closed> {
+        let reads = self.relay.engine.reads();
+        let is_history = |filter: &Filter| *filter.window().end() < Timestamp(u64::MAX) || filter.search().is_some();
+        let kind = if filters.iter().any(is_history) { ReadKind::History } else { ReadKind::Recent };
+        reads.check(&self.client, kind, &filters)?;
+        let filters = reads.prepare(filters)?;
+        let max = self.relay.engine.config().requests.subscriptions;
+        if self.subscriptions.len() >= max {
+            return Err(Closed::TooManySubscriptions(max));
+        }
+        let values: usize = filters.iter().map(|live| values_of(&live.filter)).sum();
+        if values + self.subscriptions.values() > MAX_FILTER_VALUES {
+            return Err(Closed::TooManyFilterValues);
+        }
+        Ok((filters, values))
+    }
+
+    pub(super) async fn serve_count(&mut self, id: &SubscriptionId, filters: Vec<Filter>) -> Result<(), End> {
+        if let Err(reason) = self.check_history(&filters) {
+            return self.refuse_request(id, &reason).await;
+        }
+        let sketch = match filters.as_slice() {
+            [filter] => Sketch::for_filter(filter),
+            _ => None,
+        };
+        let (relay, viewer) = (Arc::clone(&self.relay), self.viewer());
+        match self.while_connected(relay.engine.reads().count(filters, &viewer, sketch)).await? {
+            Ok(count) => self.send(reply::count(id, &count)).await,
+            Err(error) => {
+                tracing::error!(%error, "a count failed; the COUNT is closed");
+                self.refuse_request(id, &Closed::CountFailed).await
+            }
+        }
+    }
+
+    /// Whether a COUNT or NEG-OPEN may read. Neither can search.
+    pub(super) fn check_history(&self, filters: &[Filter]) -> Result<(), Closed> {
+        self.relay.engine.reads().check(&self.client, ReadKind::History, filters)?;
+        let searches = filters.iter().any(|filter| filter.search().is_some());
+        if searches { Err(ReadRefused::SearchOutsideReq.into()) } else { Ok(()) }
+    }
+
+    /// Every refused request is closed with a reason (W-4).
+    pub(super) async fn refuse_request(&mut self, id: &SubscriptionId, reason: &Closed) -> Result<(), End> {
+        self.relay.metrics.refused_requests.increment(1);
+        self.send(reply::closed(id, &reason.to_string())).await
+    }
+}

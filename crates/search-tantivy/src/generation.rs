@@ -1,0 +1,249 @@
+//! One index of tantivy: its files, its writer, its reader.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use kukuri_domain::{EventId, Timestamp};
+use kukuri_search::{
+    DocumentChange, Hit, IndexError, IndexPosition, IndexStats, Search, analyzer::VERSION, index::Result,
+    ranking::recency,
+};
+use kukuri_store::Seq;
+use parking_lot::Mutex;
+use tantivy::{
+    DocAddress, DocSet, Index, IndexReader, IndexWriter, ReloadPolicy, Searcher, SegmentReader, TERMINATED,
+    TantivyError, collector::TopDocs, directory::error::LockError, schema::IndexRecordOption,
+};
+
+use crate::{
+    index::engine,
+    schema::{CREATED_AT, Fields, schema},
+};
+
+/// Memory for uncommitted documents.
+const WRITER_BYTES: usize = 64 << 20;
+
+pub(super) struct Generation {
+    number: u64,
+    path: PathBuf,
+    fields: Fields,
+    reader: IndexReader,
+    /// `None`: the last writer failed and was dropped.
+    writer: Mutex<Option<IndexWriter>>,
+    /// The position that the reader shows; set after the commit and the reload.
+    reached: Mutex<Option<IndexPosition>>,
+}
+
+impl Generation {
+    /// Creates an empty generation; replaces files that are there.
+    pub(super) fn create(directory: &Path, number: u64) -> Result<Self> {
+        let path = directory.join(number.to_string());
+        if path.exists() {
+            fs::remove_dir_all(&path).map_err(engine)?;
+        }
+        fs::create_dir_all(&path).map_err(engine)?;
+        let (schema, _) = schema();
+        let index = Index::create_in_dir(&path, schema).map_err(|error| failure(&path, error))?;
+        Self::with_index(index, path, number)
+    }
+
+    /// Opens a generation, or creates it if there is none.
+    pub(super) fn open(directory: &Path, number: u64) -> Result<Self> {
+        let path = directory.join(number.to_string());
+        if !path.exists() {
+            return Self::create(directory, number);
+        }
+        let index = Index::open_in_dir(&path).map_err(|error| IndexError::Damaged(error.to_string()))?;
+        if index.schema() != schema().0 {
+            return Err(IndexError::Damaged("another version of this program wrote it".to_owned()));
+        }
+        let opened = Self::with_index(index, path, number)?;
+        if opened.payload()?.is_some_and(|(version, _)| version != VERSION) {
+            return Err(IndexError::Damaged("another version of this program wrote it".to_owned()));
+        }
+        Ok(opened)
+    }
+
+    fn with_index(index: Index, path: PathBuf, number: u64) -> Result<Self> {
+        let (_, fields) = schema();
+        let reader = index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into();
+        let reader = reader.map_err(|error| failure(&path, error))?;
+        // The writer's lock keeps other processes out from here on.
+        let writer = writer_of(&index).map_err(|error| failure(&path, error))?;
+        let generation =
+            Self { number, path, fields, reader, writer: Mutex::new(Some(writer)), reached: Mutex::default() };
+        *generation.reached.lock() = generation.payload()?.and_then(|(_, reached)| reached);
+        Ok(generation)
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Applies changes and their position in one commit, if the position is still the expected one.
+    pub(super) fn apply(
+        &self,
+        expected: Option<&IndexPosition>,
+        changes: &[DocumentChange],
+        reached: Option<IndexPosition>,
+    ) -> Result<()> {
+        let mut writer = self.writer.lock();
+        if self.reached.lock().as_ref() != expected {
+            return Err(IndexError::Overtaken(self.path.display().to_string()));
+        }
+        let mut current = match writer.take() {
+            Some(current) => current,
+            None => writer_of(self.reader.searcher().index()).map_err(|error| self.failure(error))?,
+        };
+        // A writer that fails is dropped with its uncommitted changes.
+        self.write(&mut current, changes, reached.as_ref())?;
+        *writer = Some(current);
+        self.reader.reload().map_err(|error| self.failure(error))?;
+        *self.reached.lock() = reached;
+        Ok(())
+    }
+
+    fn write(
+        &self,
+        writer: &mut IndexWriter,
+        changes: &[DocumentChange],
+        reached: Option<&IndexPosition>,
+    ) -> Result<()> {
+        for change in changes {
+            let id = match change {
+                DocumentChange::Put(document) => &document.id,
+                DocumentChange::Remove(id) => id,
+            };
+            writer.delete_term(self.fields.by_id(id));
+            if let DocumentChange::Put(document) = change {
+                let document = self.fields.document(document);
+                writer.add_document(document).map_err(|error| self.failure(error))?;
+            }
+        }
+        let mut commit = writer.prepare_commit().map_err(|error| self.failure(error))?;
+        commit.set_payload(&payload(reached));
+        commit.commit().map_err(|error| self.failure(error))?;
+        Ok(())
+    }
+
+    /// Version and position of the last commit.
+    fn payload(&self) -> Result<Option<(u32, Option<IndexPosition>)>> {
+        let metas = self.reader.searcher().index().load_metas().map_err(|error| self.failure(error))?;
+        let Some(payload) = metas.payload else { return Ok(None) };
+        read_payload(&payload)
+            .map(Some)
+            .ok_or_else(|| IndexError::Damaged(format!("unreadable commit payload: {payload}")))
+    }
+
+    pub(super) fn reached(&self) -> Option<IndexPosition> {
+        self.reached.lock().clone()
+    }
+
+    pub(super) fn search(&self, search: &Search) -> Result<Vec<Hit>> {
+        if search.limit == 0 {
+            return Ok(Vec::new());
+        }
+        let searcher = self.reader.searcher();
+        let now = search.now;
+        let best =
+            TopDocs::with_limit(search.limit).and_offset(search.skip).tweak_score(move |segment: &SegmentReader| {
+                let created_at =
+                    segment.fast_fields().u64(CREATED_AT).map(|column| column.first_or_default_col(0)).ok();
+                move |document, score: f32| {
+                    let created_at = created_at.as_ref().map_or(0, |column| column.get_val(document));
+                    score * recency(Timestamp(created_at), now)
+                }
+            });
+        let found = searcher.search(&self.fields.query(search), &best).map_err(|error| self.failure(error))?;
+        let hit = |(score, address): (f32, DocAddress)| Ok(Hit { id: self.id_at(&searcher, address)?, score });
+        let mut hits: Vec<Hit> = found.into_iter().map(hit).collect::<Result<_>>()?;
+        hits.sort_by(|left, right| right.score.total_cmp(&left.score).then(left.id.cmp(&right.id)));
+        Ok(hits)
+    }
+
+    fn id_at(&self, searcher: &Searcher, address: DocAddress) -> Result<EventId> {
+        self.fields.id_of(&searcher.doc(address).map_err(|error| self.failure(error))?)
+    }
+
+    /// Reads the term dictionaries of the segments, which are sorted.
+    pub(super) fn ids(&self, after: Option<EventId>, limit: usize) -> Result<Vec<EventId>> {
+        let searcher = self.reader.searcher();
+        let mut ids = Vec::new();
+        for segment in searcher.segment_readers() {
+            self.ids_of(segment, after, limit, &mut ids).map_err(|error| self.failure(error))?;
+        }
+        ids.sort_unstable();
+        ids.truncate(limit);
+        Ok(ids)
+    }
+
+    /// Appends up to `limit` ids of one segment.
+    fn ids_of(
+        &self,
+        segment: &SegmentReader,
+        after: Option<EventId>,
+        limit: usize,
+        ids: &mut Vec<EventId>,
+    ) -> tantivy::Result<()> {
+        let inverted = segment.inverted_index(self.fields.id)?;
+        let range = inverted.terms().range();
+        let range = if let Some(after) = &after { range.gt(after.as_bytes()) } else { range };
+        let mut terms = range.into_stream()?;
+        let max_ids = ids.len().saturating_add(limit);
+        while ids.len() < max_ids && terms.advance() {
+            let mut postings = inverted.read_postings_from_terminfo(terms.value(), IndexRecordOption::Basic)?;
+            let mut is_alive = false;
+            while postings.doc() != TERMINATED {
+                is_alive |= !segment.is_deleted(postings.doc());
+                postings.advance();
+            }
+            if is_alive && let Ok(id) = terms.key().try_into() {
+                ids.push(EventId::from_bytes(id));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn stats(&self) -> Result<IndexStats> {
+        let files = fs::read_dir(&self.path).into_iter().flatten();
+        let bytes = files.flatten().filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum();
+        Ok(IndexStats { documents: self.reader.searcher().num_docs(), bytes })
+    }
+
+    fn failure(&self, error: TantivyError) -> IndexError {
+        failure(&self.path, error)
+    }
+}
+
+/// One thread: batches are small, and the other cores serve clients.
+fn writer_of(index: &Index) -> tantivy::Result<IndexWriter> {
+    index.writer_with_num_threads(1, WRITER_BYTES)
+}
+
+fn failure(path: &Path, error: TantivyError) -> IndexError {
+    match error {
+        TantivyError::LockFailure(LockError::LockBusy, _) => IndexError::Locked(path.display().to_string()),
+        error @ TantivyError::DataCorruption(_) => IndexError::Damaged(error.to_string()),
+        error => engine(error),
+    }
+}
+
+/// Version, row and fingerprint.
+fn payload(reached: Option<&IndexPosition>) -> String {
+    match reached {
+        Some(IndexPosition { seq, fingerprint }) => format!("{VERSION} {seq} {fingerprint}"),
+        None => format!("{VERSION} -"),
+    }
+}
+
+fn read_payload(text: &str) -> Option<(u32, Option<IndexPosition>)> {
+    let (version, reached) = text.split_once(' ')?;
+    let version = version.parse().ok()?;
+    if reached == "-" {
+        return Some((version, None));
+    }
+    let (seq, fingerprint) = reached.split_once(' ').unwrap_or((reached, ""));
+    Some((version, Some(IndexPosition { seq: Seq(seq.parse().ok()?), fingerprint: fingerprint.to_owned() })))
+}

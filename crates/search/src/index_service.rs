@@ -1,0 +1,76 @@
+//! `index-v1` as a service of the node.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use async_trait::async_trait;
+use kukuri_domain::Kind;
+use kukuri_outbox::{ConsumerSettings, Figure, Service, ServiceError, ServiceInfo, Sink, Verification};
+use kukuri_store::Store;
+
+use crate::{
+    index::SearchIndex,
+    index_consumer::{CONSUMER, IndexSink},
+    verify,
+};
+
+/// Name and purpose of the service.
+pub const INFO: ServiceInfo = ServiceInfo { name: CONSUMER, description: "search index (NIP-50, /v1/search)" };
+
+/// Maximum number of differences reported one by one, of each sort.
+const MAX_EXAMPLES: usize = 20;
+
+/// The service that fills a search index.
+pub struct IndexService {
+    index: Arc<dyn SearchIndex>,
+    store: Arc<dyn Store>,
+    kinds: BTreeSet<Kind>,
+    settings: ConsumerSettings,
+}
+
+impl IndexService {
+    /// Indexes events of these kinds.
+    pub fn new(
+        index: Arc<dyn SearchIndex>,
+        store: Arc<dyn Store>,
+        kinds: BTreeSet<Kind>,
+        settings: ConsumerSettings,
+    ) -> Self {
+        Self { index, store, kinds, settings }
+    }
+}
+
+#[async_trait]
+impl Service for IndexService {
+    fn info(&self) -> ServiceInfo {
+        INFO
+    }
+
+    fn sink(&self) -> Arc<dyn Sink> {
+        Arc::new(IndexSink::new(Arc::clone(&self.index), Arc::clone(&self.store), self.kinds.iter().copied()))
+    }
+
+    fn consumer_settings(&self) -> ConsumerSettings {
+        self.settings.clone()
+    }
+
+    async fn figures(&self) -> Result<Vec<Figure>, ServiceError> {
+        let stats = self.index.stats().await.map_err(ServiceError::storage)?;
+        Ok(vec![
+            Figure { name: "documents", value: stats.documents },
+            Figure { name: "size_bytes", value: stats.bytes },
+        ])
+    }
+
+    async fn verify(&self) -> Result<Verification, ServiceError> {
+        let now = (self.settings.clock)();
+        let found = verify::compare(&*self.index, &*self.store, &self.kinds, now).await?;
+        let missing = found.missing.iter().map(|id| format!("{id} is visible, but not in the index"));
+        let left_over = found.left_over.iter().map(|id| format!("{id} is in the index, but should not be"));
+        Ok(Verification {
+            records: "documents",
+            compared: found.documents,
+            differences: (found.missing.len() + found.left_over.len()) as u64,
+            examples: missing.take(MAX_EXAMPLES).chain(left_over.take(MAX_EXAMPLES)).collect(),
+        })
+    }
+}

@@ -1,0 +1,119 @@
+//! Compares an index with the effective events of its kinds (C-1) in bounded memory: the ids of one range of the index are
+//! held while the store is read through, then the ids of the next range.
+
+use std::collections::{BTreeSet, HashSet};
+
+use kukuri_domain::{EventId, Kind, Millis};
+use kukuri_outbox::ServiceError;
+use kukuri_store::{BoundEvent, Seq, SnapshotCursor, Store};
+
+use crate::index::SearchIndex;
+
+/// Ids of the index held at a time.
+const RANGE_IDS: usize = 1 << 18;
+const PAGE: usize = 1_000;
+/// The comparison ends early at this number of differences.
+const MAX_DIFFERENCES: usize = 100_000;
+
+/// A comparison that could not be completed.
+#[derive(Debug, thiserror::Error)]
+enum VerifyError {
+    #[error("the index was never filled")]
+    NeverFilled,
+    #[error("more than {MAX_DIFFERENCES} differences: rebuild it with kukuri-node index rebuild")]
+    TooManyDifferences,
+}
+
+/// The differences between an index and a store.
+#[derive(Debug, Default)]
+pub(crate) struct Differences {
+    /// Number of documents compared.
+    pub(crate) documents: u64,
+    /// Effective, but not in the index.
+    pub(crate) missing: BTreeSet<EventId>,
+    /// In the index, but not effective, or not of an indexed kind.
+    pub(crate) left_over: BTreeSet<EventId>,
+}
+
+/// Compares index and store. Events that change meanwhile are left out.
+pub(crate) async fn compare(
+    index: &dyn SearchIndex,
+    store: &dyn Store,
+    kinds: &BTreeSet<Kind>,
+    now: Millis,
+) -> Result<Differences, ServiceError> {
+    let reached = index.reached().await.map_err(ServiceError::storage)?;
+    let reached = reached.ok_or(VerifyError::NeverFilled).map_err(ServiceError::storage)?;
+    let mut found = Differences::default();
+    let mut after = None;
+    loop {
+        let ids = index.ids(after, RANGE_IDS).await.map_err(ServiceError::storage)?;
+        let last = if ids.len() < RANGE_IDS { None } else { ids.last().copied() };
+        found.documents += ids.len() as u64;
+        compare_range(store, kinds, (after, last), ids, &mut found).await?;
+        if found.missing.len() + found.left_over.len() > MAX_DIFFERENCES {
+            return Err(ServiceError::storage(VerifyError::TooManyDifferences));
+        }
+        match last {
+            Some(last) => after = Some(last),
+            None => break,
+        }
+    }
+    leave_out_changed(store, reached.seq, &mut found).await?;
+    leave_out_expired(store, now, &mut found).await?;
+    Ok(found)
+}
+
+/// Compares the ids above `after` up to `last`.
+async fn compare_range(
+    store: &dyn Store,
+    kinds: &BTreeSet<Kind>,
+    (after, last): (Option<EventId>, Option<EventId>),
+    ids: Vec<EventId>,
+    found: &mut Differences,
+) -> Result<(), ServiceError> {
+    let mut unseen: HashSet<EventId> = ids.into_iter().collect();
+    let is_in_range = |id: &EventId| after.is_none_or(|after| *id > after) && last.is_none_or(|last| *id <= last);
+    let is_indexed = |bound: &BoundEvent| bound.event.event().map(|event| kinds.contains(&event.kind));
+    let mut cursor = SnapshotCursor::default();
+    loop {
+        let page = store.snapshot(cursor, PAGE).await?;
+        for bound in page.events.iter().filter(|bound| is_in_range(&bound.event.id)) {
+            if is_indexed(bound)? && !unseen.remove(&bound.event.id) && found.missing.len() <= MAX_DIFFERENCES {
+                found.missing.insert(bound.event.id);
+            }
+        }
+        match page.next {
+            Some(next) => cursor = next,
+            None => break,
+        }
+    }
+    found.left_over.extend(unseen.into_iter().take(MAX_DIFFERENCES + 1));
+    Ok(())
+}
+
+/// An event with a row after the compared position may be in one and not yet, or no longer, in the other.
+async fn leave_out_changed(store: &dyn Store, reached: Seq, found: &mut Differences) -> Result<(), ServiceError> {
+    let head = store.stats().await?.head;
+    let mut seq = reached;
+    while seq < head {
+        let rows = store.outbox(seq, PAGE).await?;
+        let Some(last) = rows.last() else { break };
+        seq = last.seq;
+        for row in &rows {
+            found.missing.remove(&row.event_id);
+            found.left_over.remove(&row.event_id);
+        }
+    }
+    Ok(())
+}
+
+/// An expired event that no sweep has removed yet is in the snapshot, but not visible.
+async fn leave_out_expired(store: &dyn Store, now: Millis, found: &mut Differences) -> Result<(), ServiceError> {
+    let missing: Vec<EventId> = std::mem::take(&mut found.missing).into_iter().collect();
+    for page in missing.chunks(PAGE) {
+        let looked_up = store.get(page, now).await?;
+        found.missing.extend(page.iter().zip(looked_up).filter(|(_, bound)| bound.is_some()).map(|(id, _)| *id));
+    }
+    Ok(())
+}

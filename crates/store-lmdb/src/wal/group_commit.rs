@@ -1,0 +1,345 @@
+//! Group commit: batches are logged one by one and committed in one transaction.
+
+use std::{
+    collections::HashSet,
+    sync::mpsc::{Receiver, RecvTimeoutError},
+    time::Instant,
+};
+
+use kukuri_domain::{Admitted, Millis, clock::Clock};
+use kukuri_store::{
+    Ingested, Seq, StoreError,
+    ingest::{Ledger as _, ingest_batch, replay_event},
+    repeats::Repeats,
+};
+use parking_lot::Mutex;
+use tokio::sync::{oneshot, watch};
+
+use crate::{
+    batch::{Batch, BatchContext, Committed},
+    error::Result,
+    open::io,
+    space::{FreeSpace, WriteEstimate},
+    writer::{Writer, tell},
+    writer_thread::Job,
+};
+
+use super::{Log, LogRecord, Uncommitted};
+
+/// A transaction of this size is committed: a larger one is cheaper per event, but its commit takes longer.
+const MAX_TRANSACTION_EVENTS: usize = 2_048;
+const MAX_TRANSACTION_BYTES: usize = 2 << 20;
+
+/// A batch to ingest, and the channel for its outcomes.
+pub(crate) struct Submission {
+    pub(crate) events: Vec<Admitted>,
+    pub(crate) now: Millis,
+    pub(crate) answer: oneshot::Sender<Result<Ingested>>,
+}
+
+/// Why a group takes no more batches.
+enum End {
+    /// It is large or old enough, or this job comes next.
+    Over(Option<Job>),
+    /// This batch does not fit into the transaction, or into the log.
+    TooLarge(Submission),
+    /// This batch failed, and the transaction with it.
+    Failed(Submission),
+    /// Nothing was logged, so there is no reason to wait for more batches.
+    Idle(Submission, Ingested),
+}
+
+impl Writer {
+    /// Ingests a batch and those that arrive within the group commit window. Returns the next job.
+    pub(crate) fn ingest_grouped(&mut self, first: Submission, jobs: &Receiver<Job>) -> Option<Job> {
+        let until = Instant::now() + self.group_commit_window;
+        if self.group_commit_window.is_zero() || !self.pending.is_empty() {
+            self.ingest_alone(first);
+            return None;
+        }
+        let (end, committed) = match self.begin_group() {
+            Ok(mut group) => match group.collect(first, jobs, until) {
+                End::Failed(submission) => (End::Failed(submission), Ok(())),
+                end => (end, group.commit()),
+            },
+            Err(error) => {
+                let _ = first.answer.send(Err(error));
+                return None;
+            }
+        };
+        match committed {
+            Ok(()) if !matches!(end, End::Failed(_)) => self.clear_pending(),
+            Ok(()) => {}
+            Err(error) => {
+                tracing::error!(%error, "can't commit acknowledged events; trying again before the next write")
+            }
+        }
+        match end {
+            End::Over(next) => next,
+            End::Idle(submission, ingested) => {
+                let _ = submission.answer.send(Ok(ingested));
+                None
+            }
+            End::TooLarge(submission) | End::Failed(submission) => {
+                self.ingest_alone(submission);
+                None
+            }
+        }
+    }
+
+    /// Ingests a batch in its own transaction, committed before the answer.
+    fn ingest_alone(&mut self, submission: Submission) {
+        let ingested = self.commit_pending().and_then(|()| self.ingest_committed(&submission.events, submission.now));
+        if let Ok(ingested) = &ingested {
+            tell(&self.head, ingested.head);
+        }
+        let _ = submission.answer.send(ingested);
+    }
+
+    fn begin_group(&mut self) -> Result<GroupCommit<'_>> {
+        let Self {
+            env,
+            tables,
+            rules,
+            subscriptions,
+            space,
+            clock,
+            wal,
+            pending,
+            uncommitted,
+            repeats,
+            head,
+            #[cfg(test)]
+            faults,
+            ..
+        } = self;
+        let ctx = BatchContext { env, tables: *tables, rules, subscriptions, clock: *clock.lock() };
+        let mut batch = Batch::resume(ctx)?;
+        batch.record_outbox_rows();
+        let transaction = batch.txn.id() as u64;
+        Ok(GroupCommit {
+            batch,
+            transaction,
+            space,
+            wal,
+            pending,
+            uncommitted,
+            repeats,
+            clock,
+            head,
+            load: WriteEstimate::default(),
+            is_heavy: false,
+            #[cfg(test)]
+            faults,
+        })
+    }
+
+    /// Replays and commits the records that are not in LMDB yet, after a crash or a failed commit.
+    pub(crate) fn commit_pending(&mut self) -> Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        self.replay_pending()?;
+        self.clear_pending();
+        Ok(())
+    }
+
+    fn replay_pending(&self) -> Result<()> {
+        // From the clock of the first attempt: outbox rows that were read since carry its timestamps.
+        let clock = self.stored()?.clock;
+        let mut batch = Batch::resume(BatchContext { clock, ..self.context() })?;
+        for record in &self.pending {
+            batch.tick(record.now);
+            for event in &record.events {
+                #[cfg(test)]
+                self.faults.strike(event)?;
+                replay_event(&mut batch, event, record.now)?;
+            }
+        }
+        let Committed { clock, .. } = batch.commit()?;
+        let seen = self.context().clock;
+        if clock.latest >= seen.latest {
+            self.note_clock(Clock { held: clock.held || seen.held, ..clock });
+        }
+        Ok(())
+    }
+
+    /// Call it when all records are committed.
+    fn clear_pending(&mut self) {
+        let now = self.pending.last().map(|record| record.now);
+        self.pending.clear();
+        self.uncommitted.clear();
+        if let Some(now) = now {
+            self.flush_if_due(now);
+        }
+    }
+}
+
+/// An open transaction and its batches.
+struct GroupCommit<'w> {
+    batch: Batch<'w>,
+    transaction: u64,
+    space: &'w mut FreeSpace,
+    wal: &'w mut Log,
+    pending: &'w mut Vec<LogRecord>,
+    uncommitted: &'w Uncommitted,
+    repeats: &'w Repeats,
+    clock: &'w Mutex<Clock>,
+    head: &'w watch::Sender<Seq>,
+    load: WriteEstimate,
+    /// It retires enough rows that it should be committed now.
+    is_heavy: bool,
+    #[cfg(test)]
+    faults: &'w kukuri_store::conformance::faults::Faults,
+}
+
+impl GroupCommit<'_> {
+    fn collect(&mut self, first: Submission, jobs: &Receiver<Job>, until: Instant) -> End {
+        let mut submission = first;
+        loop {
+            match self.fits(&submission.events) {
+                Ok(true) => {}
+                Ok(false) => return End::TooLarge(submission),
+                Err(_) => return End::Failed(submission),
+            }
+            match self.log_batch(&submission) {
+                Ok(ingested) if self.pending.is_empty() => return End::Idle(submission, ingested),
+                Ok(ingested) => drop(submission.answer.send(Ok(ingested))),
+                Err(error) => {
+                    tracing::debug!(%error, "can't ingest a batch with others; ingesting it alone");
+                    return End::Failed(submission);
+                }
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            let is_large =
+                self.load.events >= MAX_TRANSACTION_EVENTS || self.load.bytes >= MAX_TRANSACTION_BYTES || self.is_heavy;
+            if is_large || left.is_zero() {
+                return End::Over(None);
+            }
+            match jobs.recv_timeout(left) {
+                Ok(Job::Ingest(more)) => submission = more,
+                Ok(other) => return End::Over(Some(other)),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return End::Over(None),
+            }
+        }
+    }
+
+    fn fits(&mut self, events: &[Admitted]) -> Result<bool> {
+        let (ctx, load) = (self.batch.ctx, self.load.with(WriteEstimate::of(events)));
+        let has_space = self.space.fits(ctx.env, &ctx.tables, &self.batch.txn, load)?;
+        Ok(has_space && self.wal.fits(self.transaction, events))
+    }
+
+    /// Ingests a batch and logs it. Durable when it returns. After an error the transaction must be dropped.
+    fn log_batch(&mut self, submission: &Submission) -> Result<Ingested> {
+        let batch = &mut self.batch;
+        let before = batch.node.clock;
+        batch.tick(submission.now);
+        #[cfg(test)]
+        let faults = self.faults;
+        let effect = ingest_batch(batch, &submission.events, &HashSet::new(), submission.now, |_admitted| {
+            #[cfg(test)]
+            faults.strike(_admitted)?;
+            Ok(())
+        });
+        let effect = effect.map_err(|failure| failure.error)?;
+        if !effect.has_unknown {
+            batch.node.clock = before;
+        }
+        let (rows, stages, head) = (batch.take_outbox_rows(), batch.take_stages(), batch.node.head);
+        let (clock, stamp) = (batch.node.clock, batch.stamp().max(submission.now));
+        let events = effect.applied.iter().map(|index| submission.events[*index].clone()).collect();
+        let record = LogRecord { events, now: submission.now };
+        let load = self.load.with(WriteEstimate::of(&record.events));
+        let reserve_taken = self.space.reserve_taken(load, batch.written);
+        if reserve_taken > 1.0 {
+            // In its own transaction it is committed before the answer, and fails if there is no space.
+            return Err(StoreError::Full("the batch retires more rows than the reserve can hold".to_owned()).into());
+        }
+        self.is_heavy = reserve_taken > 0.5;
+        if !record.events.is_empty() {
+            self.wal.append(self.transaction, &record).map_err(io)?;
+            self.load = load;
+            self.uncommitted.add(&record.events, rows);
+            self.pending.push(record);
+        }
+        *self.clock.lock() = clock;
+        self.repeats.note(effect.repeats, stamp);
+        tell(self.head, head);
+        Ok(Ingested { outcomes: effect.outcomes, head, deletions: effect.deletions, stages })
+    }
+
+    fn commit(self) -> Result<()> {
+        let Committed { clock, .. } = self.batch.commit()?;
+        *self.clock.lock() = clock;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kukuri_store::{
+        conformance::build::{NOW, admitted, note},
+        port::*,
+    };
+
+    use super::*;
+    use crate::{Durability, LmdbOptions, LmdbStore};
+
+    #[test]
+    fn acknowledged_events_survive_a_stop_after_a_failed_commit() {
+        // P-3, O-5
+        let dir = tempfile::tempdir().unwrap();
+        let options = LmdbOptions { durability: Durability::Unsynced, map_size: 1 << 26, ..LmdbOptions::default() };
+        let store = LmdbStore::open(dir.path(), options.clone()).unwrap();
+        let event = admitted(&note("acknowledged").build());
+        let id = event.event().id;
+        // The state after a failed commit: the clock has advanced, and repeated copies were counted.
+        store.with_writer(move |writer| {
+            let record = LogRecord { events: vec![event], now: NOW };
+            writer.wal.append(writer.env.info().last_txn_id as u64 + 1, &record).unwrap();
+            writer.faults.failing = vec![id];
+            writer.pending.push(record);
+            writer.note_clock(writer.context().clock.tick(NOW));
+            writer.repeats.note(vec![id], NOW);
+        });
+        drop(store);
+        let store = LmdbStore::open(dir.path(), options).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        assert!(runtime.block_on(store.get(&[id], NOW)).unwrap()[0].is_some());
+    }
+
+    #[test]
+    fn failed_commit_is_retried_before_any_other_read_or_write() {
+        // P-3, W-9
+        let dir = tempfile::tempdir().unwrap();
+        let options = LmdbOptions { durability: Durability::Unsynced, map_size: 1 << 26, ..LmdbOptions::default() };
+        let store = LmdbStore::open(dir.path(), options).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let owe = |text: &str| {
+            let event = admitted(&note(text).build());
+            let (id, record) = (event.event().id, LogRecord { events: vec![event], now: NOW });
+            // The state after a failed commit.
+            store.with_writer(move |writer| {
+                writer.uncommitted.add(&record.events, Vec::new());
+                writer.pending.push(record);
+            });
+            id
+        };
+        runtime.block_on(async {
+            let read = owe("somebody reads");
+            assert!(store.get(&[read], NOW).await.unwrap()[0].is_some());
+            let written = owe("something else is written");
+            store.set_offset("a-consumer", Seq::default(), NOW).await.unwrap();
+            let more = owe("more comes in");
+            let later = admitted(&note("later").build());
+            store.ingest(vec![later.clone()], NOW).await.unwrap();
+            let found = store.get(&[written, more, later.event().id], NOW).await.unwrap();
+            assert!(found.iter().all(Option::is_some));
+            let rows = store.outbox(Seq::default(), 10).await.unwrap();
+            let order: Vec<_> = rows.iter().map(|row| row.event_id).collect();
+            assert_eq!(order, [read, written, more, later.event().id]);
+            assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
+        });
+    }
+}

@@ -1,0 +1,318 @@
+//! The log file: one record per batch, with a digest, each appended and synced.
+
+use std::{
+    fs::{self, File},
+    io::{self, ErrorKind, Write},
+    os::unix::fs::{FileExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use kukuri_domain::{Admitted, Event, Millis, TopicId};
+use kukuri_store::StoreError;
+
+use crate::{
+    open::Durability,
+    pack::{Pack, Unpack},
+    record::{SOURCES, code_of, decode},
+};
+
+const FILE: &str = "wal.log";
+/// Name of the file until version 0.1; its records have the same layout.
+const FORMER_FILE: &str = "ahead.log";
+/// Length of the file, written in full when it is created: overwriting is the cheapest write to sync.
+const FILE_BYTES: usize = 4 << 20;
+/// Length and digest.
+const HEADER_BYTES: usize = 4 + DIGEST_BYTES;
+const DIGEST_BYTES: usize = 16;
+/// Upper bounds: bytes of an event besides its JSON and topics, of a topic besides its name, of a record besides its
+/// events.
+const EVENT_OVERHEAD: usize = 8;
+const TOPIC_OVERHEAD: usize = 2;
+const RECORD_OVERHEAD: usize = HEADER_BYTES + 8 + 4 + 8 + 4;
+
+/// The events of a batch that changed something, and the time at which they arrived.
+#[derive(Clone, Debug)]
+pub(crate) struct LogRecord {
+    pub(crate) events: Vec<Admitted>,
+    pub(crate) now: Millis,
+}
+
+/// The log of a store that is open for writing.
+pub(crate) struct Log {
+    directory: PathBuf,
+    durability: Durability,
+    file: Option<File>,
+    transaction: u64,
+    /// Records of that transaction, and the end of the last one in bytes.
+    count: u32,
+    end: usize,
+}
+
+impl Log {
+    /// The log in the directory of a store. The file is created when it is needed.
+    pub(crate) fn new(directory: &Path, durability: Durability) -> Self {
+        Self { directory: directory.to_owned(), durability, file: None, transaction: 0, count: 0, end: 0 }
+    }
+
+    /// Whether the file has space for a batch after the records of this transaction.
+    pub(crate) fn fits(&self, transaction: u64, events: &[Admitted]) -> bool {
+        let before = if self.transaction == transaction { self.end } else { 0 };
+        before + length_of(events) <= FILE_BYTES
+    }
+
+    /// Appends the record of a batch that belongs to this transaction. Durable when it returns.
+    pub(crate) fn append(&mut self, transaction: u64, record: &LogRecord) -> io::Result<()> {
+        if self.transaction != transaction {
+            (self.transaction, self.count, self.end) = (transaction, 0, 0);
+        }
+        let file = match &self.file {
+            Some(file) => file,
+            None => self.file.insert(open(&self.directory.join(FILE), self.durability)?),
+        };
+        let record = pack(transaction, self.count, record);
+        file.write_all_at(&record, self.end as u64)?;
+        if self.durability == Durability::Synced {
+            file.sync_data()?;
+        }
+        self.count += 1;
+        self.end += record.len();
+        Ok(())
+    }
+
+    /// Removes the file under its former name. Call it when no record is pending.
+    pub(crate) fn remove_former_file(&self) {
+        warn_if_kept(&self.directory, remove_if_there(&self.directory.join(FORMER_FILE)));
+    }
+
+    /// Removes the log. Call it when no record is pending and nothing more is written.
+    pub(crate) fn remove(&mut self) {
+        self.file = None;
+        warn_if_kept(&self.directory, remove_files(&self.directory));
+    }
+}
+
+fn warn_if_kept(directory: &Path, removed: io::Result<()>) {
+    if let Err(error) = removed {
+        tracing::warn!(%error, directory = %directory.display(), "can't remove the write-ahead log; it is ignored");
+    }
+}
+
+/// Whether a directory has a log, which may hold pending records.
+pub(crate) fn exists(directory: &Path) -> bool {
+    [FILE, FORMER_FILE].iter().any(|file| directory.join(file).exists())
+}
+
+/// Removes the log files of a directory.
+pub(crate) fn remove_files(directory: &Path) -> io::Result<()> {
+    [FILE, FORMER_FILE].iter().try_for_each(|file| remove_if_there(&directory.join(file)))
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The records of this transaction, in order.
+pub(crate) fn read(directory: &Path, transaction: u64) -> io::Result<Vec<LogRecord>> {
+    let records = read_file(&directory.join(FILE), transaction)?;
+    if records.is_empty() { read_file(&directory.join(FORMER_FILE), transaction) } else { Ok(records) }
+}
+
+fn read_file(path: &Path, transaction: u64) -> io::Result<Vec<LogRecord>> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let (mut batches, mut rest) = (Vec::new(), &bytes[..]);
+    while let Some((body, after)) = next(rest) {
+        let record = unpack(body, transaction, batches.len() as u32);
+        let Some(record) = record.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))? else { break };
+        batches.push(record);
+        rest = after;
+    }
+    Ok(batches)
+}
+
+/// Opens the file, or creates it at its full length.
+fn open(path: &Path, durability: Durability) -> io::Result<File> {
+    let mut file = File::options().create(true).truncate(false).write(true).mode(0o600).open(path)?;
+    if durability == Durability::Unsynced {
+        file.set_len(FILE_BYTES as u64)?;
+        return Ok(file);
+    }
+    if file.metadata()?.len() != FILE_BYTES as u64 {
+        let made = file.set_len(0).and_then(|()| file.write_all(&vec![0; FILE_BYTES])).and_then(|()| file.sync_all());
+        if let Err(error) = made {
+            // A partly written file would only take space.
+            let _ = fs::remove_file(path);
+            return Err(error);
+        }
+    }
+    // Also for an existing file: a crash may have come before this sync.
+    if let Some(directory) = path.parent() {
+        File::open(directory)?.sync_all()?;
+    }
+    Ok(file)
+}
+
+fn length_of(events: &[Admitted]) -> usize {
+    let of_topics =
+        |topics: &[TopicId]| topics.iter().map(|topic| topic.as_str().len() + TOPIC_OVERHEAD).sum::<usize>();
+    let of_event = |event: &Admitted| event.json().len() + of_topics(event.topics()) + EVENT_OVERHEAD;
+    RECORD_OVERHEAD + events.iter().map(of_event).sum::<usize>()
+}
+
+fn pack(transaction: u64, number: u32, record: &LogRecord) -> Vec<u8> {
+    let mut packed = Pack::with_capacity(length_of(&record.events)).bytes(&[0; HEADER_BYTES]);
+    packed = packed.u64(transaction).u32(number).millis(record.now).u32(record.events.len() as u32);
+    for event in &record.events {
+        packed = packed.u8(code_of(&SOURCES, &event.source())).u8(event.vanishes().into());
+        packed = packed.u16(event.topics().len() as u16);
+        for topic in event.topics() {
+            packed = packed.u16(topic.as_str().len() as u16).bytes(topic.as_str().as_bytes());
+        }
+        packed = packed.u32(event.json().len() as u32).bytes(event.json());
+    }
+    let mut packed = packed.done();
+    let (head, body) = packed.split_at_mut(HEADER_BYTES);
+    head[..4].copy_from_slice(&(body.len() as u32).to_be_bytes());
+    head[4..].copy_from_slice(&digest(body));
+    packed
+}
+
+fn digest(body: &[u8]) -> [u8; DIGEST_BYTES] {
+    let mut digest = [0; DIGEST_BYTES];
+    digest.copy_from_slice(&blake3::hash(body).as_bytes()[..DIGEST_BYTES]);
+    digest
+}
+
+/// The body of the first record, if it is complete, and the bytes after it.
+fn next(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    let (expected, rest) = rest.split_first_chunk::<DIGEST_BYTES>()?;
+    let (body, after) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+    (!body.is_empty() && digest(body) == *expected).then_some((body, after))
+}
+
+/// `None`: the record belongs to another transaction.
+fn unpack(body: &[u8], transaction: u64, number: u32) -> Result<Option<LogRecord>, StoreError> {
+    let mut record = Unpack::new(FILE, body);
+    if (record.u64()?, record.u32()?) != (transaction, number) {
+        return Ok(None);
+    }
+    let (now, count) = (record.millis()?, record.u32()?);
+    let events = (0..count).map(|_| unpack_event(&mut record)).collect::<Result<_, _>>()?;
+    Ok(Some(LogRecord { events, now }))
+}
+
+fn unpack_event(record: &mut Unpack<'_>) -> Result<Admitted, StoreError> {
+    let source = decode(&SOURCES, record.u8()?, record)?;
+    let vanishes = record.u8()? != 0;
+    let mut topics = Vec::new();
+    for _ in 0..record.u16()? {
+        let length = record.u16()?;
+        let topic = std::str::from_utf8(record.bytes(length.into())?).map_err(|_| record.damaged())?;
+        topics.push(TopicId::trusted(topic));
+    }
+    let length = record.u32()?;
+    let event = Event::from_json(record.bytes(length as usize)?).map_err(|_| record.damaged())?;
+    Ok(Admitted::restored(event, topics.into(), source, vanishes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use kukuri_store::conformance::build::{NOW, OTHER_TOPIC, admitted, note};
+
+    use super::*;
+
+    fn batch(text: &str, events: u64) -> LogRecord {
+        let draft = |n| note(&format!("{text} {n}")).tag(["t", OTHER_TOPIC]).at(n);
+        LogRecord { events: (0..events).map(|n| admitted(&draft(n).build())).collect(), now: NOW }
+    }
+
+    fn ids(batches: &[LogRecord]) -> Vec<Vec<kukuri_domain::EventId>> {
+        batches.iter().map(|record| record.events.iter().map(|event| event.event().id).collect()).collect()
+    }
+
+    #[test]
+    fn records_are_read_back_and_those_of_other_transactions_are_ignored() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(read(dir.path(), 1).unwrap().is_empty(), "there is no file");
+        let mut log = Log::new(dir.path(), Durability::Synced);
+        let first = [batch("a", 3), batch("b", 1), batch("c", 2)];
+        first.iter().for_each(|record| log.append(7, record).unwrap());
+        let mode = fs::metadata(dir.path().join(FILE)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "events may be private");
+        let found = read(dir.path(), 7).unwrap();
+        assert_eq!(ids(&found), ids(&first));
+        assert_eq!(found[0].now, NOW);
+        for (read, written) in found[0].events.iter().zip(&first[0].events) {
+            assert_eq!((read.topics(), read.source()), (written.topics(), written.source()));
+            assert_eq!(read.json(), written.json());
+        }
+        assert!(read(dir.path(), 6).unwrap().is_empty());
+        assert!(read(dir.path(), 8).unwrap().is_empty(), "its transaction is committed");
+
+        // The next transaction overwrites the first record; the records behind it belong to the previous one.
+        let second = [batch("a", 3)];
+        log.append(8, &second[0]).unwrap();
+        assert_eq!(ids(&read(dir.path(), 8).unwrap()), ids(&second));
+        assert!(read(dir.path(), 7).unwrap().is_empty());
+        log.remove();
+        assert!(!dir.path().join(FILE).exists());
+    }
+
+    #[test]
+    fn file_of_the_former_name_is_read_and_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = Log::new(dir.path(), Durability::Unsynced);
+        log.append(7, &batch("a", 3)).unwrap();
+        fs::rename(dir.path().join(FILE), dir.path().join(FORMER_FILE)).unwrap();
+        assert!(exists(dir.path()));
+        assert_eq!(read(dir.path(), 7).unwrap().len(), 1);
+
+        let mut log = Log::new(dir.path(), Durability::Unsynced);
+        log.append(8, &batch("b", 1)).unwrap();
+        assert_eq!(read(dir.path(), 8).unwrap().len(), 1, "the present name comes first");
+        log.remove_former_file();
+        assert!(read(dir.path(), 7).unwrap().is_empty());
+        log.remove();
+        assert!(!exists(dir.path()));
+    }
+
+    #[test]
+    fn torn_record_is_ignored() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = Log::new(dir.path(), Durability::Unsynced);
+        log.append(3, &batch("a", 2)).unwrap();
+        let good = log.end;
+        log.append(3, &batch("b", 2)).unwrap();
+        let bytes = fs::read(dir.path().join(FILE)).unwrap();
+        for cut in [good, good + 1, good + HEADER_BYTES, good + HEADER_BYTES + 40, log.end - 1] {
+            let mut torn = bytes.clone();
+            torn[cut..].fill(0);
+            fs::write(dir.path().join(FILE), &torn).unwrap();
+            assert_eq!(read(dir.path(), 3).unwrap().len(), 1, "cut at {cut}");
+        }
+        fs::write(dir.path().join(FILE), &bytes[..good + 10]).unwrap();
+        assert_eq!(read(dir.path(), 3).unwrap().len(), 1, "the file itself is cut");
+    }
+
+    #[test]
+    fn batch_that_does_not_fit_is_detected_before_the_append() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = Log::new(dir.path(), Durability::Unsynced);
+        let some = batch("a", 500);
+        while log.fits(1, &some.events) {
+            log.append(1, &some).unwrap();
+        }
+        assert!(log.end <= FILE_BYTES && log.end + length_of(&some.events) > FILE_BYTES);
+        assert_eq!(fs::metadata(dir.path().join(FILE)).unwrap().len(), FILE_BYTES as u64);
+        assert!(log.fits(2, &some.events), "the next transaction starts at the beginning");
+    }
+}

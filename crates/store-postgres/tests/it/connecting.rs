@@ -1,0 +1,160 @@
+//! Connections to a server: TLS modes, and one-line errors.
+
+use std::{
+    fs,
+    net::{Ipv4Addr, TcpListener},
+    path::Path,
+    process::Stdio,
+    time::Duration,
+};
+
+use kukuri_store::{StoreError, port::*};
+use kukuri_store_postgres::{PostgresOptions, PostgresStore};
+
+use crate::support::{
+    block_on,
+    cluster::{Cluster, as_owner, run as run_command},
+    numbers, private, run,
+};
+
+/// OpenSSL configuration of a certificate authority and of a server certificate.
+const CERTIFICATES: &str = "[req]\ndistinguished_name=name\nprompt=no\n[name]\nCN=kukuri test\n\
+     [authority]\nbasicConstraints=critical,CA:TRUE\n[server]\nbasicConstraints=CA:FALSE\nsubjectAltName=DNS:localhost\n";
+/// Roles for failing logins: `locked` needs a password, which no error may contain.
+const ROLES: &str = "CREATE ROLE locked LOGIN PASSWORD 'open sesame'; CREATE ROLE poor LOGIN";
+const PASSWORD: &str = "not%20this";
+
+/// A server reached over TCP, with a TLS certificate.
+struct Far {
+    cluster: Cluster,
+    port: u16,
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        let _ = self.cluster.stop("immediate");
+        self.cluster.remove();
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+}
+
+fn certify(directory: &Path) {
+    let at = |name: &str| directory.join(name).display().to_string();
+    fs::write(at("certificates.cnf"), CERTIFICATES).unwrap();
+    let certificates = [("authority", "authority"), ("stranger", "authority"), ("server", "server")];
+    for (name, extensions) in certificates {
+        let mut openssl = as_owner("openssl");
+        openssl.args(["req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]);
+        openssl.args(["-days", "2", "-config", &at("certificates.cnf"), "-extensions", extensions]);
+        openssl.args(["-keyout", &at(&format!("{name}.key")), "-out", &at(&format!("{name}.pem"))]);
+        if extensions == "server" {
+            openssl.args(["-CA", &at("authority.pem"), "-CAkey", &at("authority.key")]);
+        }
+        run_command(openssl.stderr(Stdio::null())).expect("openssl, which Postgres brings along");
+    }
+}
+
+impl Far {
+    fn start(name: &str) -> Self {
+        let (port, cluster) = (free_port(), Cluster::at(private(&format!("postgres-{name}-{}", std::process::id()))));
+        let directory = cluster.directory().to_owned();
+        drop(cluster.make().unwrap());
+        certify(&directory);
+        let access = directory.join("data/pg_hba.conf");
+        let first = "host all locked all scram-sha-256\n".to_owned();
+        fs::write(&access, first + &fs::read_to_string(&access).unwrap()).unwrap();
+        let directory = directory.display();
+        let cluster = cluster.with(format!(
+            "-c listen_addresses=localhost -c port={port} -c ssl=on -c ssl_cert_file={directory}/server.pem \
+             -c ssl_key_file={directory}/server.key"
+        ));
+        cluster.start().unwrap();
+        let far = Self { cluster, port };
+        block_on(async { run(&far.url("postgres", ""), ROLES).await.unwrap() });
+        far
+    }
+
+    fn url(&self, role: &str, options: &str) -> String {
+        format!("postgres://{role}@localhost:{}/postgres{options}", self.port)
+    }
+
+    fn trusting(&self, mode: &str, authority: &str) -> String {
+        let directory = self.cluster.directory().display();
+        self.url("postgres", &format!("?sslmode={mode}&sslrootcert={directory}/{authority}.pem"))
+    }
+}
+
+/// The error text of a store that cannot be opened.
+async fn refusal(url: &str) -> String {
+    let options = PostgresOptions { acquire_timeout: Duration::from_secs(5), ..PostgresOptions::default() };
+    let refused = PostgresStore::connect(url, options).await.err().unwrap();
+    assert!(matches!(refused, StoreError::NotOpened { .. }), "{refused:?}");
+    let said = refused.to_string();
+    assert!(!said.contains('\n') && !said.contains("not this") && !said.contains(PASSWORD), "{said}");
+    said
+}
+
+#[test]
+fn sslmode_encrypts_connections_and_verifies_the_server() {
+    let far = Far::start("tls");
+    block_on(async {
+        for mode in ["require", "verify-ca", "verify-full"] {
+            let url = far.trusting(mode, "authority");
+            let store = PostgresStore::connect(&url, PostgresOptions::default()).await.unwrap();
+            store.stats().await.unwrap();
+            // Sessions that read, write and listen.
+            let sessions = "SELECT count(*) FILTER (WHERE ssl = wanted) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid), \
+                 (VALUES (false), (true)) AS w (wanted) WHERE application_name = 'kukuri-node' GROUP BY wanted ORDER BY wanted";
+            let [plain, encrypted] = numbers(&url, sessions).await[..] else { panic!("{mode}") };
+            assert!(plain == 0 && encrypted >= 2, "{mode}: {plain} and {encrypted}");
+            store.close().await.unwrap();
+        }
+        for mode in ["verify-ca", "verify-full"] {
+            let said = refusal(&far.trusting(mode, "stranger")).await;
+            assert!(said.contains("no encrypted connection") && said.contains("sslrootcert"), "{said}");
+        }
+        // A trusted certificate for another host name.
+        let other_name = far.trusting("verify-full", "authority").replace("localhost", "127.0.0.1");
+        assert!(refusal(&other_name).await.contains("no encrypted connection"));
+    });
+}
+
+#[test]
+fn failed_connection_is_explained_in_one_line_without_the_password() {
+    let far = Far::start("far");
+    // A server that accepts connections and never answers.
+    let mute = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let mute_port = mute.local_addr().unwrap().port();
+    block_on(async {
+        let locked = format!("locked:{PASSWORD}");
+        let elsewhere = |place: &str| format!("postgres://{locked}@{place}/kukuri");
+        for (what, url, said) in [
+            ("a wrong password", far.url(&locked, ""), "password authentication failed for user \"locked\""),
+            ("no password", far.url("locked", ""), "password"),
+            ("no such role", far.url("nobody", ""), "role \"nobody\" does not exist"),
+            (
+                "no such database",
+                far.url("poor", "").replace("/postgres", "/nothing"),
+                "database \"nothing\" does not exist",
+            ),
+            ("no right to make a schema", far.url("poor", ""), "may create it"),
+            ("nobody listens", elsewhere(&format!("localhost:{}", free_port())), "it can't be reached: "),
+            ("nobody answers", elsewhere(&format!("127.0.0.1:{mute_port}")), "it did not answer within 5s"),
+            ("no such host", elsewhere("nowhere.invalid"), "it can't be reached: "),
+            (
+                "no such socket",
+                "postgres://locked@localhost/kukuri?host=/nowhere".to_owned(),
+                "/nowhere/kukuri: it can't be",
+            ),
+            ("no such mode", far.url(&locked, "?sslmode=perhaps"), "this URL can't be read"),
+            ("no URL", format!("postgres://{locked}@localhost:port/kukuri"), "this URL can't be read"),
+        ] {
+            let refusal = refusal(&url).await;
+            assert!(refusal.contains(said), "{what}: {refusal}");
+        }
+        drop(mute);
+    });
+}

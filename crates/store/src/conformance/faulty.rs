@@ -1,0 +1,117 @@
+//! A wrapper around a store, for tests of other crates: forwards all calls to it, counts them, and can make all of them
+//! fail.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use async_trait::async_trait;
+use kukuri_domain::{
+    Address, Admitted, EventId, Millis, Sketch, State, Timestamp, TopicId,
+    retention::Retention,
+    sharing::FloorHint,
+    subscription::{NodeSubscription, SubscriptionChange},
+};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::{
+    AddressExplanation, Answer, BoundEvent, CheckReport, ConsumerOffset, Count, DryRun, Explanation, Holder, Ingested,
+    OutboxRow, PurgeCursor, PurgeStep, Query, Raised, Result, Seq, Shared, SharedPage, SharedSet, SnapshotCursor,
+    SnapshotPage, Span, Stats, StoreError, Swept, port::*,
+};
+
+/// A wrapper around a store that counts calls and can fail them.
+pub struct FaultyStore {
+    inner: Arc<dyn Store>,
+    is_away: AtomicBool,
+    calls: Mutex<HashMap<&'static str, usize>>,
+}
+
+impl FaultyStore {
+    /// Wraps this store.
+    pub fn new(inner: Arc<dyn Store>) -> Self {
+        Self { inner, is_away: AtomicBool::new(false), calls: Mutex::default() }
+    }
+
+    /// `true`: from now on every call fails, as if the database server were unreachable. `false`: calls are forwarded
+    /// again.
+    pub fn set_away(&self, is_away: bool) {
+        self.is_away.store(is_away, Relaxed);
+    }
+
+    /// Number of calls of a method of the port.
+    pub fn calls(&self, method: &str) -> usize {
+        self.calls.lock().get(method).copied().unwrap_or_default()
+    }
+
+    fn call(&self, method: &'static str) -> Result<&dyn Store> {
+        *self.calls.lock().entry(method).or_default() += 1;
+        if self.is_away.load(Relaxed) { Err(StoreError::Engine("the server is away".into())) } else { Ok(&*self.inner) }
+    }
+}
+
+macro_rules! pass_on {
+    ($port:ident { $($method:ident($($arg:ident: $type:ty),*) -> $answer:ty;)* $(@ $watch:ident -> $seen:ty;)* }) => {
+        #[async_trait]
+        impl $port for FaultyStore {
+            $(async fn $method(&self, $($arg: $type),*) -> Result<$answer> {
+                self.call(stringify!($method))?.$method($($arg),*).await
+            })*
+            $(fn $watch(&self) -> watch::Receiver<$seen> {
+                self.inner.$watch()
+            })*
+        }
+    };
+}
+
+pass_on!(Events {
+    ingest(batch: Vec<Admitted>, now: Millis) -> Ingested;
+    recall(ids: &[EventId], now: Millis) -> Vec<Option<State>>;
+    flush() -> ();
+    query(query: &Query) -> Answer;
+    ids(query: &Query, most: usize) -> Option<Vec<(Timestamp, EventId)>>;
+    count(query: &Query, sketch: Option<Sketch>) -> Count;
+    get(ids: &[EventId], now: Millis) -> Vec<Option<BoundEvent>>;
+});
+
+pass_on!(Sharing {
+    shared(set: &SharedSet, span: Span, most: usize) -> SharedPage;
+    share(set: &SharedSet, ids: &[EventId]) -> Vec<Option<Shared>>;
+    raise_floors(topic: &TopicId, hints: Vec<FloorHint>, now: Millis) -> Raised;
+});
+
+pass_on!(Upkeep {
+    expire_some(now: Millis) -> (Swept, bool);
+    purge_some(retention: &Retention, now: Millis, cursor: PurgeCursor) -> PurgeStep;
+    dry_run_purge(retention: &Retention, now: Millis, max_rows: usize) -> DryRun;
+    confirm_clock(now: Millis) -> ();
+});
+
+pass_on!(Outbox {
+    outbox(after: Seq, limit: usize) -> Vec<OutboxRow>;
+    snapshot(cursor: SnapshotCursor, limit: usize) -> SnapshotPage;
+    offsets() -> Vec<ConsumerOffset>;
+    set_offset(consumer: &str, seq: Seq, now: Millis) -> ();
+    lease(consumer: &str, holder: Holder, until: Millis, now: Millis) -> bool;
+    release(consumer: &str, holder: Holder) -> ();
+    advance(consumer: &str, holder: Holder, seq: Seq, now: Millis) -> ();
+    @watch_outbox -> Seq;
+});
+
+pass_on!(Topics {
+    subscriptions() -> Vec<NodeSubscription>;
+    change_subscription(topic: &TopicId, change: SubscriptionChange, now: Millis) -> NodeSubscription;
+    @watch_subscriptions -> u64;
+});
+
+pass_on!(Inspect {
+    stats() -> Stats;
+    explain(id: &EventId) -> Explanation;
+    explain_address(address: &Address) -> AddressExplanation;
+    check() -> CheckReport;
+});
