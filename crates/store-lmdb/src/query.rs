@@ -16,8 +16,8 @@ use crate::{
     tables::{Table, Tables},
 };
 
-/// Rows checked before the read transaction is released.
-const STEP: usize = 4_096;
+/// Rows that one read transaction looks at, for all filters of a query together.
+pub(crate) const TRANSACTION_ROWS: usize = 4_096;
 
 /// The part of a matching event that a query reads.
 pub(crate) trait Part: Sized {
@@ -58,6 +58,10 @@ pub(crate) struct FilterScan<'q, P> {
     plan: Plan,
     /// Matching rows, best first; the last ones may still have to be sorted by their full ids.
     found: VecDeque<Found<P>>,
+    /// Whether all matching rows are found.
+    is_scanned: bool,
+    /// Matching rows that were read, in order.
+    read: Vec<(Order, P)>,
     limit: usize,
     /// Bytes of JSON: the share of the answer that this filter may use, found so far, read so far.
     share: usize,
@@ -116,30 +120,53 @@ impl<'q, P: Part> FilterScan<'q, P> {
             _ => (Plan::choose(filter, newest, tables, txn)?, None),
         };
         let share = query.share();
-        Ok(Self { filter, query, plan, found: VecDeque::new(), limit, share, found_bytes: 0, read_bytes: 0, cut })
+        Ok(Self {
+            filter,
+            query,
+            plan,
+            found: VecDeque::new(),
+            is_scanned: false,
+            read: Vec::new(),
+            limit,
+            share,
+            found_bytes: 0,
+            read_bytes: 0,
+            cut,
+        })
     }
 
-    /// One bounded step. Returns whether the scan is done.
-    pub(crate) fn step(&mut self, tables: &Tables, txn: &RoTxn<'_>) -> Result<bool> {
-        if let Way::Rows(rows) = &mut self.plan.way {
-            let rows = std::mem::take(rows);
-            self.look_at_rows(&rows, tables, txn)?;
-            return Ok(true);
-        }
-        for _ in 0..STEP {
-            let Way::Scan(scan) = &mut self.plan.way else { return Ok(true) };
-            let Some(candidate) = scan.next(tables, txn)? else { return Ok(true) };
-            // Past the limit, only events that tie with the last one can still come before it.
-            if self.found.len() >= self.limit
-                && self.found.back().is_none_or(|last| !last.order.ties_with(&candidate.order))
-            {
-                let is_sure = self.may_match(&candidate.cover) == Some(false);
-                self.cut = Some(if is_sure { Cut::Before(candidate.order) } else { Cut::Somewhere });
-                return Ok(true);
+    /// Scans for matching rows; looks at up to `rows` of them, and counts them down. Returns whether all are found.
+    pub(crate) fn step(&mut self, rows: &mut usize, tables: &Tables, txn: &RoTxn<'_>) -> Result<bool> {
+        while !self.is_scanned && *rows > 0 {
+            match &mut self.plan.way {
+                Way::Rows(listed) => {
+                    let listed = std::mem::take(listed);
+                    *rows = rows.saturating_sub(listed.len());
+                    self.look_at_rows(&listed, tables, txn)?;
+                    self.is_scanned = true;
+                }
+                Way::Scan(scan) => {
+                    *rows -= 1;
+                    match scan.next(tables, txn)? {
+                        Some(candidate) if !self.is_past_limit(&candidate) => self.look_at(&candidate, tables, txn)?,
+                        _ => self.is_scanned = true,
+                    }
+                }
             }
-            self.look_at(&candidate, tables, txn)?;
         }
-        Ok(false)
+        Ok(self.is_scanned)
+    }
+
+    /// Past the limit, only events that tie with the last one can still come before it.
+    fn is_past_limit(&mut self, candidate: &Candidate) -> bool {
+        if self.found.len() < self.limit
+            || self.found.back().is_some_and(|last| last.order.ties_with(&candidate.order))
+        {
+            return false;
+        }
+        let is_sure = self.may_match(&candidate.cover) == Some(false);
+        self.cut = Some(if is_sure { Cut::Before(candidate.order) } else { Cut::Somewhere });
+        true
     }
 
     fn look_at(&mut self, candidate: &Candidate, tables: &Tables, txn: &RoTxn<'_>) -> Result<()> {
@@ -235,35 +262,37 @@ impl<'q, P: Part> FilterScan<'q, P> {
         self.found.clear();
     }
 
-    /// One bounded step of reading the matching rows. Returns whether nothing is left.
-    pub(crate) fn read_some(&mut self, read: &mut Vec<(Order, P)>, tables: &Tables, txn: &RoTxn<'_>) -> Result<bool> {
-        for _ in 0..STEP {
+    /// Reads up to `rows` of the matching rows, and counts them down. Returns whether nothing is left.
+    pub(crate) fn read_found(&mut self, rows: &mut usize, tables: &Tables, txn: &RoTxn<'_>) -> Result<bool> {
+        while *rows > 0 {
             let Some(Found { order, seen }) = self.found.pop_front() else { return Ok(true) };
+            *rows -= 1;
             let part = match seen {
                 Seen::Event(part) => Some(part),
-                // The event may have been retired since it was found.
+                // The event may have been retired since it was found, by an earlier transaction.
                 Seen::Index(_) | Seen::Large => {
                     effective_row(order.no(), tables, txn)?.map(|row| P::read(&row)).transpose()?
                 }
             };
             let Some(part) = part else { continue };
             self.read_bytes += part.bytes();
-            if self.read_bytes > self.share && !read.is_empty() {
+            if self.read_bytes > self.share && !self.read.is_empty() {
                 self.cut = Some(Cut::Before(order));
                 self.found.clear();
                 return Ok(true);
             }
-            read.push((order, part));
+            self.read.push((order, part));
         }
         Ok(self.found.is_empty())
     }
 
-    /// Sorts the events that were read, truncates them to the limit, and reports what that leaves out.
-    pub(crate) fn finish(self, read: &mut Vec<(Order, P)>, id: impl Fn(&P) -> EventId) -> Option<Cut> {
-        sort_ties(read, id);
+    /// The matching events, in order and within the limit, and whether that leaves anything out.
+    pub(crate) fn finish(&mut self, id: impl Fn(&P) -> EventId) -> (Vec<(Order, P)>, Option<Cut>) {
+        let mut read = std::mem::take(&mut self.read);
+        sort_ties(&mut read, id);
         let first_over = read.get(self.limit).map(|(order, _)| Cut::Before(*order));
         read.truncate(self.limit);
-        first_over.or(self.cut)
+        (read, first_over.or(self.cut))
     }
 }
 

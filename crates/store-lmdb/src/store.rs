@@ -27,10 +27,9 @@ use crate::{
     archive, check,
     error::engine,
     files, format,
-    key::Order,
     lookup,
     open::{self, LmdbOptions, Opened},
-    query::{self, Cut, FilterScan, Part},
+    query::{self, FilterScan, Part, TRANSACTION_ROWS},
     sharing::{self, SharedScan},
     subscriptions,
     tables::{LmdbEnv, Tables, used_bytes},
@@ -170,52 +169,51 @@ impl LmdbStore {
         self.commit_pending_if(Uncommitted::is_some).await
     }
 
-    /// Scans for the filters of a query, in one snapshot. `limit` is the filter's own limit or the caller's.
-    fn begin<'q, P: Part>(
+    /// Scans the filters of a query one after the other, in read transactions of bounded length; yields to the runtime in
+    /// between. A query that one transaction answers sees one snapshot; a longer one may lack events retired meanwhile.
+    ///
+    /// `advance` continues a filter's scan by some rows, and returns whether the filter is done. Returns the head of the
+    /// outbox at the first transaction.
+    async fn scan<'q, P: Part>(
         &self,
         query: &'q Query,
-        limit: impl Fn(&Filter) -> usize,
-    ) -> Result<(Seq, Vec<FilterScan<'q, P>>)> {
-        self.read(|tables, txn| {
-            let node = format::node_record(tables, txn)?;
-            let scan = |filter| FilterScan::new(filter, query, node.last_event, limit(filter), tables, txn);
-            let scans = query.filters.iter().map(scan).collect::<crate::error::Result<_>>()?;
-            Ok((node.head, scans))
-        })
-    }
-
-    /// Runs a scan while `go_on` returns true, and yields to the runtime between steps. Returns whether the scan
-    /// reached its end.
-    async fn walk<'q, P: Part>(
-        &self,
-        scan: &mut FilterScan<'q, P>,
-        mut go_on: impl FnMut(&mut FilterScan<'q, P>, &Tables, &RoTxn<'_>) -> crate::error::Result<bool>,
-    ) -> Result<bool> {
+        limit: fn(&Filter) -> usize,
+        mut advance: impl FnMut(&mut FilterScan<'q, P>, &mut usize, &Tables, &RoTxn<'_>) -> crate::error::Result<bool>,
+    ) -> Result<Seq> {
+        let (mut begun, mut current) = (None, 0);
         loop {
-            let (is_done, goes_on) = self.read(|tables, txn| {
-                let is_done = scan.step(tables, txn)?;
-                Ok((is_done, go_on(scan, tables, txn)?))
+            let (head, is_done) = self.read(|tables, txn| {
+                let (head, scans) = match &mut begun {
+                    Some(begun) => begun,
+                    none => none.insert(begin(query, limit, tables, txn)?),
+                };
+                let mut rows = TRANSACTION_ROWS;
+                while let Some(scan) = scans.get_mut(current) {
+                    if !advance(scan, &mut rows, tables, txn)? {
+                        return Ok((*head, false));
+                    }
+                    current += 1;
+                }
+                Ok((*head, true))
             })?;
-            if is_done || !goes_on {
-                return Ok(goes_on);
+            if is_done {
+                return Ok(head);
             }
             tokio::task::yield_now().await;
         }
     }
+}
 
-    /// Reads the matching events of a filter, in order and within its limit, and whether that leaves anything out.
-    async fn finish<P: Part>(
-        &self,
-        mut scan: FilterScan<'_, P>,
-        id: impl Fn(&P) -> EventId,
-    ) -> Result<(Vec<(Order, P)>, Option<Cut>)> {
-        let mut read = Vec::with_capacity(scan.count());
-        while !self.read(|tables, txn| scan.read_some(&mut read, tables, txn))? {
-            tokio::task::yield_now().await;
-        }
-        let cut = scan.finish(&mut read, id);
-        Ok((read, cut))
-    }
+/// The head of the outbox, and the scans of all filters. Events newer than this transaction are left out.
+fn begin<'q, P: Part>(
+    query: &'q Query,
+    limit: fn(&Filter) -> usize,
+    tables: &Tables,
+    txn: &RoTxn<'_>,
+) -> crate::error::Result<(Seq, Vec<FilterScan<'q, P>>)> {
+    let node = format::node_record(tables, txn)?;
+    let scan = |filter| FilterScan::new(filter, query, node.last_event, limit(filter), tables, txn);
+    Ok((node.head, query.filters.iter().map(scan).collect::<crate::error::Result<_>>()?))
 }
 
 /// A filter without a limit gets everything (W-1).
@@ -249,14 +247,17 @@ impl Events for LmdbStore {
 
     async fn query(&self, query: &Query) -> Result<Answer> {
         let unaffected_until = self.commit_pending_for(query).await?;
-        let (seq, scans) = self.begin::<StoredEvent>(query, own_limit)?;
         let (mut events, mut cuts) = (Vec::new(), Vec::new());
-        for mut scan in scans {
-            self.walk(&mut scan, |_, _, _| Ok(true)).await?;
-            let (found, cut) = self.finish(scan, |event| event.id).await?;
-            events.extend(found);
-            cuts.extend(cut);
-        }
+        let advance = |scan: &mut FilterScan<'_, StoredEvent>, rows: &mut usize, tables: &Tables, txn: &RoTxn<'_>| {
+            let is_done = scan.step(rows, tables, txn)? && scan.read_found(rows, tables, txn)?;
+            if is_done {
+                let (found, cut) = scan.finish(|event| event.id);
+                events.extend(found);
+                cuts.extend(cut);
+            }
+            Ok(is_done)
+        };
+        let seq = self.scan(query, own_limit, advance).await?;
         let rest = query::rest(&cuts, &events);
         let mut events: Vec<StoredEvent> = events.into_iter().map(|(_, event)| event).collect();
         if query.filters.len() > 1 {
@@ -268,45 +269,49 @@ impl Events for LmdbStore {
 
     async fn ids(&self, query: &Query, most: usize) -> Result<Option<Vec<(Timestamp, EventId)>>> {
         self.commit_pending_for(query).await?;
-        let (_, scans) = self.begin::<EventId>(query, own_limit)?;
-        let mut all = Vec::new();
-        for mut scan in scans {
-            if !self.walk(&mut scan, |scan, _, _| Ok(scan.count() <= most)).await? {
-                return Ok(None);
+        let (mut all, mut is_over) = (Vec::new(), false);
+        let advance = |scan: &mut FilterScan<'_, EventId>, rows: &mut usize, tables: &Tables, txn: &RoTxn<'_>| {
+            if is_over {
+                return Ok(true);
             }
-            let (found, _) = self.finish(scan, |id| *id).await?;
+            let is_scanned = scan.step(rows, tables, txn)?;
+            is_over = scan.count() > most;
+            if is_over || !(is_scanned && scan.read_found(rows, tables, txn)?) {
+                return Ok(is_over);
+            }
+            let (found, _) = scan.finish(|id| *id);
             all.extend(found.into_iter().map(|(order, id)| (order.created_at(), id)));
             all.sort_unstable();
             all.dedup();
-            if all.len() > most {
-                return Ok(None);
-            }
-        }
-        Ok(Some(all))
+            is_over = all.len() > most;
+            Ok(true)
+        };
+        self.scan(query, own_limit, advance).await?;
+        Ok((!is_over).then_some(all))
     }
 
     async fn count(&self, query: &Query, mut sketch: Option<Sketch>) -> Result<Count> {
         self.commit_pending_for(query).await?;
-        let (_, scans) = self.begin::<PublicKey>(query, no_limit)?;
-        let is_single = scans.len() == 1;
+        let is_single = query.filters.len() == 1;
         let (mut count, mut numbers, mut noted) = (0, Vec::new(), HashSet::new());
-        for mut scan in scans {
-            let add = |scan: &mut FilterScan<'_, _>, tables: &Tables, txn: &RoTxn<'_>| {
-                count += scan.count() as u64;
-                if !is_single {
-                    numbers.extend(scan.numbers());
-                }
-                if let Some(sketch) = &mut sketch {
-                    scan.note_authors(&mut noted, sketch, tables, txn)?;
-                }
-                scan.clear();
-                Ok(true)
-            };
-            self.walk(&mut scan, add).await?;
-            // An event that several filters match counts once, and is held once.
-            numbers.sort_unstable();
-            numbers.dedup();
-        }
+        let advance = |scan: &mut FilterScan<'_, PublicKey>, rows: &mut usize, tables: &Tables, txn: &RoTxn<'_>| {
+            let is_done = scan.step(rows, tables, txn)?;
+            count += scan.count() as u64;
+            if let Some(sketch) = &mut sketch {
+                scan.note_authors(&mut noted, sketch, tables, txn)?;
+            }
+            if !is_single {
+                numbers.extend(scan.numbers());
+            }
+            scan.clear();
+            if is_done {
+                // An event that several filters match counts once, and is held once.
+                numbers.sort_unstable();
+                numbers.dedup();
+            }
+            Ok(is_done)
+        };
+        self.scan(query, no_limit, advance).await?;
         if !is_single {
             count = numbers.len() as u64;
         }
