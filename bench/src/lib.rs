@@ -3,140 +3,107 @@
 //! # Layout
 //!
 //! - [`options`]: the command line.
-//! - [`corpus`]: made-up events, the same for the same seed. [`oracle`]: the right answers.
-//!   [`questions`]: the requests.
-//! - [`relay`]: a relay as a process, and its clients. [`parts`]: the measurements.
-//! - [`store`] and [`search`]: stores and indexes without a relay.
-//! - [`report`]: the figures, as a page and as JSON.
-//! - [`yardstick`]: the best that this machine does, measured in the same run. [`timing`]: percentiles.
+//! - [`corpus`]: generated events, the same for the same seed. [`requests`]: what is asked for. [`oracle`]: the right answers.
+//! - [`relay`]: a relay as a process. [`client`]: publishing and asking. [`trace`]: whether an OK means durable.
+//! - [`parts`]: the measurements, one file per part of the report.
+//! - [`timings`]: percentiles, and the yardsticks of this machine. [`report`]: the figures, as a page and as JSON.
 
+mod client;
 mod corpus;
 mod options;
 mod oracle;
 mod parts;
-mod questions;
 mod relay;
 mod report;
-mod search;
-mod store;
-mod timing;
-mod yardstick;
+mod requests;
+mod timings;
+mod trace;
 
 use std::{
     ffi::OsString,
+    process::{Command, Stdio},
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use clap::Parser;
 use tokio::runtime::Builder;
 
 use corpus::Corpus;
-use options::{Hidden, Options, Part};
+use options::{Options, Part};
 use parts::Bench;
 use relay::Relay;
-use report::{CorpusAbout, Report, Yardsticks, machine::Machine};
-use timing::millis;
+use report::Report;
+use timings::Yardsticks;
 
 /// Runs the benchmark with these arguments, the first of which is the program's name. Fails if our own relay answered wrongly.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    let options = match Options::try_parse_from(&arguments) {
-        Ok(options) => options,
-        Err(error) => error.exit(),
-    };
-    // As in a node: on all cores.
-    let everywhere = || Builder::new_multi_thread().enable_all().build();
-    if let Some(Hidden::StoreWriter(options)) = options.hidden {
-        return everywhere()?.block_on(store::writers::run(options));
-    }
+    let options = Options::try_parse_from(&arguments).unwrap_or_else(|error| error.exit());
     let relays = relays(&options)?;
-    std::fs::create_dir_all(&options.dir)?;
-    let dir = tempfile::tempdir_in(&options.dir).with_context(|| options.dir.display().to_string())?;
-    let out = options.out.clone();
-    let mut bench = prepare(options, dir.path().canonicalize()?, &arguments)?;
-    // Clients have one core at most.
+    std::fs::create_dir_all(&options.dir).with_context(|| options.dir.display().to_string())?;
+    let dir = tempfile::tempdir_in(&options.dir)?;
+
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let corpus = Corpus::ending(options.seed, options.corpus_size(), now)?;
+    let words = arguments.iter().skip(1).map(|word| word.to_string_lossy()).collect::<Vec<_>>();
+    let command = format!("cargo xtask bench {}", shlex::try_join(words.iter().map(AsRef::as_ref))?);
+    let yardsticks = Yardsticks::measure(dir.path())?;
+    let report = Report::new(yardsticks, corpus.summary(options.corpus_size()), command, options.nodes.len());
+    let mut bench = Bench { corpus, dir: dir.path().canonicalize()?, report, options };
+
+    // Clients have one core at most. A store runs on all cores, as in a node.
     let clients = Builder::new_current_thread().enable_all().build()?;
-    if PARTS_OF_RELAYS.iter().any(|part| bench.options.has(*part)) {
-        bench.report.relays = relays.iter().map(|relay| (relay.name.clone(), String::new())).collect();
-        let rounds = if bench.options.compares_builds() { bench.options.rounds } else { 1 };
-        for round in 0..rounds {
-            for relay in &relays {
-                clients.block_on(parts::measure(&mut bench, relay));
-                if rounds > 1 {
-                    say(format_args!("round {} of {rounds}: {} is done\n", round + 1, relay.name));
-                }
-                // The report is complete so far even if the next relay takes the machine down.
-                bench.report.write(&out)?;
+    let stores = Builder::new_multi_thread().enable_all().build()?;
+    let (of_relays, of_stores): (Vec<Part>, Vec<Part>) =
+        bench.options.parts().into_iter().partition(|part| part.is_of_relays());
+    for _ in 0..bench.options.rounds() {
+        for relay in &relays {
+            for part in &of_relays {
+                clients.block_on(parts::measure(&mut bench, *part, relay));
             }
+            // The report is complete so far even if the next relay takes the machine down.
+            bench.report.write(&bench.options.dir)?;
         }
     }
-    for part in [Part::Store, Part::Search] {
-        if bench.options.has(part) {
-            let measured = match part {
-                Part::Store => everywhere()?.block_on(store::measure(&mut bench)),
-                _ => everywhere()?.block_on(search::measure(&mut bench)),
-            };
-            if let Err(error) = measured {
-                bench.report.failure(part.name(), "embedded", &error);
-                bench.report.fault(format!("{}: {error:#}", part.name()));
-            }
-        }
+    for part in of_stores {
+        stores.block_on(parts::measure(&mut bench, part, &relays[0]));
     }
-    bench.report.write(&out)?;
-    say(format_args!("\n{}", out.join("report.md").display()));
-    match bench.report.faults() {
+    bench.report.write(&bench.options.dir)?;
+    say(format_args!("\n{}", bench.options.dir.join("report.md").display()));
+    match bench.report.faults.as_slice() {
         [] => Ok(()),
         faults => bail!("our own relay did wrong:\n{}", faults.join("\n")),
     }
 }
 
-const PARTS_OF_RELAYS: [Part; 8] =
-    [Part::Ingest, Part::Req, Part::Disk, Part::Restart, Part::Mixed, Part::Live, Part::Idle, Part::Growth];
-
-/// Ours first, then the others.
+/// Ours first, then the others. A peer that can't be installed is left out.
 fn relays(options: &Options) -> anyhow::Result<Vec<Relay>> {
-    let is_wanted =
-        |relay: &&Relay| options.only.is_empty() || options.only.iter().any(|name| relay.name.starts_with(name));
-    let mut relays = Relay::ours(options)?;
-    if !options.compares_builds() {
-        relays.extend(options.relays.iter().filter(is_wanted).cloned());
+    let mut relays = options.nodes.clone();
+    if relays.is_empty() {
+        let beside = std::env::current_exe()?.with_file_name("kukuri-node");
+        relays.push(Relay::of_build(beside.to_str().context("the path of this program is not UTF-8")?)?);
     }
-    for (place, relay) in relays.iter().enumerate() {
-        anyhow::ensure!(
-            relays[..place].iter().all(|other| other.name != relay.name),
-            "two relays are called {}",
-            relay.name
-        );
+    relays.extend(options.relays.iter().cloned());
+    for name in options.peers() {
+        match peer(name) {
+            Ok(relay) => relays.push(relay),
+            Err(error) => say(format_args!("{name} is left out: {error:#}")),
+        }
+    }
+    for (index, relay) in relays.iter().enumerate() {
+        let is_taken = relays[..index].iter().any(|other| other.name == relay.name);
+        ensure!(!is_taken, "two relays are called {}", relay.name);
     }
     Ok(relays)
 }
 
-/// Measures the yardsticks and makes ready.
-fn prepare(options: Options, dir: std::path::PathBuf, arguments: &[OsString]) -> anyhow::Result<Bench> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-    let yardsticks =
-        Yardsticks { verifications: yardstick::verifications_per_second()?, sync: yardstick::sync_time(&dir)? };
-    say(format_args!(
-        "yardsticks: one core verifies {:.0} events/s ({:.0} µs each), fdatasync p50 {:.2} ms",
-        yardsticks.verifications,
-        1e6 / yardsticks.verifications,
-        millis(yardsticks.sync)
-    ));
-    let count = options.most_events();
-    let corpus = Corpus::ending(options.seed, count, now)?;
-    let about = CorpusAbout { seed: options.seed, count, fingerprint: corpus.fingerprint(count)? };
-    say(format_args!("corpus: seed {}, {count} events, fingerprint {}\n", about.seed, about.fingerprint));
-    let told = arguments.iter().skip(1).map(|argument| quoted(&argument.to_string_lossy()));
-    let command = std::iter::once("cargo xtask bench".to_owned()).chain(told).collect::<Vec<_>>().join(" ");
-    let report = Report::new(Machine::this(now), yardsticks, about, command);
-    Ok(Bench { options, corpus, dir, report })
-}
-
-/// An argument as a shell needs it.
-fn quoted(argument: &str) -> String {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=,:".contains(letter);
-    if argument.chars().all(is_plain) { argument.to_owned() } else { format!("'{}'", argument.replace('\'', r"'\''")) }
+/// Installs a peer. The last line that `cargo xtask peer` prints is the relay as `--relay` takes it.
+fn peer(name: &str) -> anyhow::Result<Relay> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let installed = Command::new(cargo).args(["xtask", "peer", name]).stderr(Stdio::inherit()).output()?;
+    ensure!(installed.status.success(), "its installation ended with {}", installed.status);
+    String::from_utf8(installed.stdout)?.lines().last().unwrap_or_default().parse()
 }
 
 #[allow(clippy::print_stdout, reason = "a benchmark's figures go to its standard output")]

@@ -8,11 +8,11 @@ use std::{
 
 use kukuri_domain::EventId;
 
-use crate::corpus::Fact;
+use crate::corpus::Facts;
 
 /// Everything that can be found, by topic.
 pub(crate) struct Oracle {
-    topics: BTreeMap<u64, Vec<Fact>>,
+    topics: BTreeMap<u64, Vec<Facts>>,
     times: HashMap<EventId, u64>,
 }
 
@@ -26,9 +26,9 @@ pub(crate) enum Verdict {
 }
 
 impl Oracle {
-    pub(crate) fn new<'f>(facts: impl IntoIterator<Item = &'f Fact>) -> Self {
-        let mut topics: BTreeMap<u64, Vec<Fact>> = BTreeMap::new();
-        let mut versions: HashMap<(u16, u64, Option<u64>), &Fact> = HashMap::new();
+    pub(crate) fn new<'f>(facts: impl IntoIterator<Item = &'f Facts>) -> Self {
+        let mut topics: BTreeMap<u64, Vec<Facts>> = BTreeMap::new();
+        let mut versions: HashMap<(u16, u64, Option<u64>), &Facts> = HashMap::new();
         for fact in facts {
             if fact.has_versions() {
                 let known = versions.entry((fact.kind, fact.author, fact.article)).or_insert(fact);
@@ -48,7 +48,7 @@ impl Oracle {
     }
 
     /// The effective events of a topic, in the order of an answer.
-    pub(crate) fn topic(&self, topic: u64) -> &[Fact] {
+    pub(crate) fn topic(&self, topic: u64) -> &[Facts] {
         self.topics.get(&topic).map_or(&[], Vec::as_slice)
     }
 
@@ -62,7 +62,7 @@ impl Oracle {
     }
 
     /// The answer to a filter.
-    pub(crate) fn answer(&self, topic: u64, limit: usize, matches: impl Fn(&Fact) -> bool) -> Vec<EventId> {
+    pub(crate) fn answer(&self, topic: u64, limit: usize, matches: impl Fn(&Facts) -> bool) -> Vec<EventId> {
         self.topic(topic).iter().filter(|fact| matches(fact)).take(limit).map(|fact| fact.id).collect()
     }
 
@@ -87,7 +87,7 @@ impl Oracle {
     }
 }
 
-fn place(fact: &Fact) -> (Reverse<u64>, EventId) {
+fn place(fact: &Facts) -> (Reverse<u64>, EventId) {
     (Reverse(fact.created_at), fact.id)
 }
 
@@ -95,9 +95,9 @@ fn place(fact: &Fact) -> (Reverse<u64>, EventId) {
 mod tests {
     use super::*;
 
-    fn fact(id: u8, created_at: u64, kind: u16) -> Fact {
+    fn fact(id: u8, created_at: u64, kind: u16) -> Facts {
         let id = EventId::from_bytes([id; 32]);
-        Fact { id, created_at, kind, topic: 1, author: 5, thread: None, article: None }
+        Facts { id, created_at, kind, topic: 1, author: 5, thread: None, article: None }
     }
 
     fn ids(numbers: &[u8]) -> Vec<EventId> {
@@ -114,8 +114,8 @@ mod tests {
 
     #[test]
     fn only_the_newest_version_is_found_in_any_topic() {
-        let article = |id, at, number| Fact { article: Some(number), ..fact(id, at, 30_023) };
-        let elsewhere = Fact { topic: 2, ..fact(4, 30, 0) };
+        let article = |id, at, number| Facts { article: Some(number), ..fact(id, at, 30_023) };
+        let elsewhere = Facts { topic: 2, ..fact(4, 30, 0) };
         let all = [
             fact(1, 10, 0),
             elsewhere,
@@ -123,7 +123,7 @@ mod tests {
             article(6, 40, 1),
             article(5, 40, 1),
             article(7, 5, 2),
-            Fact { author: 6, ..fact(8, 1, 0) },
+            Facts { author: 6, ..fact(8, 1, 0) },
         ];
         let oracle = Oracle::new(&all);
         assert_eq!(oracle.answer(1, 50, |_| true), ids(&[5, 7, 8]), "a tie goes to the lower id");

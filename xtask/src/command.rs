@@ -1,6 +1,6 @@
 //! Running other programs.
 
-use std::{ffi::OsStr, process::Command};
+use std::{env, ffi::OsStr, io, path::PathBuf, process::Command};
 
 use anyhow::{Context, bail};
 
@@ -17,7 +17,7 @@ where
 pub(crate) fn cargo_command() -> Command {
     let mut cargo = Command::new(env!("CARGO"));
     let is_ours = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
-    for (name, _) in std::env::vars_os() {
+    for (name, _) in env::vars_os() {
         if name.to_str().is_some_and(is_ours) {
             cargo.env_remove(name);
         }
@@ -39,4 +39,9 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
 pub(crate) fn exists(program: &str) -> bool {
     let found = Command::new("sh").args(["-c", &format!("command -v {program} >/dev/null")]).status();
     found.is_ok_and(|status| status.success())
+}
+
+/// Cargo's target directory.
+pub(crate) fn target_dir() -> io::Result<PathBuf> {
+    Ok(env::current_dir()?.join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into())))
 }

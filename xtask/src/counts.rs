@@ -1,12 +1,12 @@
 //! `cargo xtask counts`: instructions of the hot path, counted by callgrind. bench/counts has the operations and
 //! their limits.
 
-use std::{env, fs, path::PathBuf};
+use std::{fs, path::PathBuf};
 
 use anyhow::{Context, ensure};
 
 use crate::{
-    command::{cargo_command, run as run_to_end},
+    command::{cargo_command, run as run_to_end, target_dir},
     tools,
 };
 
@@ -28,8 +28,7 @@ fn install_runner() -> anyhow::Result<PathBuf> {
     let lock = fs::read_to_string("Cargo.lock")?;
     let version = lock.split_once("name = \"gungraun\"\nversion = \"").and_then(|(_, rest)| rest.split('"').next());
     let version = version.context("gungraun in Cargo.lock")?;
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
-    let root = env::current_dir()?.join(target).join(format!("gungraun-{version}"));
+    let root = target_dir()?.join(format!("gungraun-{version}"));
     let runner = root.join("bin/gungraun-runner");
     if !runner.exists() {
         let mut install = cargo_command();

@@ -1,19 +1,21 @@
 //! The modules that the tests with a JavaScript client need, installed under target/.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{fs, path::Path, process::Command};
 
 use anyhow::Context;
 
-use crate::{command::run, tools};
+use crate::{
+    command::{run, target_dir},
+    tools,
+};
 
 /// Installs them if they are missing, or other ones are wanted.
 pub(crate) fn prepare() -> anyhow::Result<()> {
     tools::ensure("node", "nodejs")?;
     tools::ensure("npm", "npm")?;
-    let wanted = PathBuf::from("crates/node/tests/nostr-tools/package.json");
-    let package = fs::read(&wanted).with_context(|| wanted.display().to_string())?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
-    let place = target.join("nostr-tools");
+    let wanted = Path::new("crates/node/tests/nostr-tools/package.json");
+    let package = fs::read(wanted).with_context(|| wanted.display().to_string())?;
+    let place = target_dir()?.join("nostr-tools");
     // Written when all went well, and read by the tests.
     let installed = place.join("installed.json");
     if fs::read(&installed).is_ok_and(|installed| installed == package) {

@@ -1,4 +1,4 @@
-//! Everything a developer or CI runs: `cargo xtask test | bench | counts | fuzz | fixture`.
+//! Everything a developer or CI runs: `cargo xtask test | bench | peer | counts | fuzz | fixture`.
 //!
 //! Each command fetches or starts whatever it needs by itself.
 
@@ -28,6 +28,12 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<String>,
     },
+    /// Installs a relay that `bench` measures beside ours, and prints it as `bench --relay` takes it.
+    Peer {
+        /// bench/peers/README.md describes them.
+        #[arg(value_parser = peers::PEERS)]
+        name: String,
+    },
     /// Counts the instructions of the hot path, and fails if there are more than 5 % more than before.
     Counts,
     /// Feeds the parsers with made-up input.
@@ -40,6 +46,7 @@ fn main() -> anyhow::Result<()> {
     match Task::parse() {
         Task::Test(options) => test::run(&options),
         Task::Bench { rest } => bench(&rest),
+        Task::Peer { name } => peers::install(&name),
         Task::Counts => counts::run(),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Fixture => cargo(["run", "--quiet", "--package", "kukuri-store-lmdb", "--example", "fixture"]),
@@ -47,7 +54,6 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn bench(rest: &[String]) -> anyhow::Result<()> {
-    let rest = &peers::beside(rest)?;
     let has = |flag: &str| rest.iter().any(|word| word == flag || word.starts_with(&format!("{flag}=")));
     let mut bench = cargo_command();
     bench.args(["run", "--profile", "dist", "--quiet", "--package", "kukuri-bench", "--"]).args(rest);

@@ -1,10 +1,10 @@
 //! A Postgres for the tests: private, under target/, started before them and stopped after.
 
-use std::{env, path::PathBuf};
+use std::env;
 
 use anyhow::anyhow;
 
-use crate::tools;
+use crate::{command::target_dir, tools};
 
 // The tests start the same one by themselves when they are run without this program.
 #[path = "../../crates/store-postgres/tests/support/cluster.rs"]
@@ -45,8 +45,7 @@ impl Server {
         if !cluster::is_installed() {
             tools::ensure("pg_ctl", "postgresql")?;
         }
-        let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
-        let cluster = cluster::Cluster::at(env::current_dir()?.join(target).join(directory));
+        let cluster = cluster::Cluster::at(target_dir()?.join(directory));
         cluster.start().map_err(|error| anyhow!("a Postgres for the tests: {error}"))?;
         Ok(Self { url: cluster.url(), cluster: Some(cluster) })
     }

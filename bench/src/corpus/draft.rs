@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 use super::random::Random;
 
 /// Communities. A few are large and most are small.
-pub(crate) const TOPICS: u64 = 50;
+const TOPICS: u64 = 50;
 /// Authors of the whole corpus.
 pub(crate) const AUTHORS: u64 = 10_000;
 /// Authors of most events of a topic.

@@ -4,10 +4,6 @@
 pub(crate) struct Random(u64);
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
     /// One for each pair: the nth of a series is known without the others.
     pub(crate) fn of(seed: u64, n: u64) -> Self {
         Self(mixed(seed) ^ mixed(n ^ 0x5eed_0000_0000))

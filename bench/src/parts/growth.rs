@@ -1,74 +1,55 @@
 //! Whether cost grows with the store: the last events before each size, and the mix of requests at it.
 
-use std::sync::Arc;
+use anyhow::Context;
 
-use super::{Bench, gave_up, place, remove, requests, requests::Exam, sending};
+use super::{
+    Bench,
+    req::{Exam, Loaded},
+    within,
+};
 use crate::{
-    oracle::Oracle,
-    questions::questions,
-    relay::{Relay, process::Running},
-    report::number,
+    options::Part,
+    relay::{Relay, RelayProcess},
+    report::{Row, number},
 };
 
+/// The most events that other relays are grown to.
+const MAX_PEER_SIZE: u64 = 100_000;
+
 pub(super) async fn measure(bench: &mut Bench, relay: &Relay) -> anyhow::Result<()> {
-    let most = if relay.is_ours { u64::MAX } else { bench.options.peer_size };
-    let sizes: Vec<u64> = bench.options.sizes.iter().copied().filter(|size| *size <= most).collect();
-    let running = bench.fresh(relay, "growth").await?;
-    let mut loaded = sending::Loaded::default();
-    let timeout = bench.timeout();
-    let mut done = Vec::new();
-    for size in sizes {
-        let step = tokio::time::timeout(timeout, step(bench, relay, &running, &mut loaded, size)).await;
-        match step.unwrap_or_else(|_| Err(gave_up(timeout))) {
-            Ok(()) => done.push(size),
-            Err(error) => {
-                bench.failed(
-                    crate::options::Part::Growth,
-                    relay,
-                    &error.context(format!("at {} events", number(size as f64))),
-                );
-                break;
-            }
-        }
+    let max = if relay.is_ours { u64::MAX } else { MAX_PEER_SIZE };
+    let process = bench.start(relay).await?;
+    let (mut loaded, mut costs) = (Loaded::default(), Vec::new());
+    for size in bench.options.sizes.clone().into_iter().filter(|size| *size <= max) {
+        let step = within(bench.timeout(), step(bench, relay, &process, &mut loaded, size)).await;
+        costs.push(step.with_context(|| format!("at {} events", number(size as f64)))?);
     }
-    if let [first, .., last] = done[..] {
-        for (title, name) in [("query CPU", "CPU per REQ"), ("ingest CPU", "CPU per event")] {
-            let at = |size: u64| {
-                let row = row(size, name);
-                bench.report.value(place("growth", relay, &row), name)
-            };
-            if let Some((first, last)) = at(first).zip(at(last)) {
-                bench.report.figure(place("growth", relay, "in all"), title, "times", last / first);
-            }
-        }
+    if let [first, .., last] = costs[..] {
+        let row = Row::new(Part::Growth, &relay.name, "in all");
+        bench.report.number(&row, "ingest CPU", "times", last.0 / first.0);
+        bench.report.number(&row, "query CPU", "times", last.1 / first.1);
     }
-    remove(running);
     Ok(())
 }
 
-/// The name of a row begins with the size.
-fn row(size: u64, name: &str) -> String {
-    let what = if name == "CPU per REQ" { "requests" } else { "ingest" };
-    format!("{} events, {what}", number(size as f64))
-}
-
+/// Returns the CPU time of an event and of a request.
 async fn step(
     bench: &mut Bench,
     relay: &Relay,
-    running: &Running,
-    loaded: &mut sending::Loaded,
+    process: &RelayProcess,
+    loaded: &mut Loaded,
     size: u64,
-) -> anyhow::Result<()> {
-    let from = loaded.facts.len() as u64;
-    if let Some(last) = sending::load(running, &bench.corpus, from..size, loaded).await? {
-        let row = row(size, "CPU per event");
-        bench.report.operation(place("growth", relay, &row), "event", last);
-    }
-    running.rest().await?;
-    let oracle = Oracle::new(&loaded.facts);
-    let exam = Exam { questions: Arc::new(questions(&bench.corpus, &oracle, size)), oracle };
-    let row = row(size, "CPU per REQ");
-    let answers = format!("{} events, answers", number(size as f64));
-    requests::check(bench, relay, place("growth", relay, &answers), running, &exam).await?;
-    requests::mix(bench, place("growth", relay, &row), running, &exam).await
+) -> anyhow::Result<(f64, f64)> {
+    let row = |what: &str| Row::new(Part::Growth, &relay.name, format!("{} events, {what}", number(size as f64)));
+    let last = loaded.load(process, &bench.corpus, loaded.facts.len() as u64..size).await?;
+    let last = last.context("sizes must ascend")?;
+    let event_cpu = last.cpu_each();
+    bench.report.measurement(&row("ingest"), last);
+    process.wait_until_idle().await?;
+    let exam = Exam::new(&bench.corpus, &loaded.facts);
+    exam.check(bench, relay, row("answers"), process).await?;
+    let mix = exam.measure(bench, process, |_| true).await?;
+    let request_cpu = mix.cpu_each();
+    bench.report.measurement(&row("requests"), mix);
+    Ok((event_cpu, request_cpu))
 }

@@ -1,64 +1,71 @@
-//! Events in: many connections with many events in flight each, and one connection with one at a time.
+//! Events in: many connections with many events in flight each, and one connection with one at a time. Whether an OK means
+//! that the event is on the disk is observed in a trace of system calls.
 
-use std::sync::Arc;
+use anyhow::{Context, ensure};
 
-use super::{
-    Begun, Bench, durability, gave_up, place, remove,
-    sending::{self, Flow},
-};
+use super::{Bench, Stopwatch, within};
 use crate::{
+    client::{Pace, publish_all},
+    options::Part,
     relay::Relay,
-    report::Yardsticks,
-    timing::{micros, millis},
+    report::Row,
+    trace,
 };
 
-const FLOWS: [Flow; 3] = [Flow::USUAL, Flow { connections: 8, in_flight: 512 }, Flow::ALONE];
-/// Each of these waits for the disk alone.
-const ALONE: u64 = 1_000;
+/// Connections, and events in flight on each.
+const FLOWS: [(usize, usize); 3] = [(8, 64), (8, 512), (1, 1)];
+/// Events that are sent one at a time: each waits for the disk.
+const MAX_ALONE: u64 = 1_000;
 /// The first events open their topics, which may cost a commit each: all topics are in them.
-const FIRST: u64 = 100;
+const WARM_UP: u64 = 100;
 
 pub(super) async fn measure(bench: &mut Bench, relay: &Relay) -> anyhow::Result<()> {
-    let observed = bench.within_timeout(durability::measure, relay).await;
-    if let Err(error) = observed {
-        bench.report.words(
-            place("ingest", relay, "durability"),
-            "synced before OK",
-            format!("not observed: {error:#}"),
-        );
+    let limit = bench.timeout();
+    if let Err(error) = within(limit, durability(bench, relay)).await {
+        let row = Row::new(Part::Ingest, &relay.name, "durability");
+        bench.report.failure(&row, &format!("{error:#}"));
     }
-    for flow in FLOWS {
-        let timeout = bench.timeout();
-        tokio::time::timeout(timeout, one(bench, relay, flow)).await.unwrap_or_else(|_| Err(gave_up(timeout)))?;
+    for (connections, in_flight) in FLOWS {
+        within(limit, flow(bench, relay, connections, in_flight)).await?;
     }
     Ok(())
 }
 
-async fn one(bench: &mut Bench, relay: &Relay, flow: Flow) -> anyhow::Result<()> {
-    let row = format!("{} x {} in flight", flow.connections, flow.in_flight);
-    let running = bench.fresh(relay, &format!("ingest-{}", flow.in_flight)).await?;
-    let first = Arc::new(bench.corpus.made(0..FIRST)?);
-    sending::send(running.address, &first, Flow::ALONE).await?;
+async fn flow(bench: &mut Bench, relay: &Relay, connections: usize, in_flight: usize) -> anyhow::Result<()> {
+    let process = bench.start(relay).await?;
+    publish_all(process.address, &bench.corpus.signed(0..WARM_UP), 1, Pace::InFlight(1)).await?;
+    let is_alone = connections * in_flight == 1;
+    let count = if is_alone { bench.options.events.min(MAX_ALONE) } else { bench.options.events };
+    let events = bench.corpus.signed(WARM_UP..WARM_UP + count);
 
-    let is_alone = flow.in_flight == 1;
-    let count = if is_alone { bench.options.events.min(ALONE) } else { bench.options.events };
-    let events = Arc::new(bench.corpus.made(FIRST..FIRST + count)?);
-    let begun = Begun::now(&running)?;
-    let mut latency = sending::send(running.address, &events, flow).await?;
-    let p50 = latency.percentile(50);
-    let operation = begun.done(&running, events.len(), latency)?;
-    let per_second = operation.count as f64 / operation.took.as_secs_f64();
-    let place = place("ingest", relay, &row);
-    bench.report.operation(place, "event", operation);
-    running.rest().await?;
-    let whole = begun.cpu_since(&running)? / events.len().max(1) as u32;
-    bench.report.figure(place, "CPU per event with all that follows", "µs", micros(whole));
-    let Yardsticks { verifications, sync } = bench.report.yardsticks;
+    let watch = Stopwatch::start(&process)?;
+    let timings = publish_all(process.address, &events, connections, Pace::InFlight(in_flight)).await?;
+    let mut measured = watch.stop(timings)?;
+    let (throughput, p50) = (measured.throughput(), measured.timings.percentile(50));
+    let row = Row::new(Part::Ingest, &relay.name, format!("{connections} x {in_flight} in flight"));
+    bench.report.measurement(&row, measured);
+    process.wait_until_idle().await?;
+    let with_background = watch.cpu()?.as_secs_f64() * 1e6 / count.max(1) as f64;
+    bench.report.number(&row, "CPU each with all that follows", "µs", with_background);
+    let yardsticks = bench.report.yardsticks;
     if is_alone {
-        bench.report.figure(place, "p50 / fdatasync", "", millis(p50) / millis(sync));
+        bench.report.number(&row, "p50 / fdatasync", "", p50 / yardsticks.fdatasync_p50_ms);
     } else {
-        bench.report.figure(place, "/ one core verifies", "", per_second / verifications);
+        bench.report.number(&row, "/ one core verifies", "", throughput / yardsticks.verifications_per_second);
     }
-    remove(running);
+    Ok(())
+}
+
+async fn durability(bench: &mut Bench, relay: &Relay) -> anyhow::Result<()> {
+    let log = bench.dir.join("trace");
+    let process = bench.start(&relay.traced(&log)).await.context("under strace")?;
+    publish_all(process.address, &bench.corpus.signed(0..2 * WARM_UP), 1, Pace::InFlight(1)).await?;
+    drop(process);
+    let seen = trace::judge(&String::from_utf8_lossy(&std::fs::read(&log)?));
+    ensure!(seen.acknowledged > 0, "the trace shows no event and no OK");
+    let row = Row::new(Part::Ingest, &relay.name, "durability");
+    let acknowledged = seen.acknowledged as f64;
+    bench.report.number(&row, "synced before OK", "%", seen.synced as f64 / acknowledged * 100.0);
+    bench.report.number(&row, "syncs per event", "", seen.syncs as f64 / acknowledged);
     Ok(())
 }

@@ -3,180 +3,103 @@
 use std::{
     collections::HashMap,
     net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, bail};
-use kukuri_testing::{Connection, connection::Receiver, frames::text_frame};
+use anyhow::Context;
+use futures_util::future::{try_join, try_join_all};
+use kukuri_testing::{Connection, frames::text_frame};
 use serde_json::json;
-use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
-use super::{
-    Begun, Bench, place, remove,
-    sending::{self, Flow},
-};
+use super::{Bench, Stopwatch};
 use crate::{
-    corpus::{Corpus, Made, topic_id},
-    relay::{Relay, message::Message},
-    report::Operation,
-    timing::{Timings, micros, millis},
+    client::{Message, Pace, publish_all, request},
+    corpus::{SignedEvent, topic_id},
+    options::Part,
+    relay::Relay,
+    report::{Measurement, Row},
+    timings::Timings,
 };
 
-/// The topic that is followed.
-pub(super) const TOPIC: u64 = 0;
-/// A subscriber that hears nothing for so long after the last event has missed some.
-const QUIET: Duration = Duration::from_secs(10);
-
-/// The events of one run and when each was sent.
-pub(super) struct Sent {
-    pub(super) events: Vec<Made>,
-    by_id: HashMap<Vec<u8>, usize>,
-    start: Instant,
-    at: Vec<AtomicU64>,
-}
-
-impl Sent {
-    /// Events of the topic, from the nth of the corpus on.
-    pub(super) fn new(corpus: &Corpus, from: u64, count: usize) -> anyhow::Result<Arc<Self>> {
-        let events = corpus.regular_in(TOPIC, from, count)?;
-        let by_id = events.iter().enumerate().map(|(n, made)| (made.hex.clone().into_bytes(), n)).collect();
-        let at = (0..count).map(|_| AtomicU64::new(0)).collect();
-        Ok(Arc::new(Self { events, by_id, start: Instant::now(), at }))
-    }
-
-    fn elapsed(&self) -> u64 {
-        self.start.elapsed().as_nanos() as u64
-    }
-
-    /// How long ago an event was sent, if it is one of these and was.
-    fn since(&self, id: &[u8], now: u64) -> Option<(usize, Duration)> {
-        let n = *self.by_id.get(id)?;
-        let at = self.at[n].load(Ordering::Relaxed);
-        (at > 0).then(|| (n, Duration::from_nanos(now.saturating_sub(at))))
-    }
-}
+/// The topic of the subscribers.
+const TOPIC: u64 = 0;
+const EVENTS_PER_SECOND: u32 = 200;
+const WARM_UP: usize = 64;
+/// A subscriber that receives nothing for so long has missed the rest. The first event may take longer.
+const MAX_SILENCE: Duration = Duration::from_secs(10);
 
 pub(super) async fn measure(bench: &mut Bench, relay: &Relay) -> anyhow::Result<()> {
-    let (count, rate) = (bench.options.load.live_events, bench.options.load.rate);
-    let subscribers = bench.options.load.subscribers;
-    let running = bench.fresh(relay, "live").await?;
-    let first = Arc::new(bench.corpus.regular_in(TOPIC, 0, 64)?);
-    sending::send(running.address, &first, Flow::ALONE).await?;
+    let (count, pace) = (bench.options.live_events(), Pace::PerSecond(EVENTS_PER_SECOND));
+    let process = bench.start(relay).await?;
+    let events = bench.corpus.signed_in(TOPIC, WARM_UP + 2 * count);
+    let (warm_up, events) = events.split_at(WARM_UP);
+    let (unheard, heard) = events.split_at(count);
+    publish_all(process.address, warm_up, 1, Pace::InFlight(1)).await?;
 
-    let unheard = Sent::new(&bench.corpus, bench.options.corpus_part(1), count)?;
-    let begun = Begun::now(&running)?;
-    let answers = publish(running.address, &unheard, rate).await?;
-    let mut alone = begun.done(&running, count, answers)?;
+    let watch = Stopwatch::start(&process)?;
+    let unheard = watch.stop(publish_all(process.address, unheard, 1, pace).await?)?;
 
-    let heard = Sent::new(&bench.corpus, bench.options.corpus_part(2), count)?;
-    let mut collecting = Vec::new();
-    for _ in 0..subscribers {
-        let client = subscribe(running.address).await?;
-        collecting.push(tokio::spawn(collect(client.receiver, Arc::clone(&heard))));
+    let by_id: HashMap<&[u8], usize> =
+        heard.iter().enumerate().map(|(n, event)| (event.id_hex.as_bytes(), n)).collect();
+    let mut receiving = Vec::new();
+    for _ in 0..bench.options.subscribers {
+        receiving.push(receive_all(subscribe(process.address).await?, heard, &by_id));
     }
-    let begun = Begun::now(&running)?;
-    let publishing = publish(running.address, &heard, rate).await?;
-    let mut all = Timings::default();
-    let (mut missed, mut repeated) = (0, 0);
-    for one in collecting {
-        let (latency, repeats) = one.await??;
-        missed += count - latency.len();
-        repeated += repeats;
-        all.merge(latency);
-    }
-    let done = begun.done(&running, count, publishing)?;
+    let watch = Stopwatch::start(&process)?;
+    let (_, received) = try_join(publish_all(process.address, heard, 1, pace), try_join_all(receiving)).await?;
+    let repeated: usize = received.iter().map(|(_, repeated)| repeated).sum();
+    let deliveries = Timings(received.into_iter().flat_map(|(timings, _)| timings.0).collect());
+    let missed = count * bench.options.subscribers - deliveries.len();
+    let fan_out = watch.stop(deliveries)?;
 
-    let (without, with) = (place("live", relay, "nobody listens"), place("live", relay, "fan-out"));
-    bench.report.figure(without, "OK p50", "ms", millis(alone.latency.percentile(50)));
-    bench.report.figure(without, "CPU per event", "µs", micros(alone.cpu) / count.max(1) as f64);
-    let deliveries = all.len();
-    let cpu = done.cpu.saturating_sub(alone.cpu);
-    bench.report.operation(with, "delivery", Operation { count: deliveries, latency: all, cpu, ..done });
-    bench.report.figure(with, "subscribers", "", subscribers as f64);
-    bench.report.figure(with, "sent", "/s", f64::from(rate));
-    bench.report.figure(with, "missed", "", missed as f64);
-    bench.report.figure(with, "twice", "", repeated as f64);
+    let cpu = fan_out.cpu.saturating_sub(unheard.cpu);
+    bench.report.measurement(&Row::new(Part::Live, &relay.name, "no subscribers"), unheard);
+    let row = Row::new(Part::Live, &relay.name, "fan-out");
+    bench.report.measurement(&row, Measurement { cpu, ..fan_out });
+    bench.report.number(&row, "subscribers", "", bench.options.subscribers as f64);
+    bench.report.number(&row, "missed", "", missed as f64);
+    bench.report.number(&row, "twice", "", repeated as f64);
     if relay.is_ours && missed + repeated > 0 {
         bench.report.fault(format!("{missed} live events were not delivered, {repeated} came twice"));
     }
-    remove(running);
     Ok(())
 }
 
 /// A client that has subscribed to the topic's live events.
 pub(super) async fn subscribe(address: SocketAddr) -> anyhow::Result<Connection> {
     let mut client = Connection::open(address).await?;
-    let request = json!(["REQ", "live", { "#t": [topic_id(TOPIC)], "limit": 0 }]);
-    client.send(&text_frame(request.to_string().as_bytes())).await?;
-    loop {
-        let place = client.receiver.receive().await?;
-        match Message::read(client.receiver.text(&place)) {
-            Message::Eose => return Ok(client),
-            Message::Closed { .. } => bail!("refused: {}", client.receiver.excerpt(&place)),
-            Message::Event { .. } | Message::Ok { .. } | Message::Other => {}
-        }
-    }
+    let open = json!(["REQ", "live", { "#t": [topic_id(TOPIC)], "limit": 0 }]);
+    request(&mut client, ("live", &text_frame(open.to_string().as_bytes())), |_| {}).await?;
+    Ok(client)
 }
 
-/// Publishes at a steady rate. Returns how long the answers took.
-pub(super) async fn publish(address: SocketAddr, sent: &Arc<Sent>, rate: u32) -> anyhow::Result<Timings> {
-    let Connection { mut sender, receiver } = Connection::open(address).await?;
-    let answers = answers(receiver, Arc::clone(sent));
-    let mut tick = tokio::time::interval(Duration::from_secs(1) / rate.max(1));
-    for (event, at) in sent.events.iter().zip(&sent.at) {
-        tick.tick().await;
-        at.store(sent.elapsed().max(1), Ordering::Relaxed);
-        sender.send(&event.frame).await?;
-    }
-    answers.await?
-}
-
-fn answers(mut receiver: Receiver, sent: Arc<Sent>) -> JoinHandle<anyhow::Result<Timings>> {
-    tokio::spawn(async move {
-        let mut latency = Timings::default();
-        while latency.len() < sent.events.len() {
-            let place = receiver.receive().await?;
-            let Message::Ok { id, is_accepted } = Message::read(receiver.text(&place)) else { continue };
-            if !is_accepted {
-                bail!("an event is refused: {}", receiver.excerpt(&place));
-            }
-            let (_, took) = sent
-                .since(id, sent.elapsed())
-                .with_context(|| format!("an answer to nothing: {}", receiver.excerpt(&place)))?;
-            latency.push(took);
-        }
-        Ok(latency)
-    })
-}
-
-/// Hears every event, and how long each took from its publisher; stops when it has all, or when nothing comes any more.
-/// Returns also how many came again.
-pub(super) async fn collect(mut receiver: Receiver, sent: Arc<Sent>) -> anyhow::Result<(Timings, usize)> {
-    let mut latency = Timings::default();
-    let (mut seen, mut repeated) = (vec![false; sent.events.len()], 0);
-    while latency.len() < seen.len() {
-        // Before the first event it may take a while.
-        let timeout = if latency.len() == 0 { QUIET * 6 } else { QUIET };
-        match tokio::time::timeout(timeout, receiver.fill()).await {
-            Ok(filled) => filled.with_context(|| format!("after {} of {} events", latency.len(), seen.len()))?,
-            Err(_) => break,
-        }
-        let now = sent.elapsed();
-        while let Some(place) = receiver.next_buffered()? {
-            let Message::Event { id } = Message::read(receiver.text(&place)) else { continue };
-            let heard = sent.since(id, now);
-            let (n, took) =
-                heard.with_context(|| format!("an event that nobody sent: {}", receiver.excerpt(&place)))?;
+/// Receives events until all have come, or nothing comes any more. Returns how long each took from its publisher, and how
+/// many came again.
+async fn receive_all(
+    Connection { mut receiver, .. }: Connection,
+    events: &[SignedEvent],
+    by_id: &HashMap<&[u8], usize>,
+) -> anyhow::Result<(Timings, usize)> {
+    let (mut timings, mut repeated) = (Timings::default(), 0);
+    let mut seen = vec![false; events.len()];
+    while timings.len() < events.len() {
+        let silence = if timings.len() == 0 { MAX_SILENCE * 6 } else { MAX_SILENCE };
+        let Ok(filled) = timeout(silence, receiver.fill()).await else { break };
+        filled.with_context(|| format!("after {} of {} events", timings.len(), events.len()))?;
+        let now = Instant::now();
+        while let Some(range) = receiver.next_buffered()? {
+            let Message::Event { id } = Message::read(receiver.text(&range)) else { continue };
+            let n = by_id.get(id).copied();
+            let sent = n.and_then(|n| Some((n, *events[n].sent.get()?)));
+            let (n, sent) =
+                sent.with_context(|| format!("an event that was not sent: {}", receiver.excerpt(&range)))?;
             if std::mem::replace(&mut seen[n], true) {
                 repeated += 1;
             } else {
-                latency.push(took);
+                timings.push(now - sent);
             }
         }
     }
-    Ok((latency, repeated))
+    Ok((timings, repeated))
 }

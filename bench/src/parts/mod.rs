@@ -1,151 +1,98 @@
-//! The measurements of a relay: one file per part of the report.
+//! The measurements: one file per part of the report.
 //!
 //! The cost of an operation is the CPU time of the server's processes. Throughput and latency are measured too, but they
-//! depend on the share of the machine that the clients leave, so the clients do little: messages are made beforehand, and
-//! answers are scanned, not parsed. Background work of a relay is waited for before the next measurement, and reported
-//! beside the cost of the answers.
+//! depend on the share of the machine that the clients leave. Background work of a relay is waited for before the next
+//! measurement, and reported beside the cost of the answers.
 //!
-//! - [`ingest`], [`durability`], [`live`], [`idle`], [`growth`]: each on a relay with nothing in it.
-//! - [`loaded`]: on a filled relay: [`requests`], disk, restart, [`mixed`].
-//! - [`sending`]: publishing and loading, which all of them need.
+//! - [`ingest`], [`live`], [`idle`]: each on an empty relay. [`req`], [`growth`]: on a filled one.
+//! - [`store`], [`search`]: stores and indexes without a relay.
 
-mod durability;
 mod growth;
 mod idle;
 mod ingest;
 mod live;
-mod loaded;
-mod mixed;
-mod requests;
-pub(crate) mod sending;
+mod req;
+mod search;
+mod store;
 
 use std::{
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
-use anyhow::Context;
+use anyhow::anyhow;
 
 use crate::{
     corpus::Corpus,
     options::{Options, Part},
-    relay::{Relay, process::Running},
-    report::{Operation, Place, Report},
-    timing::Timings,
+    relay::{Relay, RelayProcess},
+    report::{Measurement, Report, Row},
+    timings::Timings,
 };
 
 /// The state of a run.
 pub(crate) struct Bench {
     pub(crate) options: Options,
     pub(crate) corpus: Corpus,
-    /// Where relays keep their data.
+    /// Where relays, stores and indexes keep their data.
     pub(crate) dir: PathBuf,
     pub(crate) report: Report,
 }
 
-/// Measures everything that was asked for of a relay. One that fails in a part may do well in the next.
-pub(crate) async fn measure(bench: &mut Bench, relay: &Relay) {
-    for part in [Part::Ingest, Part::Req, Part::Live, Part::Idle, Part::Growth] {
-        let is_wanted =
-            bench.options.has(part) || (part == Part::Req && loaded::PARTS.iter().any(|part| bench.options.has(*part)));
-        if !is_wanted {
-            continue;
-        }
-        let measured = match part {
-            Part::Ingest => ingest::measure(bench, relay).await,
-            Part::Live => bench.within_timeout(live::measure, relay).await,
-            Part::Idle => bench.within_timeout(idle::measure, relay).await,
-            Part::Growth => growth::measure(bench, relay).await,
-            _ => loaded::measure(bench, relay).await,
-        };
-        let Err(error) = measured else { continue };
-        let those = if part == Part::Req { &loaded::PARTS[..] } else { &[part] };
-        for part in those.iter().copied().filter(|part| bench.options.has(*part)).collect::<Vec<_>>() {
-            bench.failed(part, relay, &error);
+/// Measures a part of a relay, or of our own libraries. A relay that fails in a part may do well in the next.
+pub(crate) async fn measure(bench: &mut Bench, part: Part, relay: &Relay) {
+    let measured = match part {
+        Part::Ingest => ingest::measure(bench, relay).await,
+        Part::Req => req::measure(bench, relay).await,
+        Part::Live => within(bench.timeout(), live::measure(bench, relay)).await,
+        Part::Idle => within(bench.timeout(), idle::measure(bench, relay)).await,
+        Part::Growth => growth::measure(bench, relay).await,
+        Part::Store => store::measure(bench).await,
+        Part::Search => search::measure(bench, relay).await,
+    };
+    if let Err(error) = measured {
+        let reason = format!("{error:#}");
+        bench.report.failure(&Row::new(part, &relay.name, "in all"), &reason);
+        if relay.is_ours {
+            bench.report.fault(format!("{part}: {reason}"));
         }
     }
 }
 
 impl Bench {
-    pub(crate) fn timeout(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         Duration::from_secs(self.options.timeout)
     }
 
-    /// A place for a relay's data that was not used before.
-    fn place(&self, relay: &Relay, name: &str) -> PathBuf {
-        let safe = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
-        self.dir.join(relay.name.chars().map(safe).collect::<String>()).join(name)
-    }
-
-    /// A relay with nothing in it.
-    async fn fresh(&mut self, relay: &Relay, name: &str) -> anyhow::Result<Running> {
-        let dir = self.place(relay, name);
-        // A measurement that failed may have left its data here.
-        clear(&dir);
-        let running = relay.start(&dir, self.timeout()).await?;
-        if let Some((_, about)) = self.report.relays.iter_mut().find(|(name, _)| *name == relay.name)
-            && about.is_empty()
-        {
-            *about = running.about().unwrap_or_else(|| "unknown software".to_owned());
-        }
-        Ok(running)
-    }
-
-    /// Runs a measurement, but not for ever.
-    async fn within_timeout(
-        &mut self,
-        measure: impl AsyncFnOnce(&mut Self, &Relay) -> anyhow::Result<()>,
-        relay: &Relay,
-    ) -> anyhow::Result<()> {
-        let timeout = self.timeout();
-        tokio::time::timeout(timeout, measure(self, relay)).await.unwrap_or_else(|_| Err(gave_up(timeout)))
-    }
-
-    fn failed(&mut self, part: Part, relay: &Relay, error: &anyhow::Error) {
-        self.report.failure(part.name(), &relay.name, error);
-        if relay.is_ours {
-            self.report.fault(format!("{}: {error:#}", part.name()));
-        }
+    /// Starts a relay with nothing in it.
+    async fn start(&self, relay: &Relay) -> anyhow::Result<RelayProcess> {
+        relay.start(&self.dir, self.timeout()).await
     }
 }
 
-fn gave_up(timeout: Duration) -> anyhow::Error {
-    anyhow::anyhow!("gave up after {} s", timeout.as_secs())
+/// Gives a measurement up after a time.
+async fn within<T>(limit: Duration, measure: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let measured = tokio::time::timeout(limit, measure).await;
+    measured.unwrap_or_else(|_| Err(anyhow!("gave up after {} s", limit.as_secs())))
 }
 
-/// Ends a relay and removes its data.
-fn remove(running: Running) {
-    let dir: PathBuf = running.dir.clone();
-    drop(running);
-    clear(&dir);
-}
-
-fn clear(dir: &Path) {
-    let _ = std::fs::remove_dir_all(dir);
-}
-
-fn place<'p>(part: &'static str, relay: &'p Relay, row: &'p str) -> Place<'p> {
-    Place { part, of: &relay.name, row }
-}
-
-/// CPU time of a server and the time, when a measurement began.
-struct Begun {
+/// Measures time, and the CPU time of a server.
+struct Stopwatch<'p> {
+    process: &'p RelayProcess,
     cpu: Duration,
     at: Instant,
 }
 
-impl Begun {
-    fn now(running: &Running) -> anyhow::Result<Self> {
-        Ok(Self { cpu: running.cpu()?, at: Instant::now() })
+impl<'p> Stopwatch<'p> {
+    fn start(process: &'p RelayProcess) -> anyhow::Result<Self> {
+        Ok(Self { process, cpu: process.cpu()?, at: Instant::now() })
     }
 
-    fn cpu_since(&self, running: &Running) -> anyhow::Result<Duration> {
-        Ok(running.cpu().context("its CPU time")?.saturating_sub(self.cpu))
+    fn cpu(&self) -> anyhow::Result<Duration> {
+        Ok(self.process.cpu()?.saturating_sub(self.cpu))
     }
 
-    /// The whole of it.
-    fn done(&self, running: &Running, count: usize, latency: Timings) -> anyhow::Result<Operation> {
-        let (took, cpu) = (self.at.elapsed(), self.cpu_since(running)?);
-        Ok(Operation { count, took, cpu, latency, memory: running.memory()? })
+    fn stop(&self, timings: Timings) -> anyhow::Result<Measurement> {
+        Ok(Measurement { took: self.at.elapsed(), cpu: self.cpu()?, timings, memory: self.process.memory() })
     }
 }

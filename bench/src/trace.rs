@@ -19,9 +19,8 @@ pub(crate) struct Durability {
 }
 
 /// The program, with its arguments, that runs a relay and writes its system calls to `log`.
-pub(crate) fn tracer(log: &Path) -> Vec<String> {
-    let log = log.to_string_lossy().into_owned();
-    ["strace", "-f", "-qq", "-s", "96", "-e", TRACED, "-o", &log].map(str::to_owned).to_vec()
+pub(crate) fn tracer(log: &Path) -> [String; 9] {
+    ["strace", "-f", "-qq", "-s", "96", "-e", TRACED, "-o", &log.to_string_lossy()].map(str::to_owned)
 }
 
 /// Reads the output of `strace -f`.
