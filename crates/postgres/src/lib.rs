@@ -2,17 +2,16 @@
 //!
 //! # Layout
 //!
-//! - [`connecting`]: the first session, or the reason why there is none. [`asking`]: a pooled session that runs one
-//!   query.
-//! - [`migrating`]: schema versions and migrations.
+//! - `server`: the first session, or the reason why there is none. `session`: a pooled session that runs one query.
+//! - `migrations`: schema versions and migrations.
 
-pub mod asking;
-pub mod connecting;
-pub mod migrating;
+mod migrations;
+mod server;
+mod session;
 
-pub use asking::Asking;
-pub use connecting::{Server, name_of};
-pub use migrating::Migrations;
+pub use migrations::Migrations;
+pub use server::{Server, name_of};
+pub use session::QuerySession;
 
 /// Result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -8,7 +8,7 @@ use sqlx::{Connection, PgPool, postgres::PgPoolOptions};
 use crate::error::Result;
 
 /// The advisory lock serializes processes that start together.
-const MIGRATIONS: Migrations = Migrations {
+pub(crate) const MIGRATIONS: Migrations = Migrations {
     schema: "cn_search",
     lock: 7_742_364_215,
     steps: &[("schema", include_str!("../migrations/0001_schema.sql"))],
@@ -78,9 +78,4 @@ pub(crate) async fn connect(url: &str, options: &PostgresIndexOptions) -> Result
         writer: writer.connect_lazy_with(server.options.options(WRITING)),
         name: server.name,
     })
-}
-
-/// Creates or migrates the tables.
-pub(crate) async fn migrate(url: &str) -> Result<(u32, u32)> {
-    Ok(MIGRATIONS.run_at(url, PostgresIndexOptions::default().acquire_timeout).await?)
 }

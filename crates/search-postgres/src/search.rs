@@ -4,9 +4,9 @@
 //! ones are not found.
 
 use kukuri_domain::{EventId, Timestamp};
-use kukuri_postgres::Asking;
+use kukuri_postgres::QuerySession;
 use kukuri_search::{
-    Hit, Search,
+    Hit, IndexStats, Search,
     ranking::{TITLE_WEIGHT, recency},
 };
 use sqlx::{PgPool, Row as _, postgres::PgRow};
@@ -38,7 +38,7 @@ const K1: f32 = 1.2;
 const B: f32 = 0.75;
 
 pub(crate) async fn search(pool: &PgPool, search: &Search) -> Result<Vec<Hit>> {
-    let mut connection = Asking::of(pool).await?;
+    let mut session = QuerySession::acquire(pool).await?;
     let topics: Option<Vec<&str>> = mapped(&search.topics, |topic| topic.as_str());
     let rows = sqlx::query(CANDIDATES_SQL)
         .bind(search.query.tokens())
@@ -48,9 +48,9 @@ pub(crate) async fn search(pool: &PgPool, search: &Search) -> Result<Vec<Hit>> {
         .bind(search.since.map(|time| signed(time.0)))
         .bind(search.until.map(|time| signed(time.0)))
         .bind(MAX_RANKED)
-        .fetch_all(&mut *connection)
+        .fetch_all(&mut *session)
         .await?;
-    connection.done();
+    session.release();
     let mut hits: Vec<Hit> = rows.iter().map(|row| hit(row, search.now)).collect::<Result<_>>()?;
     hits.sort_by(|left, right| right.score.total_cmp(&left.score).then(left.id.cmp(&right.id)));
     Ok(hits.into_iter().skip(search.skip).take(search.limit).collect())
@@ -78,7 +78,30 @@ fn term_score(count: i16, relative_length: f32) -> f32 {
     count * (K1 + 1.0) / (count + K1 * (1.0 - B + B * relative_length))
 }
 
-pub(crate) fn id(row: &PgRow) -> Result<EventId> {
+/// The ids of all documents, in order, after one.
+pub(crate) async fn ids(pool: &PgPool, after: Option<EventId>, limit: usize) -> Result<Vec<EventId>> {
+    let mut session = QuerySession::acquire(pool).await?;
+    let rows = sqlx::query(
+        "SELECT document_id FROM cn_search.post_search_documents WHERE $1::bytea IS NULL OR document_id > $1::bytea \
+         ORDER BY document_id LIMIT $2",
+    );
+    let rows = rows.bind(after.map(|id| *id.as_bytes())).bind(signed(limit as u64)).fetch_all(&mut *session).await?;
+    session.release();
+    rows.iter().map(id).collect()
+}
+
+pub(crate) async fn stats(pool: &PgPool) -> Result<IndexStats> {
+    let mut session = QuerySession::acquire(pool).await?;
+    let stats = sqlx::query_as(
+        "SELECT documents, pg_total_relation_size('cn_search.post_search_documents') FROM cn_search.copies \
+         WHERE name = 'current'",
+    );
+    let (documents, bytes): (i64, i64) = stats.fetch_one(&mut *session).await?;
+    session.release();
+    Ok(IndexStats { documents: documents.unsigned_abs(), bytes: bytes.unsigned_abs() })
+}
+
+fn id(row: &PgRow) -> Result<EventId> {
     let bytes: &[u8] = row.try_get("document_id")?;
     let bytes = bytes.try_into().map_err(|_| Failure::Damaged("a document_id that is not 32 bytes"))?;
     Ok(EventId::from_bytes(bytes))

@@ -6,10 +6,10 @@
 use std::{collections::HashMap, time::Duration};
 
 use kukuri_domain::EventId;
-use kukuri_postgres::Asking;
+use kukuri_postgres::QuerySession;
 use kukuri_search::{DocumentChange, IndexPosition, analyzer::VERSION};
 use kukuri_store::Seq;
-use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Row as _};
+use sqlx::{AssertSqlSafe, PgConnection, PgPool, Row as _};
 
 use crate::{
     error::{Failure, Result},
@@ -59,8 +59,7 @@ pub(crate) async fn write(
     changes: &[DocumentChange],
     reached: Option<&IndexPosition>,
 ) -> Result<CopyVersion> {
-    let mut connection = Asking::of(pool).await?;
-    let mut txn = connection.begin().await?;
+    let mut txn = QuerySession::begin(pool, "BEGIN").await?;
     let found = lock(&mut txn, copy).await?.ok_or(Failure::NotBegun)?;
     if expected.is_some_and(|expected| expected != found) {
         return Err(Failure::Overtaken);
@@ -82,7 +81,6 @@ pub(crate) async fn write(
     .execute(&mut *txn)
     .await?;
     txn.commit().await?;
-    connection.done();
     Ok(CopyVersion { reached: reached.map(|reached| reached.seq), ..found })
 }
 
@@ -96,10 +94,10 @@ async fn lock(txn: &mut PgConnection, copy: CopyName) -> Result<Option<CopyVersi
 
 /// Version and fingerprint of the searched copy. A copy of another analyzer version has no position.
 pub(crate) async fn current_version(pool: &PgPool) -> Result<(CopyVersion, String)> {
-    let mut connection = Asking::of(pool).await?;
+    let mut session = QuerySession::acquire(pool).await?;
     let row = sqlx::query("SELECT generation, reached, mark, version FROM cn_search.copies WHERE name = 'current'");
-    let row = row.fetch_one(&mut *connection).await?;
-    connection.done();
+    let row = row.fetch_one(&mut *session).await?;
+    session.release();
     let version: i32 = row.try_get("version")?;
     let reached = seq(row.try_get("reached")?).filter(|_| version == VERSION.cast_signed());
     Ok((CopyVersion { generation: row.try_get("generation")?, reached }, row.try_get("mark")?))
@@ -170,8 +168,7 @@ async fn put(
 
 /// Creates an empty copy beside the searched one. A copy begun earlier, by any process, is discarded.
 pub(crate) async fn begin(pool: &PgPool) -> Result<CopyVersion> {
-    let mut connection = Asking::of(pool).await?;
-    let mut txn = connection.begin().await?;
+    let mut txn = QuerySession::begin(pool, "BEGIN").await?;
     // Serializes processes that begin at the same time.
     lock(&mut txn, CopyName::Current).await?;
     sqlx::raw_sql(
@@ -184,7 +181,6 @@ pub(crate) async fn begin(pool: &PgPool) -> Result<CopyVersion> {
         sqlx::query_scalar("INSERT INTO cn_search.copies (name, version) VALUES ('next', $1) RETURNING generation");
     let generation = made.bind(VERSION.cast_signed()).fetch_one(&mut *txn).await?;
     txn.commit().await?;
-    connection.done();
     Ok(CopyVersion { generation, reached: None })
 }
 
@@ -200,8 +196,7 @@ pub(crate) async fn switch(pool: &PgPool, begun: CopyVersion) -> Result<()> {
 }
 
 async fn try_switch(pool: &PgPool, begun: CopyVersion) -> Result<()> {
-    let mut connection = Asking::of(pool).await?;
-    let mut txn = connection.begin_with(BEGIN_SWITCH).await?;
+    let mut txn = QuerySession::begin(pool, BEGIN_SWITCH).await?;
     // The same lock order as `begin`.
     lock(&mut txn, CopyName::Current).await?;
     if lock(&mut txn, CopyName::Next).await? != Some(begun) {
@@ -216,6 +211,5 @@ async fn try_switch(pool: &PgPool, begun: CopyVersion) -> Result<()> {
     .execute(&mut *txn)
     .await?;
     txn.commit().await?;
-    connection.done();
     Ok(())
 }

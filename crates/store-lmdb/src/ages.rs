@@ -12,27 +12,22 @@ use crate::{
 };
 
 /// Key prefix in `Ages`: a topic and a retention class.
-pub(crate) type AgePlace = [u8; 5];
+pub(crate) type AgePrefix = [u8; 5];
 
-pub(crate) fn class_of(place: &AgePlace) -> Result<RetentionClass> {
-    let class = RetentionClass::ALL.get(usize::from(place[4])).copied();
+pub(crate) fn class_of(prefix: &AgePrefix) -> Result<RetentionClass> {
+    let class = RetentionClass::ALL.get(usize::from(prefix[4])).copied();
     class.ok_or_else(|| damaged("an age is of no class"))
 }
 
-pub(crate) fn topic_of(place: &AgePlace) -> TopicNo {
-    TopicNo(u32::from_be_bytes([place[0], place[1], place[2], place[3]]))
-}
-
-/// A key greater than all keys with this prefix.
-pub(crate) fn end_of(place: &AgePlace) -> Vec<u8> {
-    [&place[..], &[u8::MAX; 8]].concat()
+pub(crate) fn topic_of([a, b, c, d, _]: AgePrefix) -> TopicNo {
+    TopicNo(u32::from_be_bytes([a, b, c, d]))
 }
 
 /// The next topic and class that has any row; topics without rows cost nothing.
-pub(crate) fn place_after(tables: &Tables, txn: &RoTxn<'_>, place: Option<&AgePlace>) -> Result<Option<AgePlace>> {
-    let end = place.map_or_else(Vec::new, end_of);
-    let next = tables.keys_after(txn, Table::Ages, &[], &end, 1)?.pop();
-    Ok(next.as_deref().and_then(<[u8]>::first_chunk).copied())
+pub(crate) fn prefix_after(tables: &Tables, txn: &RoTxn<'_>, prefix: Option<AgePrefix>) -> Result<Option<AgePrefix>> {
+    let end = prefix.map_or_else(Vec::new, |prefix| [&prefix[..], &[u8::MAX; 8]].concat());
+    let next = tables.after(txn, Table::Ages, &end)?.next().transpose()?;
+    Ok(next.and_then(|(key, _)| key.first_chunk().copied()))
 }
 
 /// Rows of some topics that may be evicted, oldest first. A row with several topics appears once for each.
@@ -44,26 +39,20 @@ impl Oldest {
     /// For one topic, or for all topics that have rows.
     pub(crate) fn of(tables: &Tables, txn: &RoTxn<'_>, topic: Option<TopicNo>) -> Result<Self> {
         let mut oldest = Self { heads: BinaryHeap::new() };
-        match topic {
-            Some(topic) => {
-                for class in RetentionClass::ALL.into_iter().filter(|class| class.gives_way()) {
-                    oldest.advance(tables, txn, &key::ages(topic, class), &[])?;
-                }
+        let mut next = match topic {
+            Some(topic) => Some(key::ages(topic, RetentionClass::ALL[0])),
+            None => prefix_after(tables, txn, None)?,
+        };
+        while let Some(prefix) = next.filter(|prefix| topic.is_none_or(|topic| topic == topic_of(*prefix))) {
+            if class_of(&prefix)?.gives_way() {
+                oldest.push_after(tables, txn, &prefix, &[])?;
             }
-            None => {
-                let mut next = place_after(tables, txn, None)?;
-                while let Some(place) = next {
-                    if class_of(&place)?.gives_way() {
-                        oldest.advance(tables, txn, &place, &[])?;
-                    }
-                    next = place_after(tables, txn, Some(&place))?;
-                }
-            }
+            next = prefix_after(tables, txn, Some(prefix))?;
         }
         Ok(oldest)
     }
 
-    fn advance(&mut self, tables: &Tables, txn: &RoTxn<'_>, prefix: &[u8], after: &[u8]) -> Result<()> {
+    fn push_after(&mut self, tables: &Tables, txn: &RoTxn<'_>, prefix: &[u8], after: &[u8]) -> Result<()> {
         if let Some(key) = tables.keys_after(txn, Table::Ages, prefix, after, 1)?.pop() {
             let no = EventNo::of_key(&key)?;
             self.heads.push(Reverse((no, key)));
@@ -71,11 +60,9 @@ impl Oldest {
         Ok(())
     }
 
-    /// The next row and its class.
-    pub(crate) fn next(&mut self, tables: &Tables, txn: &RoTxn<'_>) -> Result<Option<(EventNo, RetentionClass)>> {
+    pub(crate) fn next(&mut self, tables: &Tables, txn: &RoTxn<'_>) -> Result<Option<EventNo>> {
         let Some(Reverse((no, key))) = self.heads.pop() else { return Ok(None) };
-        let place = key.first_chunk().ok_or_else(|| damaged("an age is too short"))?;
-        self.advance(tables, txn, place, &key)?;
-        Ok(Some((no, class_of(place)?)))
+        self.push_after(tables, txn, &key[..size_of::<AgePrefix>()], &key)?;
+        Ok(Some(no))
     }
 }

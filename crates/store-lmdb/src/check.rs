@@ -4,24 +4,22 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use heed::RoTxn;
-use kukuri_domain::{EventId, PublicKey, State, retention::RetentionClass};
+use kukuri_domain::{EventId, State, retention::RetentionClass};
 use kukuri_store::{CheckReport, Op, counters::Counters};
 
 use crate::{
-    batch::{StoredRow, hidden_keys},
-    error::{Result, damaged, engine},
+    batch::StoredRow,
+    error::{Result, damaged},
     format,
     index::IndexRows,
-    key::{self, AuthorNo, EventNo, TopicNo},
-    lookup::{Names, topics},
-    pack::Unpack,
+    key::{self, EventNo, TopicNo},
+    pack::{Record as _, Unpack},
     record::{KeyRecord, KnownId, OutboxRecord, Row},
     tables::{Table, Tables},
     traces::{self, TraceRecord},
 };
 
-/// The report lists at most this many problems.
-const PROBLEMS: usize = 100;
+const MAX_PROBLEMS: usize = 100;
 
 /// Tables whose rows are derived from the events alone.
 const DERIVED: [Table; 8] = [
@@ -58,9 +56,10 @@ struct Check<'t> {
 type EffectiveSet = BTreeSet<(TopicNo, EventId)>;
 
 impl Check<'_> {
-    fn problem(&mut self, problem: impl Into<String>) {
-        if self.report.problems.len() < PROBLEMS {
-            self.report.problems.push(problem.into());
+    /// Reports a problem, unless the condition holds.
+    fn expect(&mut self, holds: bool, problem: impl FnOnce() -> String) {
+        if !holds && self.report.problems.len() < MAX_PROBLEMS {
+            self.report.problems.push(problem());
         }
     }
 
@@ -69,17 +68,12 @@ impl Check<'_> {
         let mut node = Counters::default();
         let mut by_topic: BTreeMap<TopicNo, Counters> = BTreeMap::new();
         let mut effective = BTreeSet::new();
-        for entry in self.tables.of(Table::Events).iter(self.txn).map_err(engine)? {
-            let (no, record) = entry.map_err(engine)?;
+        for entry in self.tables.of(Table::Events).iter(self.txn)? {
+            let (no, record) = entry?;
             let row = StoredRow::read(EventNo::of_key(no)?, Row::unpack(record)?)?;
             self.report.rows += 1;
             self.row(&row)?;
-            let count = |counters: &mut Counters| {
-                counters.effective += u64::from(row.is_effective());
-                let usage = &mut counters.by_class[row.class() as usize];
-                usage.events += 1;
-                usage.bytes += row.json.len() as u64;
-            };
+            let count = |counters: &mut Counters| counters.count(row.event.kind, row.state, row.json.len(), 1);
             count(&mut node);
             for topic in &row.topics {
                 count(by_topic.entry(*topic).or_default());
@@ -91,58 +85,42 @@ impl Check<'_> {
         Ok((node, by_topic, effective))
     }
 
-    fn row(&mut self, row: &StoredRow) -> Result<()> {
+    fn row(&mut self, row: &StoredRow<'_>) -> Result<()> {
         let id = row.event.id;
-        match self.tables.get(self.txn, Table::Ids, id.as_bytes())?.map(KnownId::unpack).transpose()? {
-            Some(known) if known.no == Some(row.no) => {
-                if known.record.standing.state() != row.state {
-                    self.problem(format!("event {id}: its record and its row do not agree on its state"));
-                }
-            }
-            _ => self.problem(format!("event {id}: its id does not lead to its row")),
-        }
-        for topic in &row.topics {
-            self.look_up(Table::Ages, &key::age(*topic, row.class(), row.no), &id)?;
-        }
-        if !row.is_effective() {
-            for key in hidden_keys(row) {
-                self.look_up(Table::Hidden, &key, &id)?;
-            }
-            return self.hidden_row(row);
-        }
-        let names = Names::new(self.tables, self.txn);
-        let topics = row.topics.iter().map(|topic| names.topic(*topic)).collect::<Result<Vec<_>>>()?;
-        let named: Vec<_> = row.topics.iter().copied().zip(&topics).collect();
-        let author = self.author(&row.event.pubkey)?;
-        let rows = IndexRows::of(&row.event, row.no, author, &named);
+        let known = self.tables.known_id(self.txn, &id)?.filter(|known| known.no == Some(row.no));
+        self.expect(known.is_some(), || format!("event {id}: its id does not lead to its row"));
+        let agrees = known.is_none_or(|known| known.record.standing.state() == row.state);
+        self.expect(agrees, || format!("event {id}: its record and its row do not agree on its state"));
+        let rows = self.index_rows(row)?;
         for (table, key) in &rows.keys {
-            self.look_up(*table, key, &id)?;
-            if self.tables.get(self.txn, *table, key)?.is_some_and(|value| value != rows.value(*table)) {
-                self.problem(format!("event {id}: its row in {} says something else", table.name()));
-            }
+            *self.derived.entry(*table).or_default() += 1;
+            let found = self.tables.get(self.txn, *table, key)?;
+            self.expect(found.is_some(), || format!("event {id}: its row in {} is missing", table.name()));
+            let is_same = found.is_none_or(|found| found == rows.value(*table));
+            self.expect(is_same, || format!("event {id}: its row in {} says something else", table.name()));
         }
-        if let Some(address) = row.event.address() {
-            let key =
-                self.tables.get(self.txn, Table::Keys, &address.digest().0)?.map(KeyRecord::unpack).transpose()?;
-            if key.is_none_or(|key| key.current != Some(row.no) || key.floor != row.event.rank()) {
-                self.problem(format!("event {id}: it is effective and its key does not say so"));
+        if let Some(address) = row.event.address().filter(|_| row.is_effective()) {
+            let key = self.tables.key(self.txn, &address)?;
+            let names_row = key.is_some_and(|key| key.current == Some(row.no) && key.floor == row.event.rank());
+            self.expect(names_row, || format!("event {id}: it is effective and its key does not say so"));
+        }
+        // A deleted event has left traces of the request that deleted it.
+        if row.state == State::Deleted {
+            for (topic, trace) in traces::of_hidden(self.tables, self.txn, row)? {
+                let found = traces::find(self.tables, self.txn, &topic, &trace.item().1)?;
+                self.expect(found.is_some(), || format!("event {id}: what deleted it has left no trace in {topic}"));
             }
         }
         Ok(())
     }
 
-    fn author(&self, pubkey: &PublicKey) -> Result<AuthorNo> {
-        let no = self.tables.get(self.txn, Table::Authors, pubkey.as_bytes())?;
-        let no = no.ok_or_else(|| damaged(format!("author {pubkey} has no number")))?;
-        Ok(AuthorNo(Unpack::new("authors", no).u32()?))
-    }
-
-    fn look_up(&mut self, table: Table, key: &[u8], id: &EventId) -> Result<()> {
-        *self.derived.entry(table).or_default() += 1;
-        if self.tables.get(self.txn, table, key)?.is_none() {
-            self.problem(format!("event {id}: its row in {} is missing", table.name()));
+    fn index_rows(&self, row: &StoredRow<'_>) -> Result<IndexRows> {
+        if !row.is_effective() {
+            return Ok(IndexRows::of_hidden(row));
         }
-        Ok(())
+        let author = self.tables.find(self.txn, row.event.pubkey.as_bytes())?;
+        let author = author.ok_or_else(|| damaged(format!("author {} has no number", row.event.pubkey)))?;
+        Ok(IndexRows::of_effective(row, author, &self.tables.topic_ids(self.txn, &row.topics)?))
     }
 
     /// Checks that no derived table has more rows than the events imply.
@@ -150,17 +128,14 @@ impl Check<'_> {
         for table in DERIVED {
             let expected = self.derived.get(&table).copied().unwrap_or_default();
             let found = self.tables.len(self.txn, table)?;
-            if expected != found {
-                self.problem(format!("{} has {found} rows, the events give {expected}", table.name()));
-            }
+            self.expect(expected == found, || format!("{} has {found} rows, the events give {expected}", table.name()));
         }
         Ok(())
     }
 
     fn counters(&mut self, node: Counters, by_topic: &BTreeMap<TopicNo, Counters>) -> Result<()> {
-        let counted = format::node_record(self.tables, self.txn)?.counters;
-        self.compare("the node", counted, node);
-        for (topic, record) in topics(self.tables, self.txn)? {
+        self.compare("the node", format::node_record(self.tables, self.txn)?.counters, node);
+        for (topic, record) in self.tables.topics(self.txn)? {
             let expected = by_topic.get(&record.no).copied().unwrap_or_default();
             self.compare(topic.as_str(), record.counters, expected);
         }
@@ -168,82 +143,60 @@ impl Check<'_> {
     }
 
     fn compare(&mut self, place: &str, counted: Counters, expected: Counters) {
-        if counted.effective != expected.effective {
-            let Counters { effective, .. } = counted;
-            self.problem(format!("{place}: counted {effective} effective events, there are {}", expected.effective));
-        }
+        let (found, effective) = (counted.effective, expected.effective);
+        let problem = || format!("{place}: counted {found} effective events, there are {effective}");
+        self.expect(found == effective, problem);
         for class in RetentionClass::ALL {
             let (counted, expected) = (counted.by_class[class as usize], expected.by_class[class as usize]);
-            if counted != expected {
-                self.problem(format!("{place}: counted {counted:?} of {class:?}, there are {expected:?}"));
-            }
+            let problem = || format!("{place}: counted {counted:?} of {class:?}, there are {expected:?}");
+            self.expect(counted == expected, problem);
         }
     }
 
     /// Checks that an id with a row number has that row, and that an id without one is listed to be forgotten.
     fn ids(&mut self) -> Result<()> {
         let mut without_row = 0;
-        for entry in self.tables.of(Table::Ids).iter(self.txn).map_err(engine)? {
-            let (id, record) = entry.map_err(engine)?;
-            let id = EventId::from_bytes(id.try_into().map_err(|_| damaged("an id has the wrong length"))?);
+        for entry in self.tables.of(Table::Ids).iter(self.txn)? {
+            let (id, record) = entry?;
+            let id: EventId = Unpack::new("ids", id).field()?;
             match KnownId::unpack(record)?.no {
                 None => without_row += 1,
-                Some(no) if self.tables.get(self.txn, Table::Events, &no.key())?.is_none() => {
-                    self.problem(format!("id {id}: its row is missing"));
+                Some(no) => {
+                    let row = self.tables.row(self.txn, no)?;
+                    self.expect(row.is_some(), || format!("id {id}: its row is missing"));
                 }
-                Some(_) => {}
             }
         }
         let gone = self.tables.len(self.txn, Table::Gone)?;
-        if gone != without_row {
-            self.problem(format!("{without_row} ids have no row, {gone} are listed as gone"));
-        }
+        self.expect(gone == without_row, || format!("{without_row} ids have no row, {gone} are listed as gone"));
         Ok(())
     }
 
     fn keys(&mut self) -> Result<()> {
-        for entry in self.tables.of(Table::Keys).iter(self.txn).map_err(engine)? {
-            let key = KeyRecord::unpack(entry.map_err(engine)?.1)?;
-            let Some(no) = key.current else { continue };
-            let row = self.tables.get(self.txn, Table::Events, &no.key())?.map(Row::unpack).transpose()?;
-            if row.is_none_or(|row| !row.is_effective()) {
-                self.problem(format!("the key with floor {} has no effective row {}", key.floor.id, no.0));
-            }
-        }
-        Ok(())
-    }
-
-    /// Checks that a deleted event has left traces of the request that deleted it.
-    fn hidden_row(&mut self, row: &StoredRow) -> Result<()> {
-        if row.state != State::Deleted {
-            return Ok(());
-        }
-        for (topic, trace) in traces::of_hidden(self.tables, self.txn, row)? {
-            if traces::find(self.tables, self.txn, &topic, &trace.item().1)?.is_none() {
-                self.problem(format!("event {}: what deleted it has left no trace in {topic}", row.event.id));
-            }
+        for entry in self.tables.of(Table::Keys).iter(self.txn)? {
+            let KeyRecord { floor, current: Some(no), .. } = KeyRecord::unpack(entry?.1)? else { continue };
+            let row = self.tables.row(self.txn, no)?.filter(Row::is_effective);
+            self.expect(row.is_some(), || format!("the key with floor {} has no effective row {}", floor.id, no.0));
         }
         Ok(())
     }
 
     /// Checks that every trace belongs to a stored, shared request and is indexed by its id.
     fn traces(&mut self) -> Result<()> {
-        for entry in self.tables.of(Table::Traces).iter(self.txn).map_err(engine)? {
-            let TraceRecord { topic, trace } = TraceRecord::unpack(entry.map_err(engine)?.1)?;
+        for entry in self.tables.of(Table::Traces).iter(self.txn)? {
+            let TraceRecord { topic, trace } = TraceRecord::unpack(entry?.1)?;
             let (_, id) = trace.item();
-            if traces::find(self.tables, self.txn, &topic, &id)?.as_ref() != Some(&trace) {
-                self.problem(format!("the trace of {id} in {topic} is not found by its id"));
-            }
+            let found = traces::find(self.tables, self.txn, &topic, &id)?;
+            self.expect(found.as_ref() == Some(&trace), || {
+                format!("the trace of {id} in {topic} is not found by its id")
+            });
             let request = traces::passed_on(self.tables, self.txn, &trace.request())?;
-            if !request.is_some_and(|request| trace.is_of(&request)) {
-                self.problem(format!("the trace of {id} in {topic} has no request"));
-            }
+            let has_request = request.is_some_and(|request| trace.is_of(&request));
+            self.expect(has_request, || format!("the trace of {id} in {topic} has no request"));
         }
-        let (found, by_id) = (Table::Traces, Table::TracesById);
-        let (found, by_id) = (self.tables.len(self.txn, found)?, self.tables.len(self.txn, by_id)?);
-        if found != by_id {
-            self.problem(format!("there are {found} traces, {by_id} are listed by id"));
-        }
+        let found = self.tables.len(self.txn, Table::Traces)?;
+        let by_id = self.tables.len(self.txn, Table::TracesById)?;
+        self.expect(found == by_id, || format!("there are {found} traces, {by_id} are listed by id"));
         Ok(())
     }
 
@@ -252,29 +205,23 @@ impl Check<'_> {
     fn fold(&mut self, effective: &EffectiveSet) -> Result<()> {
         let node = format::node_record(self.tables, self.txn)?;
         let mut last: BTreeMap<(TopicNo, EventId), Op> = BTreeMap::new();
-        let mut expected_seq = node.outbox_dropped;
-        for entry in self.tables.of(Table::Outbox).iter(self.txn).map_err(engine)? {
-            let (seq, record) = entry.map_err(engine)?;
-            expected_seq = expected_seq.next();
-            if key::seq(expected_seq) != *seq {
-                self.problem(format!("outbox row {expected_seq} is missing"));
-                expected_seq = key::seq_of(seq)?;
-            }
+        let mut previous = node.outbox_dropped;
+        for entry in self.tables.of(Table::Outbox).iter(self.txn)? {
+            let (seq, record) = entry?;
+            let (seq, expected) = (key::seq_of(seq)?, previous.next());
+            self.expect(seq == expected, || format!("outbox row {expected} is missing"));
+            previous = seq;
             let record = OutboxRecord::unpack(record)?;
             last.insert((record.topic, record.event_id), record.op);
         }
-        if expected_seq != node.head {
-            self.problem(format!("the outbox ends at {expected_seq}, its head is {}", node.head));
-        }
+        self.expect(previous == node.head, || format!("the outbox ends at {previous}, its head is {}", node.head));
         for ((topic, id), op) in &last {
-            if (*op == Op::Upsert) != effective.contains(&(*topic, *id)) {
-                self.problem(format!("event {id}: the outbox does not end with what it is"));
-            }
+            let agrees = (*op == Op::Upsert) == effective.contains(&(*topic, *id));
+            self.expect(agrees, || format!("event {id}: the outbox does not end with what it is"));
         }
-        if node.outbox_dropped.0 == 0 {
-            for (_, id) in effective.iter().filter(|entry| !last.contains_key(entry)) {
-                self.problem(format!("event {id}: it is effective and not in the outbox"));
-            }
+        for entry in effective.iter().filter(|_| node.outbox_dropped.0 == 0) {
+            let is_announced = last.contains_key(entry);
+            self.expect(is_announced, || format!("event {}: it is effective and not in the outbox", entry.1));
         }
         Ok(())
     }

@@ -20,6 +20,12 @@ pub(crate) fn engine(error: heed::Error) -> Failure {
     Failure::Engine(error)
 }
 
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Engine(heed::Error::Io(error))
+    }
+}
+
 /// A failure for a damaged record.
 pub(crate) fn damaged(what: impl Into<String>) -> Failure {
     Failure::Port(StoreError::Damaged(what.into()))

@@ -1,7 +1,7 @@
 //! Compacting and installing the data file, while no other process has the store open.
 
 use std::{
-    fs::{self, File, TryLockError},
+    fs::{self, File},
     os::unix::fs::{MetadataExt, PermissionsExt, chown},
     path::{Path, PathBuf},
 };
@@ -10,8 +10,8 @@ use heed::{CompactionOption, EnvFlags};
 use kukuri_store::StoreError;
 
 use crate::{
-    error::{Result, engine},
-    open::{DATA_FILE, LmdbOptions, USERS_FILE, environment, io, lock, recover},
+    error::Result,
+    open::{DATA_FILE, LmdbOptions, USERS_FILE, environment, lock, lock_file, recover, refuse_if_locked},
     wal,
 };
 
@@ -28,14 +28,11 @@ struct Alone<'p> {
 
 impl<'p> Alone<'p> {
     fn new(path: &'p Path) -> Result<Self> {
-        fs::create_dir_all(path).map_err(io)?;
+        fs::create_dir_all(path)?;
         let writer = lock(path)?;
-        let users = File::options().create(true).truncate(false).write(true).open(path.join(USERS_FILE)).map_err(io)?;
-        match users.try_lock() {
-            Ok(()) => Ok(Self { path, _locks: (writer, users) }),
-            Err(TryLockError::WouldBlock) => Err(StoreError::InUse { path: path.to_owned() }.into()),
-            Err(TryLockError::Error(error)) => Err(io(error)),
-        }
+        let users = lock_file(path, USERS_FILE)?;
+        refuse_if_locked(users.try_lock(), StoreError::InUse { path: path.to_owned() })?;
+        Ok(Self { path, _locks: (writer, users) })
     }
 
     /// Path of a temporary file beside the data file, to be filled and renamed.
@@ -49,9 +46,9 @@ impl<'p> Alone<'p> {
     /// does not have.
     fn put_in_place(&self, part: &Path) -> Result<()> {
         remove_if_there(&self.path.join(LMDB_LOCK_FILE))?;
-        wal::remove_files(self.path).map_err(io)?;
+        wal::remove_files(self.path)?;
         sync(part)?;
-        fs::rename(part, self.path.join(DATA_FILE)).map_err(io)?;
+        fs::rename(part, self.path.join(DATA_FILE))?;
         sync(self.path)
     }
 }
@@ -61,15 +58,15 @@ pub(crate) fn compact(path: &Path, options: &LmdbOptions) -> Result<(u64, u64)> 
     recover(path, options)?;
     let alone = Alone::new(path)?;
     let part = alone.part()?;
-    let before = fs::metadata(path.join(DATA_FILE)).map_err(io)?;
+    let before = fs::metadata(path.join(DATA_FILE))?;
     let env = environment(path, options, EnvFlags::READ_ONLY | EnvFlags::NO_LOCK)?;
-    env.copy_to_path(&part, CompactionOption::Enabled).map_err(engine)?;
+    env.copy_to_path(&part, CompactionOption::Enabled)?;
     env.prepare_for_closing().wait();
-    fs::set_permissions(&part, fs::Permissions::from_mode(before.mode() & 0o777)).map_err(io)?;
+    fs::set_permissions(&part, fs::Permissions::from_mode(before.mode() & 0o777))?;
     // If another user runs the compaction, the file keeps its owner.
-    let after = fs::metadata(&part).map_err(io)?;
+    let after = fs::metadata(&part)?;
     if (after.uid(), after.gid()) != (before.uid(), before.gid()) {
-        chown(&part, Some(before.uid()), Some(before.gid())).map_err(io)?;
+        chown(&part, Some(before.uid()), Some(before.gid()))?;
     }
     alone.put_in_place(&part)?;
     Ok((before.len(), after.len()))
@@ -82,18 +79,18 @@ pub(crate) fn install(path: &Path, from: &Path) -> Result<()> {
         return Err(StoreError::NotEmpty.into());
     }
     let part = alone.part()?;
-    fs::copy(from, &part).map_err(io)?;
-    fs::set_permissions(&part, fs::Permissions::from_mode(OWNER_ONLY)).map_err(io)?;
+    fs::copy(from, &part)?;
+    fs::set_permissions(&part, fs::Permissions::from_mode(OWNER_ONLY))?;
     alone.put_in_place(&part)
 }
 
 fn remove_if_there(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io(error)),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
         _ => Ok(()),
     }
 }
 
 fn sync(path: &Path) -> Result<()> {
-    File::open(path).and_then(|file| file.sync_all()).map_err(io)
+    Ok(File::open(path)?.sync_all()?)
 }

@@ -7,8 +7,8 @@
 use heed::{RoTxn, RwTxn};
 
 use crate::{
-    error::{Result, damaged, engine},
-    pack::{Pack, Unpack},
+    error::{Result, damaged},
+    pack::{Field as _, Pack, Unpack},
     record::NodeRecord,
     tables::{LmdbEnv, Opened, Table, Tables},
     traces,
@@ -21,7 +21,7 @@ pub(crate) const FORMAT: u32 = 2;
 pub(crate) const MIGRATIONS: &[Migration] = &[Migration { from: 1, step: traces::migrate_some }];
 
 const FORMAT_KEY: &[u8] = b"format";
-const STATE_KEY: &[u8] = b"state";
+pub(crate) const STATE_KEY: &[u8] = b"state";
 const MIGRATION_KEY: &[u8] = b"migration";
 const LOADING_KEY: &[u8] = b"loading";
 const MARK: &[u8] = b"kukuri-store";
@@ -37,20 +37,20 @@ type MigrationStep = fn(&Tables, &mut RwTxn<'_>, &[u8]) -> Result<Option<Vec<u8>
 
 /// Writes the format number of a new store.
 pub(crate) fn initialize(txn: &mut RwTxn<'_>, meta: Opened<'_>) -> Result<()> {
-    if meta.get(txn, FORMAT_KEY).map_err(engine)?.is_none() {
-        meta.put(txn, FORMAT_KEY, &mark(FORMAT)).map_err(engine)?;
-        meta.put(txn, STATE_KEY, &NodeRecord::default().pack()).map_err(engine)?;
+    if meta.get(txn, FORMAT_KEY)?.is_none() {
+        meta.put(txn, FORMAT_KEY, &mark(FORMAT))?;
+        meta.put(txn, STATE_KEY, &NodeRecord::default().pack())?;
     }
     Ok(())
 }
 
 fn mark(format: u32) -> Vec<u8> {
-    Pack::default().bytes(MARK).u32(format).done()
+    Pack::with_capacity(16).bytes(MARK).u32(format).done()
 }
 
 /// The format number in a `Meta` table; `None` if another program wrote the table.
 pub(crate) fn read(txn: &RoTxn<'_>, meta: Opened<'_>) -> Result<Option<u32>> {
-    let Some(record) = meta.get(txn, FORMAT_KEY).map_err(engine)? else { return Ok(None) };
+    let Some(record) = meta.get(txn, FORMAT_KEY)? else { return Ok(None) };
     let Some(number) = record.strip_prefix(MARK) else { return Ok(None) };
     Ok(Unpack::new("format", number).u32().ok())
 }
@@ -59,33 +59,27 @@ pub(crate) fn read(txn: &RoTxn<'_>, meta: Opened<'_>) -> Result<Option<u32>> {
 pub(crate) fn migrate(env: &LmdbEnv, tables: &Tables, migrations: &[Migration]) -> Result<()> {
     let meta = tables.of(Table::Meta);
     loop {
-        let mut txn = env.write_txn().map_err(engine)?;
+        let mut txn = env.write_txn()?;
         let format = read(&txn, meta)?.ok_or_else(|| damaged("the format mark is gone"))?;
         let Some(migration) = migrations.iter().find(|migration| migration.from == format) else {
             let newest = migrations.last().map_or(FORMAT, |migration| migration.from + 1);
-            let is_known = format == newest;
-            return if is_known { Ok(()) } else { Err(damaged(format!("no way leads from format {format}"))) };
+            return if format == newest { Ok(()) } else { Err(damaged(format!("no migration from format {format}"))) };
         };
-        let place = meta.get(&txn, MIGRATION_KEY).map_err(engine)?.unwrap_or_default().to_vec();
+        let place = meta.get(&txn, MIGRATION_KEY)?.unwrap_or_default().to_vec();
         match (migration.step)(tables, &mut txn, &place)? {
-            Some(place) => meta.put(&mut txn, MIGRATION_KEY, &place).map_err(engine)?,
+            Some(place) => meta.put(&mut txn, MIGRATION_KEY, &place)?,
             None => {
-                meta.delete(&mut txn, MIGRATION_KEY).map_err(engine)?;
-                meta.put(&mut txn, FORMAT_KEY, &mark(format + 1)).map_err(engine)?;
+                meta.delete(&mut txn, MIGRATION_KEY)?;
+                meta.put(&mut txn, FORMAT_KEY, &mark(format + 1))?;
                 tracing::info!(from = format, to = format + 1, "store migrated");
             }
         }
-        txn.commit().map_err(engine)?;
+        txn.commit()?;
     }
 }
 
 pub(crate) fn node_record(tables: &Tables, txn: &RoTxn<'_>) -> Result<NodeRecord> {
-    let record = tables.get(txn, Table::Meta, STATE_KEY)?.ok_or_else(|| damaged("the node's state is gone"))?;
-    Ok(NodeRecord::unpack(record)?)
-}
-
-pub(crate) fn put_node_record(tables: &Tables, txn: &mut RwTxn<'_>, node: &NodeRecord) -> Result<()> {
-    tables.put(txn, Table::Meta, STATE_KEY, &node.pack())
+    tables.find(txn, STATE_KEY)?.ok_or_else(|| damaged("the node's state is gone"))
 }
 
 /// Whether a load of another store is in progress or was interrupted.
@@ -94,11 +88,7 @@ pub(crate) fn is_loading(tables: &Tables, txn: &RoTxn<'_>) -> Result<bool> {
 }
 
 pub(crate) fn set_loading(tables: &Tables, txn: &mut RwTxn<'_>, loading: bool) -> Result<()> {
-    if loading {
-        tables.put(txn, Table::Meta, LOADING_KEY, &[1])
-    } else {
-        tables.delete(txn, Table::Meta, LOADING_KEY).map(drop)
-    }
+    if loading { tables.put(txn, Table::Meta, LOADING_KEY, &[1]) } else { tables.delete(txn, Table::Meta, LOADING_KEY) }
 }
 
 #[cfg(test)]

@@ -1,58 +1,68 @@
-//! The index rows of an effective event. Inserting, deleting and checking them all use one function.
+//! The index rows of a stored event. Inserting, deleting and checking them all use one function.
 
 use std::collections::BTreeSet;
 
-use kukuri_domain::{Event, Letter, TopicId};
+use kukuri_domain::{Letter, State, TopicId};
 
 use crate::{
-    key::{AuthorNo, EventNo, Order, TopicNo, expiry, prefix},
+    batch::StoredRow,
+    key::{self, AuthorNo, Order, TopicNo, prefix},
+    pack::Field as _,
     record::{Cover, Traits},
     tables::Table,
 };
 
-/// The index rows of one event: keys by table, and their common value.
+/// The index rows of one event: keys by table, and the common value of the newest-first tables.
 pub(crate) struct IndexRows {
     pub(crate) keys: Vec<(Table, Vec<u8>)>,
-    pub(crate) cover: Vec<u8>,
+    cover: Vec<u8>,
 }
 
 impl IndexRows {
-    pub(crate) fn of(event: &Event, no: EventNo, author: AuthorNo, topics: &[(TopicNo, &TopicId)]) -> Self {
-        let order = Order::new(event.created_at, &event.id, no);
-        let mut keys = Vec::with_capacity(3 + 3 * topics.len() + event.tags.len());
+    pub(crate) fn of_effective(row: &StoredRow<'_>, author: AuthorNo, topic_ids: &[TopicId]) -> Self {
+        let (event, topics) = (&row.event, &row.topics);
+        let order = Order::new(event.created_at, &event.id, row.no);
+        let mut keys = Vec::with_capacity(3 + 4 * topics.len() + event.tags.len());
         let mut add = |table, mut prefix: Vec<u8>| {
             prefix.extend_from_slice(order.as_bytes());
             keys.push((table, prefix));
         };
         add(Table::ByKind, prefix::kind(event.kind));
-        for (topic, _) in topics {
+        for topic in topics {
             add(Table::ByTopic, prefix::topic(*topic));
             add(Table::ByTopicKind, prefix::topic_kind(*topic, event.kind));
             add(Table::ByAuthor, prefix::author_topic(author, *topic));
         }
-        for (letter, value) in indexed_tags(event, topics) {
+        // Topics have tables of their own. Each tag once.
+        let is_topic = |letter, value| letter == Letter::T && topic_ids.iter().any(|topic| topic.as_str() == value);
+        let tags: BTreeSet<_> = event.tags.indexed().filter(|&(letter, value)| !is_topic(letter, value)).collect();
+        for (letter, value) in tags {
             add(Table::ByTag, prefix::tag(letter, value));
         }
         if let Some(expiration) = event.expiration() {
-            keys.push((Table::Expiry, expiry(expiration, no)));
+            keys.push((Table::Expiry, key::expiry(expiration, row.no)));
         }
-        let cover = Cover {
-            kind: event.kind,
-            author,
-            topic: topics.first().map(|(topic, _)| *topic).unwrap_or_default(),
-            traits: Traits::of(event, topics.len()),
-        };
-        Self { keys, cover: cover.pack() }
+        keys.extend(ages(row));
+        let traits = Traits::of(event, topics.len());
+        let topic = topics.first().map_or(TopicNo::default(), |topic| *topic);
+        Self { keys, cover: Cover { kind: event.kind, author, topic, traits }.pack() }
+    }
+
+    /// A hidden row is indexed under each of its owners, so that their requests find it. A deleted row need not be found
+    /// by its address again.
+    pub(crate) fn of_hidden(row: &StoredRow<'_>) -> Self {
+        let address = row.event.address().filter(|_| row.state != State::Deleted);
+        let owners: BTreeSet<_> = row.event.owners().collect();
+        let owned = owners.iter().map(|owner| (Table::Hidden, key::hidden(owner, address.as_ref(), row.no)));
+        Self { keys: owned.chain(ages(row)).collect(), cover: Vec::new() }
     }
 
     /// The value of an index row in this table.
     pub(crate) fn value(&self, table: Table) -> &[u8] {
-        if table == Table::Expiry { &[] } else { &self.cover }
+        if matches!(table, Table::Expiry | Table::Ages) { &[] } else { &self.cover }
     }
 }
 
-/// Each tag once; topics have tables of their own.
-fn indexed_tags<'a>(event: &'a Event, topics: &[(TopicNo, &TopicId)]) -> BTreeSet<(Letter, &'a str)> {
-    let is_topic = |letter, value| letter == Letter::T && topics.iter().any(|(_, topic)| topic.as_str() == value);
-    event.tags.indexed().filter(|&(letter, value)| !is_topic(letter, value)).collect()
+fn ages(row: &StoredRow<'_>) -> impl Iterator<Item = (Table, Vec<u8>)> {
+    row.topics.iter().map(|topic| (Table::Ages, key::age(*topic, row.class(), row.no)))
 }

@@ -14,24 +14,13 @@ use kukuri_store::{
 
 use crate::{
     batch::{Batch, Committed},
-    error::{Failure, Result, engine},
+    error::{Failure, Result},
     space::WriteEstimate,
     writer::Writer,
 };
 
-/// Why an attempt failed.
-pub(crate) enum Attempt {
-    /// The event at this index failed.
-    Event(usize, Failure),
-    /// No single event is the cause.
-    Whole(Failure),
-}
-
-impl Attempt {
-    fn of(EventFailure { index, error }: EventFailure<Failure>) -> Self {
-        if error.is_full() || error.is_of_the_engine() { Self::Whole(error) } else { Self::Event(index, error) }
-    }
-}
+/// A failed attempt, with the index of the event that caused it. `None`: no single event is the cause.
+type FailedAttempt = (Option<usize>, Failure);
 
 impl Writer {
     pub(crate) fn ingest_committed(&mut self, batch: &[Admitted], now: Millis) -> Result<Ingested> {
@@ -44,20 +33,20 @@ impl Writer {
                     self.flush_if_due(now);
                     return Ok(ingested);
                 }
-                Err(Attempt::Event(index, error)) => {
+                Err((Some(index), error)) => {
                     tracing::error!(id = %batch[index].event().id, %error, "refusing an event that can't be stored");
                     failed.insert(index);
                 }
-                Err(Attempt::Whole(error)) if !error.is_full() => return Err(error),
-                Err(Attempt::Whole(error)) if accepts == Accepts::All => {
+                Err((None, error)) if !error.is_full() => return Err(error),
+                Err((None, error)) if accepts == Accepts::All => {
                     tracing::warn!(%error, "disk full: accepting only deletion and vanish events (kinds 5, 62)");
                     accepts = Accepts::RequestsOnly;
                 }
-                Err(Attempt::Whole(error)) if batch.len() == 1 => {
+                Err((None, error)) if batch.len() == 1 => {
                     tracing::error!(%error, "disk full: refusing even a deletion or vanish event");
                     return Ok(Ingested { outcomes: vec![Outcome::Refused(Refusal::DiskFull)], ..Ingested::default() });
                 }
-                Err(Attempt::Whole(_)) => return self.ingest_one_by_one(batch, now),
+                Err((None, _)) => return self.ingest_one_by_one(batch, now),
             }
         }
     }
@@ -74,7 +63,7 @@ impl Writer {
 
     /// Checks whether the batch fits without the reserve for requests.
     fn check_space(&mut self, batch: &[Admitted]) -> Result<Accepts> {
-        let txn = self.env.read_txn().map_err(engine)?;
+        let txn = self.env.read_txn()?;
         let fits = self.space.fits(&self.env, &self.tables, &txn, WriteEstimate::of(batch))?;
         Ok(if fits { Accepts::All } else { Accepts::RequestsOnly })
     }
@@ -85,8 +74,8 @@ impl Writer {
         accepts: Accepts,
         failed: &HashSet<usize>,
         now: Millis,
-    ) -> Result<(Ingested, Vec<EventId>, Millis), Attempt> {
-        let mut batch = Batch::resume(self.context()).map_err(Attempt::Whole)?;
+    ) -> Result<(Ingested, Vec<EventId>, Millis), FailedAttempt> {
+        let mut batch = Batch::resume(self.context()).map_err(|error| (None, error))?;
         let before = batch.node.clock;
         batch.tick(now);
         batch.is_disk_full = accepts == Accepts::RequestsOnly;
@@ -96,7 +85,11 @@ impl Writer {
             self.faults.strike(_admitted)?;
             Ok(())
         });
-        let BatchEffect { outcomes, deletions, repeats, applied, has_unknown } = effect.map_err(Attempt::of)?;
+        let effect = effect.map_err(|EventFailure { index, error }| {
+            let is_shared = error.is_full() || error.is_of_the_engine();
+            (Some(index).filter(|_| !is_shared), error)
+        });
+        let BatchEffect { outcomes, deletions, repeats, applied, has_unknown } = effect?;
         if !has_unknown {
             batch.node.clock = before;
         }
@@ -104,7 +97,7 @@ impl Writer {
         let Committed { stages, head, clock } = match accepts {
             // A full disk takes no write for the clock alone.
             Accepts::RequestsOnly if applied.is_empty() && failed.is_empty() => batch.abandon(),
-            _ => batch.commit().map_err(Attempt::Whole)?,
+            _ => batch.commit().map_err(|error| (None, error))?,
         };
         self.note_clock(clock);
         Ok((Ingested { outcomes, head, deletions, stages }, repeats, stamp))

@@ -145,7 +145,7 @@ pub(crate) mod prefix {
 }
 
 pub(crate) fn expiry(expiration: Timestamp, no: EventNo) -> Vec<u8> {
-    Pack::with_capacity(16).timestamp(expiration).u64(no.0).done()
+    Pack::with_capacity(16).u64(expiration.0).u64(no.0).done()
 }
 
 pub(crate) fn age(topic: TopicNo, class: RetentionClass, no: EventNo) -> Vec<u8> {
@@ -161,11 +161,6 @@ pub(crate) fn ages(topic: TopicNo, class: RetentionClass) -> [u8; 5] {
 /// An id without a row, by the time it was last seen.
 pub(crate) fn gone(last_seen_at: Millis, id: &EventId) -> Vec<u8> {
     Pack::with_capacity(40).millis(last_seen_at).bytes(id.as_bytes()).done()
-}
-
-/// Key prefix of an owner's hidden rows.
-pub(crate) fn hidden_of(owner: &PublicKey) -> Vec<u8> {
-    owner.as_bytes().to_vec()
 }
 
 /// Key prefix of an address's hidden versions.

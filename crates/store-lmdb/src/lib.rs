@@ -6,9 +6,9 @@
 //! - `open`: the writer's lock and the check that the files belong to a store. `format`: their version, and migrations.
 //! - `tables`, `key`, `record`, `pack`: the on-disk layout.
 //! - `writer`: the only writer. `writer_thread`: the thread it runs on. `batch`: one write transaction, the ledger of
-//!   `kukuri_store`'s ingest procedure (`ledger`, `rows`, `counting`). `ingest`: a batch in its own transaction. `wal`:
-//!   the write-ahead log and group commit. `upkeep`: expiry and purges, by `ages`. `space`: disk space, and the reserve
-//!   for requests. `subscriptions`: the topics that this node carries.
+//!   `kukuri_store`'s ingest procedure (`ledger`, `rows`). `ingest`: a batch in its own transaction. `wal`: the
+//!   write-ahead log and group commit. `upkeep`: expiry and purges, by `ages`. `space`: disk space, and the reserve for
+//!   requests. `subscriptions`: the topics that this node carries.
 //! - `index`: the index rows of an event. `scan`: range scans over them. `plan`: the query planner. `query`: answers to
 //!   filters. `lookup`: reads by id, by number, and reports.
 //! - `traces`: traces that requests leave in topics. `sharing`: exchange with other nodes.
@@ -36,7 +36,6 @@ mod format;
 mod index;
 mod ingest;
 mod key;
-mod known;
 mod lookup;
 mod open;
 mod pack;

@@ -1,74 +1,99 @@
 //! Reads other than filters: by id, the outbox, snapshots, statistics, explanations.
 
-use std::{collections::HashMap, ops::Bound};
+use std::collections::HashMap;
 
 use heed::RoTxn;
-use kukuri_domain::{Address, EventId, Millis, State, TopicId, deletion::DeletionTargetKind};
+use kukuri_domain::{
+    Address, Event, EventId, Millis, State, TopicId,
+    deletion::{DeletionTargetKind, Tombstone},
+};
 use kukuri_store::{
     AddressExplanation, BoundEvent, ConsumerOffset, Explanation, OutboxRow, RowRecord, Seq, SnapshotCursor,
     SnapshotPage, Stats, StoreError, StoredEvent, TopicStats,
 };
 
 use crate::{
-    error::{Result, damaged, engine},
+    error::{Result, damaged},
     format,
     key::{self, EventNo, TopicNo},
-    known::{tombstones_of, tombstones_under, vanish_marks_of},
-    pack::Unpack,
+    pack::Record as _,
     query::Part,
-    record::{KeyRecord, KnownId, OutboxRecord, Row, TopicRecord, VanishRecord},
+    record::{KeyRecord, KnownId, OffsetRecord, OutboxRecord, Row, TombstoneRecord, TopicRecord, VanishRecord},
     tables::{Table, Tables},
 };
 
-/// Cache of topic ids by number.
-pub(crate) struct Names<'t> {
-    tables: &'t Tables,
-    txn: &'t RoTxn<'t>,
+impl Tables {
+    /// A stored row, effective or hidden.
+    pub(crate) fn row<'t>(&self, txn: &'t RoTxn<'_>, no: EventNo) -> Result<Option<Row<'t>>> {
+        self.get(txn, Table::Events, &no.key())?.map(Row::unpack).transpose()
+    }
+
+    pub(crate) fn known_id(&self, txn: &RoTxn<'_>, id: &EventId) -> Result<Option<KnownId>> {
+        self.find(txn, id.as_bytes())
+    }
+
+    /// The row of an id, if the event is stored.
+    pub(crate) fn row_of<'t>(&self, txn: &'t RoTxn<'_>, id: &EventId) -> Result<Option<Row<'t>>> {
+        match self.known_id(txn, id)?.and_then(|known| known.no) {
+            Some(no) => self.row(txn, no),
+            None => Ok(None),
+        }
+    }
+
+    pub(crate) fn key(&self, txn: &RoTxn<'_>, address: &Address) -> Result<Option<KeyRecord>> {
+        self.find(txn, &address.digest().0)
+    }
+
+    pub(crate) fn topic_id(&self, txn: &RoTxn<'_>, no: TopicNo) -> Result<TopicId> {
+        let name = self.get(txn, Table::TopicNames, &no.0.to_be_bytes())?;
+        topic_of_key(name.ok_or_else(|| damaged(format!("topic number {} has no name", no.0)))?)
+    }
+
+    pub(crate) fn topic_ids(&self, txn: &RoTxn<'_>, topics: &[TopicNo]) -> Result<Vec<TopicId>> {
+        topics.iter().map(|no| self.topic_id(txn, *no)).collect()
+    }
+
+    /// All topics with their records.
+    pub(crate) fn topics(&self, txn: &RoTxn<'_>) -> Result<Vec<(TopicId, TopicRecord)>> {
+        let read = |(topic, record)| Ok((topic_of_key(topic)?, TopicRecord::unpack(record)?));
+        self.of(Table::Topics).iter(txn)?.map(|entry| read(entry?)).collect()
+    }
+
+    /// Tombstones that name an event's id or its address.
+    pub(crate) fn tombstones_of(&self, txn: &RoTxn<'_>, event: &Event) -> Result<Vec<Tombstone>> {
+        let mut tombstones = self.tombstones_under(txn, &DeletionTargetKind::EventId(event.id))?;
+        if let Some(address) = event.address() {
+            tombstones.extend(self.tombstones_under(txn, &DeletionTargetKind::Address(address))?);
+        }
+        Ok(tombstones)
+    }
+
+    fn tombstones_under(&self, txn: &RoTxn<'_>, target: &DeletionTargetKind) -> Result<Vec<Tombstone>> {
+        let entries = self.of(Table::Tombstones).prefix_iter(txn, &key::tombstones(target))?;
+        entries.map(|entry| Ok(TombstoneRecord::unpack(entry?.1)?.tombstone)).collect()
+    }
 }
 
-impl<'t> Names<'t> {
-    pub(crate) fn new(tables: &'t Tables, txn: &'t RoTxn<'t>) -> Self {
-        Self { tables, txn }
-    }
-
-    pub(crate) fn topic(&self, no: TopicNo) -> Result<TopicId> {
-        let name = self.tables.get(self.txn, Table::TopicNames, &no.0.to_be_bytes())?;
-        let name = name.and_then(|name| std::str::from_utf8(name).ok());
-        name.map(TopicId::trusted).ok_or_else(|| damaged(format!("topic number {} has no name", no.0)))
-    }
+pub(crate) fn topic_of_key(key: &[u8]) -> Result<TopicId> {
+    std::str::from_utf8(key).map(TopicId::trusted).map_err(|_| damaged("a topic's name is no text"))
 }
 
 /// The states of these ids, in order.
 pub(crate) fn recall(tables: &Tables, txn: &RoTxn<'_>, ids: &[EventId]) -> Result<Vec<Option<State>>> {
-    let mut states = Vec::with_capacity(ids.len());
-    for id in ids {
-        let known = tables.get(txn, Table::Ids, id.as_bytes())?.map(KnownId::unpack).transpose()?;
-        states.push(known.map(|known| known.record.standing.state()));
-    }
-    Ok(states)
+    ids.iter().map(|id| Ok(tables.known_id(txn, id)?.map(|known| known.record.standing.state()))).collect()
 }
 
 pub(crate) fn get(tables: &Tables, txn: &RoTxn<'_>, id: &EventId, now: Millis) -> Result<Option<BoundEvent>> {
-    let Some(row) = row_of(tables, txn, id)?.filter(|row| row.is_effective()) else { return Ok(None) };
+    let Some(row) = tables.row_of(txn, id)?.filter(Row::is_effective) else { return Ok(None) };
     if !row.traits.is_plain() && row.event()?.is_expired(now) {
         return Ok(None);
     }
-    bound(&row, &Names::new(tables, txn)).map(Some)
+    bound(&row, tables, txn).map(Some)
 }
 
-fn bound(row: &Row<'_>, names: &Names<'_>) -> Result<BoundEvent> {
-    Ok(BoundEvent {
-        event: StoredEvent::read(row)?,
-        topics: row.topics.iter().map(|topic| names.topic(*topic)).collect::<Result<_>>()?,
-        ingested_at: row.ingested_at,
-    })
-}
-
-pub(crate) fn row_of<'t>(tables: &Tables, txn: &'t RoTxn<'_>, id: &EventId) -> Result<Option<Row<'t>>> {
-    let Some(known) = tables.get(txn, Table::Ids, id.as_bytes())? else { return Ok(None) };
-    let Some(no) = KnownId::unpack(known)?.no else { return Ok(None) };
-    let record = tables.get(txn, Table::Events, &no.key())?;
-    record.map(Row::unpack).transpose().map_err(Into::into)
+fn bound(row: &Row<'_>, tables: &Tables, txn: &RoTxn<'_>) -> Result<BoundEvent> {
+    let topics = tables.topic_ids(txn, &row.topics)?;
+    Ok(BoundEvent { event: StoredEvent::read(row)?, topics, ingested_at: row.ingested_at })
 }
 
 pub(crate) fn outbox(tables: &Tables, txn: &RoTxn<'_>, after: Seq, limit: usize) -> Result<Vec<OutboxRow>> {
@@ -76,17 +101,14 @@ pub(crate) fn outbox(tables: &Tables, txn: &RoTxn<'_>, after: Seq, limit: usize)
     if after < node.outbox_dropped {
         return Err(StoreError::Truncated { after, first: node.outbox_dropped.next() }.into());
     }
-    let names = Names::new(tables, txn);
     let mut topics: HashMap<TopicNo, TopicId> = HashMap::new();
     let mut rows = Vec::with_capacity(limit.min(1_024));
-    let from = key::seq(after);
-    let bounds = (Bound::Excluded(&from[..]), Bound::Unbounded);
-    for entry in tables.of(Table::Outbox).range(txn, &bounds).map_err(engine)?.take(limit) {
-        let (seq, record) = entry.map_err(engine)?;
+    for entry in tables.after(txn, Table::Outbox, &key::seq(after))?.take(limit) {
+        let (seq, record) = entry?;
         let record = OutboxRecord::unpack(record)?;
         let topic = match topics.get(&record.topic) {
             Some(topic) => topic.clone(),
-            None => topics.entry(record.topic).or_insert(names.topic(record.topic)?).clone(),
+            None => topics.entry(record.topic).or_insert(tables.topic_id(txn, record.topic)?).clone(),
         };
         rows.push(record.row(key::seq_of(seq)?, topic));
     }
@@ -98,13 +120,10 @@ pub(crate) fn snapshot(tables: &Tables, txn: &RoTxn<'_>, cursor: SnapshotCursor,
         Some(seq) => seq,
         None => format::node_record(tables, txn)?.head,
     };
-    let names = Names::new(tables, txn);
     let mut events = Vec::new();
     let mut last = cursor.after;
-    let from = EventNo(cursor.after).key();
-    let bounds = (Bound::Excluded(&from[..]), Bound::Unbounded);
-    for entry in tables.of(Table::Events).range(txn, &bounds).map_err(engine)? {
-        let (no, record) = entry.map_err(engine)?;
+    for entry in tables.after(txn, Table::Events, &EventNo(cursor.after).key())? {
+        let (no, record) = entry?;
         let row = Row::unpack(record)?;
         if !row.is_effective() {
             continue;
@@ -113,44 +132,25 @@ pub(crate) fn snapshot(tables: &Tables, txn: &RoTxn<'_>, cursor: SnapshotCursor,
             let next = SnapshotCursor { seq: Some(seq), after: last };
             return Ok(SnapshotPage { seq, events, next: Some(next) });
         }
-        events.push(bound(&row, &names)?);
+        events.push(bound(&row, tables, txn)?);
         last = EventNo::of_key(no)?.0;
     }
     Ok(SnapshotPage { seq, events, next: None })
 }
 
 pub(crate) fn offsets(tables: &Tables, txn: &RoTxn<'_>) -> Result<Vec<ConsumerOffset>> {
-    let mut offsets = Vec::new();
-    for entry in tables.of(Table::Offsets).iter(txn).map_err(engine)? {
-        let (consumer, record) = entry.map_err(engine)?;
-        offsets.push(offset(consumer, record)?);
-    }
-    Ok(offsets)
+    let entries = tables.of(Table::Offsets).iter(txn)?;
+    entries.map(|entry| entry.map_err(Into::into).and_then(|(consumer, record)| offset(consumer, record))).collect()
 }
 
 pub(crate) fn offset(consumer: &[u8], record: &[u8]) -> Result<ConsumerOffset> {
-    let mut record = Unpack::new("offsets", record);
-    Ok(ConsumerOffset {
-        consumer: String::from_utf8_lossy(consumer).into_owned(),
-        last_seq: Seq(record.u64()?),
-        updated_at: record.millis()?,
-    })
-}
-
-/// All topics with their records.
-pub(crate) fn topics(tables: &Tables, txn: &RoTxn<'_>) -> Result<Vec<(TopicId, TopicRecord)>> {
-    let mut topics = Vec::new();
-    for entry in tables.of(Table::Topics).iter(txn).map_err(engine)? {
-        let (topic, record) = entry.map_err(engine)?;
-        let topic = std::str::from_utf8(topic).map_err(|_| damaged("a topic's name is no text"))?;
-        topics.push((TopicId::trusted(topic), TopicRecord::unpack(record)?));
-    }
-    Ok(topics)
+    let OffsetRecord { last_seq, updated_at } = OffsetRecord::unpack(record)?;
+    Ok(ConsumerOffset { consumer: String::from_utf8_lossy(consumer).into_owned(), last_seq, updated_at })
 }
 
 pub(crate) fn stats(tables: &Tables, txn: &RoTxn<'_>) -> Result<Stats> {
     let node = format::node_record(tables, txn)?;
-    let topics = topics(tables, txn)?.into_iter().map(|(topic, record)| TopicStats {
+    let topics = tables.topics(txn)?.into_iter().map(|(topic, record)| TopicStats {
         topic,
         effective: record.counters.effective,
         by_class: record.counters.by_class,
@@ -172,41 +172,29 @@ pub(crate) fn stats(tables: &Tables, txn: &RoTxn<'_>) -> Result<Stats> {
 }
 
 pub(crate) fn explain(tables: &Tables, txn: &RoTxn<'_>, id: &EventId) -> Result<Explanation> {
-    let known = tables.get(txn, Table::Ids, id.as_bytes())?.map(KnownId::unpack).transpose()?;
-    let record = known.map(|known| known.record);
-    let Some(row) = row_of(tables, txn, id)? else {
-        let tombstones = tombstones_under(tables, txn, &DeletionTargetKind::EventId(*id))?;
+    let record = tables.known_id(txn, id)?.map(|known| known.record);
+    let Some(row) = tables.row_of(txn, id)? else {
+        let tombstones = tables.tombstones_under(txn, &DeletionTargetKind::EventId(*id))?;
         return Ok(Explanation { record, tombstones, ..Explanation::default() });
     };
     let event = row.event()?;
-    let names = Names::new(tables, txn);
-    let key = match event.address() {
-        Some(address) => key_of(tables, txn, &address)?.map(|key| key.state()),
-        None => None,
-    };
+    let marks = event.owners().filter_map(|owner| tables.find::<VanishRecord>(txn, owner.as_bytes()).transpose());
+    let key = event.address().and_then(|address| tables.key(txn, &address).transpose()).transpose()?;
+    let topics = tables.topic_ids(txn, &row.topics)?;
     Ok(Explanation {
         record,
-        row: Some(RowRecord {
-            json: row.json(),
-            topics: row.topics.iter().map(|topic| names.topic(*topic)).collect::<Result<_>>()?,
-            ingested_at: row.ingested_at,
-        }),
-        tombstones: tombstones_of(tables, txn, &event)?,
-        vanish_marks: vanish_marks_of(tables, txn, &event)?,
-        key,
+        row: Some(RowRecord { json: row.json(), topics, ingested_at: row.ingested_at }),
+        tombstones: tables.tombstones_of(txn, &event)?,
+        vanish_marks: marks.map(|record| Ok(record?.mark)).collect::<Result<_>>()?,
+        key: key.map(|key| key.state()),
     })
 }
 
 pub(crate) fn explain_address(tables: &Tables, txn: &RoTxn<'_>, address: &Address) -> Result<AddressExplanation> {
-    let mark = tables.get(txn, Table::Vanished, address.pubkey().as_bytes())?;
+    let mark = tables.find::<VanishRecord>(txn, address.pubkey().as_bytes())?;
     Ok(AddressExplanation {
-        key: key_of(tables, txn, address)?.map(|key| key.state()),
-        tombstone: tombstones_under(tables, txn, &DeletionTargetKind::Address(address.clone()))?.pop(),
-        vanish_mark: mark.map(VanishRecord::unpack).transpose()?.map(|record| record.mark),
+        key: tables.key(txn, address)?.map(|key| key.state()),
+        tombstone: tables.tombstones_under(txn, &DeletionTargetKind::Address(address.clone()))?.pop(),
+        vanish_mark: mark.map(|record| record.mark),
     })
-}
-
-fn key_of(tables: &Tables, txn: &RoTxn<'_>, address: &Address) -> Result<Option<KeyRecord>> {
-    let record = tables.get(txn, Table::Keys, &address.digest().0)?;
-    record.map(KeyRecord::unpack).transpose().map_err(Into::into)
 }

@@ -76,7 +76,7 @@ pub(crate) struct Opened {
 
 /// Opens a store for writing; creates it if there is none.
 pub(crate) fn writable(path: &Path, options: LmdbOptions) -> Result<(Opened, Writer)> {
-    fs::create_dir_all(path).map_err(io)?;
+    fs::create_dir_all(path)?;
     let lock = lock(path)?;
     let in_use = use_files(path)?;
     if holds_something(path)? {
@@ -88,9 +88,9 @@ pub(crate) fn writable(path: &Path, options: LmdbOptions) -> Result<(Opened, Wri
     };
     let env = environment(path, &options, flags)?;
     refuse_exchanged_files(path, &env)?;
-    env.clear_stale_readers().map_err(engine)?;
+    env.clear_stale_readers()?;
     // Read before any commit: another transaction would take the number of the one that the records belong to.
-    let pending = wal::read(path, next_transaction(&env)).map_err(io)?;
+    let pending = wal::read(path, env.info().last_txn_id as u64 + 1)?;
     if !pending.is_empty() && check_format(path, &env)? != Some(FORMAT) {
         return Err(foreign(path, "it was left in a crash; open it once with the version that wrote it").into());
     }
@@ -100,11 +100,6 @@ pub(crate) fn writable(path: &Path, options: LmdbOptions) -> Result<(Opened, Wri
     let wal = Log::new(path, options.durability);
     let writer = Writer::new(env.clone(), tables, options, lock, wal, pending)?;
     Ok((Opened { env, tables, in_use }, writer))
-}
-
-/// Number of the next write transaction.
-fn next_transaction(env: &LmdbEnv) -> u64 {
-    env.info().last_txn_id as u64 + 1
 }
 
 /// Commits the records that a crash left pending. No process may have the store open.
@@ -119,11 +114,11 @@ pub(crate) fn recover(path: &Path, options: &LmdbOptions) -> Result<()> {
 /// Waits until the writer commits its pending records, or commits those of a crashed writer.
 fn await_commit(path: &Path, options: &LmdbOptions, env: LmdbEnv) -> Result<LmdbEnv> {
     // The reader table's view, which may lag behind the data file for a moment.
-    let next = || env.read_txn().map(|txn| txn.id() as u64 + 1).map_err(engine);
+    let next = || env.read_txn().map(|txn| txn.id() as u64 + 1);
     let first = next()?;
     for _ in 0..MAX_COMMIT_POLLS {
         // Every record acknowledged before this call is committed by then.
-        if next()? > first || wal::read(path, first).map_err(io)?.is_empty() {
+        if next()? > first || wal::read(path, first)?.is_empty() {
             return Ok(env);
         }
         let Ok(lock) = lock(path) else {
@@ -149,17 +144,16 @@ pub(crate) fn readable(path: &Path, options: &LmdbOptions) -> Result<Opened> {
     let env = environment(path, options, EnvFlags::READ_ONLY)?;
     refuse_exchanged_files(path, &env)?;
     let env = await_commit(path, options, env)?;
-    let found = check_format(path, &env)?;
-    if found != Some(FORMAT) {
+    if check_format(path, &env)? != Some(FORMAT) {
         return Err(foreign(path, "an older format; open it for writing once to bring it up to date").into());
     }
-    let tables = Tables::open(&env)?.ok_or_else(|| foreign(path, "tables are missing"))?;
+    let tables = Tables::open(&env, || foreign(path, "tables are missing"))?;
     refuse_half_a_copy(path, &env, &tables)?;
     Ok(Opened { env, tables, in_use })
 }
 
 fn refuse_half_a_copy(path: &Path, env: &LmdbEnv, tables: &Tables) -> Result<()> {
-    let txn = env.read_txn().map_err(engine)?;
+    let txn = env.read_txn()?;
     if format::is_loading(tables, &txn)? {
         return Err(StoreError::Unfinished { path: path.to_owned() }.into());
     }
@@ -168,13 +162,27 @@ fn refuse_half_a_copy(path: &Path, env: &LmdbEnv, tables: &Tables) -> Result<()>
 
 /// Takes the shared lock on the files. `None` in a read-only directory: no process can replace the files there.
 fn use_files(path: &Path) -> Result<Option<File>> {
-    let opened = File::options().create(true).truncate(false).write(true).open(path.join(USERS_FILE));
-    let Ok(file) = opened else { return Ok(None) };
-    match file.try_lock_shared() {
-        Ok(()) => Ok(Some(file)),
-        Err(TryLockError::WouldBlock) => Err(StoreError::Locked { path: path.to_owned() }.into()),
-        Err(TryLockError::Error(error)) => Err(io(error)),
-    }
+    let Ok(file) = lock_file(path, USERS_FILE) else { return Ok(None) };
+    refuse_if_locked(file.try_lock_shared(), StoreError::Locked { path: path.to_owned() })?;
+    Ok(Some(file))
+}
+
+/// Takes the writer's lock.
+pub(crate) fn lock(path: &Path) -> Result<File> {
+    let file = lock_file(path, LOCK_FILE)?;
+    refuse_if_locked(file.try_lock(), StoreError::Locked { path: path.to_owned() })?;
+    Ok(file)
+}
+
+pub(crate) fn lock_file(path: &Path, name: &str) -> std::io::Result<File> {
+    File::options().create(true).truncate(false).write(true).open(path.join(name))
+}
+
+pub(crate) fn refuse_if_locked(locked: Result<(), TryLockError>, refusal: StoreError) -> Result<()> {
+    locked.map_err(|error| match error {
+        TryLockError::WouldBlock => refusal.into(),
+        TryLockError::Error(error) => error.into(),
+    })
 }
 
 /// Refuses files that were replaced by hand while a process had them open: they look older, or empty. So does, for a
@@ -183,7 +191,7 @@ fn refuse_exchanged_files(path: &Path, env: &LmdbEnv) -> Result<()> {
     for _ in 0..MAX_FILE_POLLS {
         // `last_txn_id` comes from the data file, `txn.id()` from the reader table.
         let before = env.info().last_txn_id;
-        let txn = env.read_txn().map_err(engine)?;
+        let txn = env.read_txn()?;
         if (before..=env.info().last_txn_id).contains(&txn.id()) {
             return Ok(());
         }
@@ -193,20 +201,11 @@ fn refuse_exchanged_files(path: &Path, env: &LmdbEnv) -> Result<()> {
     Err(foreign(path, "its data file was exchanged while another program had it open; close that first").into())
 }
 
-pub(crate) fn lock(path: &Path) -> Result<File> {
-    let file = File::options().create(true).truncate(false).write(true).open(path.join(LOCK_FILE)).map_err(io)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(StoreError::Locked { path: path.to_owned() }.into()),
-        Err(TryLockError::Error(error)) => Err(io(error)),
-    }
-}
-
 fn holds_something(path: &Path) -> Result<bool> {
     match fs::metadata(path.join(DATA_FILE)) {
         Ok(metadata) => Ok(metadata.len() > 0),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(io(error)),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -220,10 +219,10 @@ fn inspect(path: &Path, options: &LmdbOptions) -> Result<()> {
 
 /// Format of the files; `None` if they were created and never filled.
 fn check_format(path: &Path, env: &LmdbEnv) -> Result<Option<u32>> {
-    let txn = env.read_txn().map_err(engine)?;
+    let txn = env.read_txn()?;
     let is_empty = env.unnamed_database_stat().entries == 0;
     let found = env.open_databases_and_commit(txn, |opener, txn| {
-        let meta = opener.open_database::<Bytes, Bytes>(txn, Some(Table::Meta.name())).map_err(engine)?;
+        let meta = opener.open_database::<Bytes, Bytes>(txn, Some(Table::Meta.name()))?;
         let format = meta.map(|meta| format::read(txn, meta)).transpose()?;
         Ok::<_, Failure>(CommitOrAbort::<(), _>::Abort(format.flatten()))
     })?;
@@ -258,5 +257,5 @@ fn foreign(path: &Path, found: &str) -> StoreError {
 }
 
 pub(crate) fn io(error: std::io::Error) -> Failure {
-    engine(heed::Error::Io(error))
+    error.into()
 }

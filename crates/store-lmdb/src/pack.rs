@@ -1,10 +1,13 @@
 //! Packed records: big-endian integers and byte strings, one after the other.
 
-use kukuri_domain::{EventId, Millis, PublicKey, Timestamp};
-use kukuri_store::StoreError;
+use kukuri_domain::Millis;
+
+use crate::{
+    error::{Failure, Result, damaged},
+    tables::Table,
+};
 
 /// Appends values to a record.
-#[derive(Default)]
 pub(crate) struct Pack(Vec<u8>);
 
 impl Pack {
@@ -12,32 +15,28 @@ impl Pack {
         Self(Vec::with_capacity(bytes))
     }
 
-    pub(crate) fn u8(mut self, value: u8) -> Self {
-        self.0.push(value);
-        self
+    pub(crate) fn u8(self, value: u8) -> Self {
+        self.bytes(&[value])
     }
 
-    pub(crate) fn u16(mut self, value: u16) -> Self {
-        self.0.extend_from_slice(&value.to_be_bytes());
-        self
+    pub(crate) fn u16(self, value: u16) -> Self {
+        self.bytes(&value.to_be_bytes())
     }
 
-    pub(crate) fn u32(mut self, value: u32) -> Self {
-        self.0.extend_from_slice(&value.to_be_bytes());
-        self
+    pub(crate) fn u32(self, value: u32) -> Self {
+        self.bytes(&value.to_be_bytes())
     }
 
-    pub(crate) fn u64(mut self, value: u64) -> Self {
-        self.0.extend_from_slice(&value.to_be_bytes());
-        self
+    pub(crate) fn u64(self, value: u64) -> Self {
+        self.bytes(&value.to_be_bytes())
     }
 
     pub(crate) fn millis(self, value: Millis) -> Self {
         self.u64(value.0)
     }
 
-    pub(crate) fn timestamp(self, value: Timestamp) -> Self {
-        self.u64(value.0)
+    pub(crate) fn field(self, value: &impl Field) -> Self {
+        value.pack_into(self)
     }
 
     pub(crate) fn bytes(mut self, value: &[u8]) -> Self {
@@ -55,8 +54,6 @@ pub(crate) struct Unpack<'a> {
     what: &'static str,
     rest: &'a [u8],
 }
-
-type Result<T> = std::result::Result<T, StoreError>;
 
 impl<'a> Unpack<'a> {
     /// `what` names the record in the error if it is too short.
@@ -93,29 +90,21 @@ impl<'a> Unpack<'a> {
     }
 
     pub(crate) fn millis(&mut self) -> Result<Millis> {
-        self.u64().map(Millis)
+        self.field()
     }
 
-    pub(crate) fn timestamp(&mut self) -> Result<Timestamp> {
-        self.u64().map(Timestamp)
-    }
-
-    pub(crate) fn id(&mut self) -> Result<EventId> {
-        self.array().map(EventId::from_bytes)
-    }
-
-    pub(crate) fn pubkey(&mut self) -> Result<PublicKey> {
-        self.array().map(PublicKey::from_bytes)
+    pub(crate) fn field<F: Field>(&mut self) -> Result<F> {
+        F::unpack_from(self)
     }
 
     /// The remaining bytes.
-    pub(crate) fn rest(self) -> &'a [u8] {
-        self.rest
+    pub(crate) fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.rest)
     }
 
-    /// The remaining bytes as text.
-    pub(crate) fn text(self) -> Result<&'a str> {
-        std::str::from_utf8(self.rest).map_err(|_| self.damaged())
+    /// The next bytes as text.
+    pub(crate) fn text(&mut self, bytes: usize) -> Result<&'a str> {
+        std::str::from_utf8(self.bytes(bytes)?).map_err(|_| self.damaged())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -123,7 +112,27 @@ impl<'a> Unpack<'a> {
     }
 
     /// The error for a damaged record.
-    pub(crate) fn damaged(&self) -> StoreError {
-        StoreError::Damaged(format!("a record of {} is not well-formed", self.what))
+    pub(crate) fn damaged(&self) -> Failure {
+        damaged(format!("a record of {} is not well-formed", self.what))
+    }
+}
+
+/// A value that can be packed.
+pub(crate) trait Field: Sized {
+    fn pack_into(&self, pack: Pack) -> Pack;
+
+    fn unpack_from(record: &mut Unpack<'_>) -> Result<Self>;
+
+    fn pack(&self) -> Vec<u8> {
+        self.pack_into(Pack::with_capacity(128)).done()
+    }
+}
+
+/// The value of a table's rows.
+pub(crate) trait Record: Field {
+    const TABLE: Table;
+
+    fn unpack(record: &[u8]) -> Result<Self> {
+        Unpack::new(Self::TABLE.name(), record).field()
     }
 }

@@ -4,15 +4,14 @@ use heed::RoTxn;
 use kukuri_domain::{Address, Filter, KindClass, Letter, PublicKey, topic::claims_to_be_topic};
 
 use crate::{
-    error::{Result, engine},
+    error::Result,
     key::{AuthorNo, EventNo, TopicNo, prefix},
-    pack::Unpack,
-    record::{Cover, KeyRecord, KnownId, TopicRecord},
+    record::{Cover, TopicRecord},
     scan::{Scan, distinct},
     tables::{Table, Tables},
 };
 
-/// Most ranges made by combining two lists of a filter.
+/// Maximum ranges made by combining two lists of a filter.
 const MAX_RANGES: usize = 1_024;
 /// Topics with at most this many events together are scanned instead of a tag that is common elsewhere.
 const SMALL_TOPIC: u64 = 1_000;
@@ -27,16 +26,10 @@ pub(crate) struct Plan {
     topics: Option<Vec<TopicNo>>,
     /// Whether the filter has conditions that index rows can't decide.
     needs_event: bool,
-    /// Whether the head of an event and its topics decide them.
-    head: Head,
-}
-
-/// Whether the head of an event and the topics of its row decide a filter.
-enum Head {
-    /// The filter asks for tags, which are not in the head.
-    NotEnough,
-    /// The filter asks for no tags except topics: the row must have one of these (`None`: any).
-    Enough(Option<Vec<TopicNo>>),
+    /// Whether the filter asks for tags besides topics, which are not in the head of an event.
+    needs_tags: bool,
+    /// Sorted topics of which a row must have one. `None`: any.
+    topics_of_row: Option<Vec<TopicNo>>,
 }
 
 /// Source of candidate rows.
@@ -50,14 +43,23 @@ pub(crate) enum Way {
 impl Plan {
     /// A plan without candidates.
     pub(crate) fn nothing() -> Self {
-        Self { way: Way::Rows(Vec::new()), authors: None, topics: None, needs_event: false, head: Head::NotEnough }
+        Self {
+            way: Way::Rows(Vec::new()),
+            authors: None,
+            topics: None,
+            needs_event: false,
+            needs_tags: true,
+            topics_of_row: None,
+        }
     }
 
     /// Picks the most selective index for the filter.
     pub(crate) fn choose(filter: &Filter, newest: EventNo, tables: &Tables, txn: &RoTxn<'_>) -> Result<Self> {
         let mut plan = Self::nothing();
         let topics = filter.tag_values(Letter::T).map(|values| TopicValues::read(values, tables, txn)).transpose()?;
-        plan.head = Head::of(filter, topics.as_ref());
+        plan.needs_tags = filter.tags().iter().any(|(letter, _)| *letter != Letter::T)
+            || topics.as_ref().is_some_and(|topics| !topics.hashtags.is_empty());
+        plan.topics_of_row = topics.as_ref().map(|topics| topics.topics.clone());
         if let Some(rows) = rows_by_id_or_key(filter, tables, txn)? {
             plan.way = Way::Rows(rows);
             plan.needs_event = true;
@@ -160,23 +162,8 @@ impl Plan {
 
     /// Whether a row's topics match. `None`: the filter needs more than the topics and the head of the event.
     pub(crate) fn topics_fit(&self, topics: &[TopicNo]) -> Option<bool> {
-        match &self.head {
-            Head::NotEnough => None,
-            Head::Enough(None) => Some(true),
-            Head::Enough(Some(wanted)) => Some(topics.iter().any(|topic| wanted.binary_search(topic).is_ok())),
-        }
-    }
-}
-
-impl Head {
-    fn of(filter: &Filter, topics: Option<&TopicValues<'_>>) -> Self {
-        let asks_for_tags = filter.tags().iter().any(|(letter, _)| *letter != Letter::T);
-        match topics {
-            _ if asks_for_tags => Self::NotEnough,
-            None => Self::Enough(None),
-            Some(topics) if topics.hashtags.is_empty() => Self::Enough(Some(topics.topics.clone())),
-            Some(_) => Self::NotEnough,
-        }
+        let fits = |wanted: &Vec<TopicNo>| topics.iter().any(|topic| wanted.binary_search(topic).is_ok());
+        (!self.needs_tags).then(|| self.topics_of_row.as_ref().is_none_or(fits))
     }
 }
 
@@ -185,7 +172,7 @@ fn has_fewer_rows(letter: Letter, values: &[Box<str>], bound: u64, tables: &Tabl
     let mut rows = 0;
     for value in values {
         let left = usize::try_from(bound - rows).unwrap_or(usize::MAX);
-        let entries = tables.of(Table::ByTag).prefix_iter(txn, &prefix::tag(letter, value)).map_err(engine)?;
+        let entries = tables.of(Table::ByTag).prefix_iter(txn, &prefix::tag(letter, value))?;
         rows += entries.take(left).count() as u64;
         if rows >= bound {
             return Ok(false);
@@ -195,12 +182,8 @@ fn has_fewer_rows(letter: Letter, values: &[Box<str>], bound: u64, tables: &Tabl
 }
 
 fn author_numbers(authors: &[PublicKey], tables: &Tables, txn: &RoTxn<'_>) -> Result<Vec<AuthorNo>> {
-    let mut numbers = Vec::with_capacity(authors.len());
-    for author in authors {
-        if let Some(no) = tables.get(txn, Table::Authors, author.as_bytes())? {
-            numbers.push(AuthorNo(Unpack::new("authors", no).u32()?));
-        }
-    }
+    let numbers = authors.iter().filter_map(|author| tables.find(txn, author.as_bytes()).transpose());
+    let mut numbers = numbers.collect::<Result<Vec<_>>>()?;
     numbers.sort_unstable();
     Ok(numbers)
 }
@@ -233,8 +216,7 @@ impl<'v> TopicValues<'v> {
         for value in values {
             if claims_to_be_topic(value) {
                 // A topic without a record has never had an event.
-                if let Some(record) = tables.get(txn, Table::Topics, value.as_bytes())? {
-                    let record = TopicRecord::unpack(record)?;
+                if let Some(record) = tables.find::<TopicRecord>(txn, value.as_bytes())? {
                     all.topics.push(record.no);
                     all.events += record.counters.effective;
                 }
@@ -253,9 +235,7 @@ fn rows_by_id_or_key(filter: &Filter, tables: &Tables, txn: &RoTxn<'_>) -> Resul
     let mut rows = Vec::new();
     if let Some(ids) = filter.ids() {
         for id in ids {
-            if let Some(record) = tables.get(txn, Table::Ids, id.as_bytes())? {
-                rows.extend(KnownId::unpack(record)?.no);
-            }
+            rows.extend(tables.known_id(txn, id)?.and_then(|known| known.no));
         }
         return Ok(Some(rows));
     }
@@ -265,10 +245,8 @@ fn rows_by_id_or_key(filter: &Filter, tables: &Tables, txn: &RoTxn<'_>) -> Resul
     }
     for author in authors {
         for kind in kinds {
-            let key = Address::replaceable(*kind, *author).digest();
-            if let Some(record) = tables.get(txn, Table::Keys, &key.0)? {
-                rows.extend(KeyRecord::unpack(record)?.current);
-            }
+            let key = tables.key(txn, &Address::replaceable(*kind, *author))?;
+            rows.extend(key.and_then(|key| key.current));
         }
     }
     Ok(Some(rows))

@@ -9,7 +9,6 @@ use kukuri_store::{Query, Rest, StoredEvent};
 use crate::{
     error::Result,
     key::{AuthorNo, EventNo, Order},
-    lookup::Names,
     plan::{Plan, Way},
     record::{Cover, Row},
     scan::Candidate,
@@ -41,13 +40,13 @@ impl Part for StoredEvent {
 
 impl Part for EventId {
     fn read(row: &Row<'_>) -> Result<Self> {
-        Ok(row.id()?)
+        row.id()
     }
 }
 
 impl Part for PublicKey {
     fn read(row: &Row<'_>) -> Result<Self> {
-        Ok(row.pubkey()?)
+        row.pubkey()
     }
 }
 
@@ -159,8 +158,7 @@ impl<'q, P: Part> FilterScan<'q, P> {
 
     /// Past the limit, only events that tie with the last one can still come before it.
     fn is_past_limit(&mut self, candidate: &Candidate) -> bool {
-        if self.found.len() < self.limit
-            || self.found.back().is_some_and(|last| last.order.ties_with(&candidate.order))
+        if self.found.len() < self.limit || self.found.back().is_some_and(|last| last.order.ties_with(&candidate.order))
         {
             return false;
         }
@@ -216,8 +214,7 @@ impl<'q, P: Part> FilterScan<'q, P> {
             return Ok(topics_fit && self.head_matches(row)?);
         }
         let event = row.event()?;
-        let names = Names::new(tables, txn);
-        let topics = row.topics.iter().map(|topic| names.topic(*topic)).collect::<Result<Vec<_>>>()?;
+        let topics = tables.topic_ids(txn, &row.topics)?;
         Ok(self.filter.matches(&event, &topics)
             && self.query.shows(&event, &topics, self.filter)
             && !event.is_expired(self.query.now))

@@ -1,4 +1,4 @@
-//! Value layouts.
+//! Value layouts. Fields are packed in the order in which a record lists them.
 
 use bytes::Bytes;
 use kukuri_domain::{
@@ -7,16 +7,182 @@ use kukuri_domain::{
     clock::Clock,
     decision::KeyState,
     deletion::{DeletionTarget, DeletionTargetKind, Tombstone},
+    subscription::Keeper,
     vanish::VanishMark,
 };
-use kukuri_store::{IdRecord, Op, OutboxRow, Seq, Standing, StoreError, counters::Counters};
+use kukuri_store::{IdRecord, Op, OutboxRow, Seq, Standing, counters::Counters};
 
 use crate::{
+    error::{Result, damaged},
     key::{AuthorNo, EventNo, TopicNo},
-    pack::{Pack, Unpack},
+    pack::{Field, Pack, Record, Unpack},
+    tables::Table,
 };
 
-type Result<T> = std::result::Result<T, StoreError>;
+/// Defines how types are packed and unpacked.
+macro_rules! fields {
+    ($($type:ty: |$value:ident, $pack:ident| $packed:expr, |$record:ident| $unpacked:expr;)+) => {$(
+        impl Field for $type {
+            fn pack_into(&self, $pack: Pack) -> Pack {
+                let $value = self;
+                $packed
+            }
+
+            fn unpack_from($record: &mut Unpack<'_>) -> Result<Self> {
+                $unpacked
+            }
+        }
+    )+};
+}
+pub(crate) use fields;
+
+/// Defines the record of a table.
+macro_rules! record {
+    ($(#[$meta:meta])* $name:ident in $table:ident { $($field:ident: $type:ty,)+ }) => {
+        $(#[$meta])*
+        pub(crate) struct $name {
+            $(pub(crate) $field: $type,)+
+        }
+
+        fields! {
+            $name: |value, pack| pack$(.field(&value.$field))+, |record| Ok(Self { $($field: record.field()?,)+ });
+        }
+
+        impl Record for $name {
+            const TABLE: Table = Table::$table;
+        }
+    };
+}
+
+fields! {
+    bool: |value, pack| pack.u8((*value).into()), |record| Ok(record.u8()? != 0);
+    u64: |value, pack| pack.u64(*value), |record| record.u64();
+    Seq: |value, pack| pack.u64(value.0), |record| record.u64().map(Seq);
+    Millis: |value, pack| pack.u64(value.0), |record| record.u64().map(Millis);
+    Timestamp: |value, pack| pack.u64(value.0), |record| record.u64().map(Timestamp);
+    EventNo: |value, pack| pack.u64(value.0), |record| record.u64().map(EventNo);
+    TopicNo: |value, pack| pack.u32(value.0), |record| record.u32().map(TopicNo);
+    AuthorNo: |value, pack| pack.u32(value.0), |record| record.u32().map(AuthorNo);
+    Kind: |value, pack| pack.u16(value.0), |record| record.u16().map(Kind);
+    Traits: |value, pack| pack.u8(value.0), |record| record.u8().map(Traits);
+    EventId: |value, pack| pack.bytes(value.as_bytes()), |record| record.array().map(EventId::from_bytes);
+    PublicKey: |value, pack| pack.bytes(value.as_bytes()), |record| record.array().map(PublicKey::from_bytes);
+
+    State: |value, pack| pack.u8(code_of(&ROW_STATES, value)), |record| decode(&ROW_STATES, record.u8()?, record);
+    Source: |value, pack| pack.u8(code_of(&SOURCES, value)), |record| decode(&SOURCES, record.u8()?, record);
+    Reason: |value, pack| pack.u8(code_of(&REASONS, value)), |record| decode(&REASONS, record.u8()?, record);
+    Stage: |value, pack| pack.u8(code_of(&STAGES, value)), |record| decode(&STAGES, record.u8()?, record);
+    Keeper: |value, pack| pack.u8(code_of(&KEEPERS, value)), |record| decode(&KEEPERS, record.u8()?, record);
+
+    // Rows are numbered from 1.
+    Option<EventNo>: |value, pack| pack.u64(value.map_or(0, |no| no.0)),
+        |record| Ok(Some(record.u64()?).filter(|no| *no != 0).map(EventNo));
+    Rank: |rank, pack| pack.field(&rank.created_at).field(&rank.id),
+        |record| Ok(Self { created_at: record.field()?, id: record.field()? });
+    VanishMark: |mark, pack| pack.field(&mark.pubkey).field(&mark.until).field(&mark.request_id),
+        |record| Ok(Self { pubkey: record.field()?, until: record.field()?, request_id: record.field()? });
+    Clock: |clock, pack| pack.field(&clock.latest).field(&clock.last).field(&clock.held),
+        |record| Ok(Self { latest: record.field()?, last: record.field()?, held: record.field()? });
+    Usage: |usage, pack| pack.u64(usage.events).u64(usage.bytes),
+        |record| Ok(Self { events: record.u64()?, bytes: record.u64()? });
+    [Usage; 4]: |usages, pack| usages.iter().fold(pack, Pack::field),
+        |record| Ok([record.field()?, record.field()?, record.field()?, record.field()?]);
+    Counters: |counters, pack| pack.u64(counters.effective).field(&counters.stage).field(&counters.by_class),
+        |record| Ok(Self { effective: record.u64()?, stage: record.field()?, by_class: record.field()? });
+
+    // The last field of its record.
+    Address: |address, pack| pack.bytes(address.to_string().as_bytes()), |record| {
+        let text = std::str::from_utf8(record.rest()).ok();
+        text.and_then(|text| text.parse().ok()).ok_or_else(|| record.damaged())
+    };
+    // The last field of its record.
+    Option<Address>: |address, pack| address.iter().fold(pack, Pack::field),
+        |record| if record.is_empty() { Ok(None) } else { record.field().map(Some) };
+    // The last field of its record.
+    DeletionTargetKind: |target, pack| match target {
+            Self::EventId(id) => pack.u8(b'e').field(id),
+            Self::Address(address) => pack.u8(b'a').field(address),
+        },
+        |record| match record.u8()? {
+            b'e' => record.field().map(Self::EventId),
+            b'a' => record.field().map(Self::Address),
+            _ => Err(record.damaged()),
+        };
+    // The last field of its record.
+    Standing: |standing, pack| match standing {
+            Self::Effective => pack,
+            Self::Gone { reason, cause, since } => cause.iter().fold(pack.field(reason).field(since), Pack::field),
+        },
+        |record| {
+            if record.is_empty() {
+                return Ok(Self::Effective);
+            }
+            let (reason, since) = (record.field()?, record.field()?);
+            let cause = if record.is_empty() { None } else { Some(record.field()?) };
+            Ok(Self::Gone { reason, cause, since })
+        };
+    Op: |op, pack| match op {
+            Self::Upsert => pack.u8(UPSERT),
+            Self::Delete(reason) => pack.field(reason),
+        },
+        |record| match record.u8()? {
+            UPSERT => Ok(Self::Upsert),
+            code => decode(&REASONS, code, record).map(Self::Delete),
+        };
+    Cover: |cover, pack| pack.field(&cover.kind).field(&cover.author).field(&cover.topic).field(&cover.traits),
+        |record| Ok(Self {
+            kind: record.field()?,
+            author: record.field()?,
+            topic: record.field()?,
+            traits: record.field()?,
+        });
+    KnownId: |known, pack| pack
+            .field(&known.record.source)
+            .field(&known.no)
+            .field(&known.record.first_seen_at)
+            .field(&known.record.last_seen_at)
+            .u64(known.record.seen_count)
+            .field(&known.record.standing),
+        |record| {
+            let (source, no) = (record.field()?, record.field()?);
+            let (first_seen_at, last_seen_at, seen_count) = (record.field()?, record.field()?, record.u64()?);
+            let standing = record.field()?;
+            Ok(Self { record: IdRecord { source, first_seen_at, last_seen_at, seen_count, standing }, no })
+        };
+    TombstoneRecord: |record, pack| pack
+            .field(&record.tombstone.deletion_id)
+            .field(&record.tombstone.target.requester_pubkey)
+            .field(&record.tombstone.target.request_created_at)
+            .field(&record.noted_at)
+            .u64(record.tombstone.applied_at.map_or(0, |at| at.0 + 1))
+            .field(&record.tombstone.target.target),
+        |record| {
+            let (deletion_id, requester_pubkey, request_created_at) =
+                (record.field()?, record.field()?, record.field()?);
+            let (noted_at, applied_at) = (record.field()?, record.u64()?.checked_sub(1).map(Millis));
+            let target = DeletionTarget { target: record.field()?, requester_pubkey, request_created_at };
+            Ok(Self { tombstone: Tombstone { target, deletion_id, applied_at }, noted_at })
+        };
+}
+
+// The index of a value in its list is its code on disk: lists may grow at the end, never change.
+/// The states that a row can have; events in other states keep no row.
+const ROW_STATES: [State; 3] = [State::Effective, State::Replaced, State::Deleted];
+pub(crate) const SOURCES: [Source; 5] = [Source::Client, Source::Gossip, Source::Sync, Source::Import, Source::Node];
+const REASONS: [Reason; 6] =
+    [Reason::Nip09, Reason::Expiration, Reason::Replaced, Reason::Vanish, Reason::Retention, Reason::Capacity];
+const STAGES: [Stage; 4] = [Stage::Open, Stage::LiveOnly, Stage::Shedding, Stage::Purging];
+const KEEPERS: [Keeper; 2] = [Keeper::Operator, Keeper::Use];
+/// In place of a reason.
+const UPSERT: u8 = u8::MAX;
+
+pub(crate) fn code_of<T: PartialEq>(list: &[T], value: &T) -> u8 {
+    list.iter().position(|listed| listed == value).unwrap_or(list.len()) as u8
+}
+
+pub(crate) fn decode<T: Copy>(list: &[T], code: u8, record: &Unpack<'_>) -> Result<T> {
+    list.get(usize::from(code)).copied().ok_or_else(|| record.damaged())
+}
 
 /// A stored event: a short header and the JSON as it is served.
 #[derive(Clone, Debug)]
@@ -30,24 +196,18 @@ pub(crate) struct Row<'a> {
 
 impl<'a> Row<'a> {
     pub(crate) fn pack(&self) -> Vec<u8> {
-        let mut pack = Pack::with_capacity(12 + 4 * self.topics.len() + self.json.len())
-            .millis(self.ingested_at)
-            .u8(code_of(&ROW_STATES, &self.state))
-            .u8(self.traits.0)
+        let pack = Pack::with_capacity(12 + 4 * self.topics.len() + self.json.len())
+            .field(&self.ingested_at)
+            .field(&self.state)
+            .field(&self.traits)
             .u16(self.topics.len() as u16);
-        for topic in &self.topics {
-            pack = pack.u32(topic.0);
-        }
-        pack.bytes(self.json).done()
+        self.topics.iter().fold(pack, Pack::field).bytes(self.json).done()
     }
 
     pub(crate) fn unpack(record: &'a [u8]) -> Result<Self> {
-        let mut record = Unpack::new("events", record);
-        let ingested_at = record.millis()?;
-        let state = decode(&ROW_STATES, record.u8()?, &record)?;
-        let traits = Traits(record.u8()?);
-        let count = record.u16()?;
-        let topics = (0..count).map(|_| record.u32().map(TopicNo)).collect::<Result<_>>()?;
+        let mut record = Unpack::new(Table::Events.name(), record);
+        let (ingested_at, state, traits) = (record.field()?, record.field()?, record.field()?);
+        let topics = (0..record.u16()?).map(|_| record.field()).collect::<Result<_>>()?;
         Ok(Self { ingested_at, state, traits, topics, json: record.rest() })
     }
 
@@ -56,20 +216,19 @@ impl<'a> Row<'a> {
     }
 
     pub(crate) fn event(&self) -> Result<Event> {
-        Event::from_json(self.json).map_err(|error| StoreError::Damaged(format!("a stored event: {error}")))
+        Event::from_json(self.json).map_err(|error| damaged(format!("a stored event: {error}")))
     }
 
     /// The id has a fixed position in the JSON that this node writes.
     pub(crate) fn id(&self) -> Result<EventId> {
         let digits = self.json.get(7..71).unwrap_or_default();
-        EventId::from_hex(digits).map_err(|_| StoreError::Damaged("a stored event has no id where it belongs".into()))
+        EventId::from_hex(digits).map_err(|_| damaged("a stored event has no id where it belongs"))
     }
 
     /// Like the id, at a fixed position.
     pub(crate) fn pubkey(&self) -> Result<PublicKey> {
         let digits = self.json.get(83..147).unwrap_or_default();
-        PublicKey::from_hex(digits)
-            .map_err(|_| StoreError::Damaged("a stored event has no author where it belongs".into()))
+        PublicKey::from_hex(digits).map_err(|_| damaged("a stored event has no author where it belongs"))
     }
 
     pub(crate) fn created_at(&self) -> Result<Timestamp> {
@@ -90,7 +249,7 @@ impl<'a> Row<'a> {
             let (kind, _) = number(rest, br#","kind":"#)?;
             Some((Timestamp(seconds), Kind(u16::try_from(kind).ok()?)))
         };
-        read().ok_or_else(|| StoreError::Damaged("a stored event has no time and kind where they belong".into()))
+        read().ok_or_else(|| damaged("a stored event has no time and kind where they belong"))
     }
 
     pub(crate) fn json(&self) -> Bytes {
@@ -105,6 +264,12 @@ pub(crate) struct Cover {
     pub(crate) author: AuthorNo,
     pub(crate) topic: TopicNo,
     pub(crate) traits: Traits,
+}
+
+impl Cover {
+    pub(crate) fn unpack(record: &[u8]) -> Result<Self> {
+        Unpack::new("an index", record).field()
+    }
 }
 
 /// Flags for conditions that require reading the event before it is shown.
@@ -134,20 +299,8 @@ impl Traits {
     }
 }
 
-impl Cover {
-    pub(crate) fn pack(&self) -> Vec<u8> {
-        Pack::with_capacity(11).u16(self.kind.0).u32(self.author.0).u32(self.topic.0).u8(self.traits.0).done()
-    }
-
-    pub(crate) fn unpack(record: &[u8]) -> Result<Self> {
-        let mut record = Unpack::new("an index", record);
-        Ok(Self {
-            kind: Kind(record.u16()?),
-            author: AuthorNo(record.u32()?),
-            topic: TopicNo(record.u32()?),
-            traits: Traits(record.u8()?),
-        })
-    }
+impl Record for AuthorNo {
+    const TABLE: Table = Table::Authors;
 }
 
 /// The record of an id, and its row number if it has a row.
@@ -157,84 +310,21 @@ pub(crate) struct KnownId {
     pub(crate) no: Option<EventNo>,
 }
 
-impl KnownId {
-    pub(crate) fn pack(&self) -> Vec<u8> {
-        let IdRecord { source, first_seen_at, last_seen_at, seen_count, standing } = self.record;
-        let pack = Pack::with_capacity(75)
-            .u8(code_of(&SOURCES, &source))
-            .u64(self.no.unwrap_or_default().0)
-            .millis(first_seen_at)
-            .millis(last_seen_at)
-            .u64(seen_count);
-        match standing {
-            Standing::Effective => pack.done(),
-            Standing::Gone { reason, cause, since } => {
-                let cause = cause.as_ref().map_or(&[][..], |cause| cause.as_bytes());
-                pack.u8(code_of(&REASONS, &reason)).millis(since).bytes(cause).done()
-            }
-        }
+impl Record for KnownId {
+    const TABLE: Table = Table::Ids;
+}
+
+record! {
+    /// A key's floor, when it was last raised, and the row of its effective version.
+    #[derive(Clone, Copy, Debug)]
+    KeyRecord in Keys {
+        floor: Rank,
+        raised_at: Millis,
+        current: Option<EventNo>,
     }
-
-    pub(crate) fn unpack(record: &[u8]) -> Result<Self> {
-        let mut record = Unpack::new("ids", record);
-        let source = decode(&SOURCES, record.u8()?, &record)?;
-        let no = Some(EventNo(record.u64()?)).filter(|no| *no != EventNo::default());
-        let (first_seen_at, last_seen_at, seen_count) = (record.millis()?, record.millis()?, record.u64()?);
-        let standing = if record.is_empty() {
-            Standing::Effective
-        } else {
-            let reason = decode(&REASONS, record.u8()?, &record)?;
-            let since = record.millis()?;
-            let cause = if record.is_empty() { None } else { Some(record.id()?) };
-            Standing::Gone { reason, cause, since }
-        };
-        Ok(Self { record: IdRecord { source, first_seen_at, last_seen_at, seen_count, standing }, no })
-    }
-}
-
-/// The states that a row can have; events in other states keep no row.
-const ROW_STATES: [State; 3] = [State::Effective, State::Replaced, State::Deleted];
-pub(crate) const SOURCES: [Source; 5] = [Source::Client, Source::Gossip, Source::Sync, Source::Import, Source::Node];
-const REASONS: [Reason; 6] =
-    [Reason::Nip09, Reason::Expiration, Reason::Replaced, Reason::Vanish, Reason::Retention, Reason::Capacity];
-const STAGES: [Stage; 4] = [Stage::Open, Stage::LiveOnly, Stage::Shedding, Stage::Purging];
-
-/// The index of a value in its list is its code on disk: lists may grow at the end, never change.
-pub(crate) fn code_of<T: PartialEq>(list: &[T], value: &T) -> u8 {
-    list.iter().position(|listed| listed == value).unwrap_or(list.len()) as u8
-}
-
-pub(crate) fn decode<T: Copy>(list: &[T], code: u8, record: &Unpack<'_>) -> Result<T> {
-    list.get(usize::from(code)).copied().ok_or_else(|| record.damaged())
-}
-
-/// A key's floor, when it was last raised, and the row of its effective version.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct KeyRecord {
-    pub(crate) floor: Rank,
-    pub(crate) raised_at: Millis,
-    pub(crate) current: Option<EventNo>,
 }
 
 impl KeyRecord {
-    pub(crate) fn pack(&self) -> Vec<u8> {
-        Pack::with_capacity(56)
-            .timestamp(self.floor.created_at)
-            .bytes(self.floor.id.as_bytes())
-            .millis(self.raised_at)
-            .u64(self.current.unwrap_or_default().0)
-            .done()
-    }
-
-    pub(crate) fn unpack(record: &[u8]) -> Result<Self> {
-        let mut record = Unpack::new("keys", record);
-        Ok(Self {
-            floor: Rank { created_at: record.timestamp()?, id: record.id()? },
-            raised_at: record.millis()?,
-            current: Some(EventNo(record.u64()?)).filter(|no| *no != EventNo::default()),
-        })
-    }
-
     /// The effective version, if any, is at the floor: any higher version would have raised it.
     pub(crate) fn state(&self) -> KeyState {
         KeyState { floor: self.floor, current: self.current.map(|_| self.floor.id) }
@@ -247,214 +337,69 @@ pub(crate) struct TombstoneRecord {
     pub(crate) noted_at: Millis,
 }
 
-impl TombstoneRecord {
-    pub(crate) fn pack(&self) -> Vec<u8> {
-        let Tombstone { target, deletion_id, applied_at } = &self.tombstone;
-        let pack = Pack::default()
-            .bytes(deletion_id.as_bytes())
-            .bytes(target.requester_pubkey.as_bytes())
-            .timestamp(target.request_created_at)
-            .millis(self.noted_at)
-            .u64(applied_at.map_or(0, |at| at.0 + 1));
-        match &target.target {
-            DeletionTargetKind::EventId(id) => pack.u8(b'e').bytes(id.as_bytes()).done(),
-            DeletionTargetKind::Address(address) => pack.u8(b'a').bytes(address.to_string().as_bytes()).done(),
-        }
-    }
+impl Record for TombstoneRecord {
+    const TABLE: Table = Table::Tombstones;
+}
 
-    pub(crate) fn unpack(record: &[u8]) -> Result<Self> {
-        let mut record = Unpack::new("tombstones", record);
-        let deletion_id = record.id()?;
-        let requester_pubkey = record.pubkey()?;
-        let request_created_at = record.timestamp()?;
-        let noted_at = record.millis()?;
-        let applied_at = record.u64()?.checked_sub(1).map(Millis);
-        let target = match record.u8()? {
-            b'e' => DeletionTargetKind::EventId(record.id()?),
-            b'a' => {
-                let damaged = record.damaged();
-                DeletionTargetKind::Address(record.text()?.parse().map_err(|_| damaged)?)
-            }
-            _ => return Err(record.damaged()),
-        };
-        let target = DeletionTarget { target, requester_pubkey, request_created_at };
-        Ok(Self { tombstone: Tombstone { target, deletion_id, applied_at }, noted_at })
+record! {
+    /// A vanish mark and when it was last written.
+    VanishRecord in Vanished {
+        mark: VanishMark,
+        noted_at: Millis,
     }
 }
 
-/// A vanish mark and when it was last written.
-pub(crate) struct VanishRecord {
-    pub(crate) mark: VanishMark,
-    pub(crate) noted_at: Millis,
-}
-
-impl VanishRecord {
-    pub(crate) fn pack(&self) -> Vec<u8> {
-        Pack::with_capacity(80)
-            .bytes(self.mark.pubkey.as_bytes())
-            .timestamp(self.mark.until)
-            .bytes(self.mark.request_id.as_bytes())
-            .millis(self.noted_at)
-            .done()
+record! {
+    /// An outbox row. Its sequence is the key; its topic is stored by number.
+    #[derive(Clone)]
+    OutboxRecord in Outbox {
+        op: Op,
+        event_id: EventId,
+        topic: TopicNo,
+        kind: Kind,
+        created_at: Timestamp,
+        ingested_at: Millis,
+        written_at: Millis,
+        effective_key: Option<Address>,
     }
-
-    pub(crate) fn unpack(record: &[u8]) -> Result<Self> {
-        let mut record = Unpack::new("vanished", record);
-        let mark = VanishMark { pubkey: record.pubkey()?, until: record.timestamp()?, request_id: record.id()? };
-        Ok(Self { mark, noted_at: record.millis()? })
-    }
-}
-
-/// An outbox row. Its sequence is the key; its topic is stored by number.
-#[derive(Clone)]
-pub(crate) struct OutboxRecord {
-    pub(crate) op: Op,
-    pub(crate) event_id: EventId,
-    pub(crate) topic: TopicNo,
-    pub(crate) kind: Kind,
-    pub(crate) created_at: Timestamp,
-    pub(crate) ingested_at: Millis,
-    pub(crate) written_at: Millis,
-    pub(crate) effective_key: Option<Address>,
 }
 
 impl OutboxRecord {
-    const UPSERT: u8 = u8::MAX;
-
-    pub(crate) fn pack(&self) -> Vec<u8> {
-        let op = match self.op {
-            Op::Upsert => Self::UPSERT,
-            Op::Delete(reason) => code_of(&REASONS, &reason),
-        };
-        let pack = Pack::with_capacity(63)
-            .u8(op)
-            .bytes(self.event_id.as_bytes())
-            .u32(self.topic.0)
-            .u16(self.kind.0)
-            .timestamp(self.created_at)
-            .millis(self.ingested_at)
-            .millis(self.written_at);
-        match &self.effective_key {
-            Some(address) => pack.bytes(address.to_string().as_bytes()).done(),
-            None => pack.done(),
-        }
-    }
-
-    pub(crate) fn unpack(record: &[u8]) -> Result<Self> {
-        let mut record = Unpack::new("outbox", record);
-        let op = match record.u8()? {
-            Self::UPSERT => Op::Upsert,
-            code => Op::Delete(decode(&REASONS, code, &record)?),
-        };
-        Ok(Self {
-            op,
-            event_id: record.id()?,
-            topic: TopicNo(record.u32()?),
-            kind: Kind(record.u16()?),
-            created_at: record.timestamp()?,
-            ingested_at: record.millis()?,
-            written_at: record.millis()?,
-            effective_key: if record.is_empty() {
-                None
-            } else {
-                let damaged = record.damaged();
-                Some(record.text()?.parse().map_err(|_| damaged)?)
-            },
-        })
-    }
-
     pub(crate) fn row(self, seq: Seq, topic: TopicId) -> OutboxRow {
-        OutboxRow {
-            seq,
-            op: self.op,
-            event_id: self.event_id,
-            topic,
-            kind: self.kind,
-            created_at: self.created_at,
-            ingested_at: self.ingested_at,
-            effective_key: self.effective_key,
-            written_at: self.written_at,
-        }
+        let Self { op, event_id, kind, created_at, ingested_at, written_at, effective_key, .. } = self;
+        OutboxRow { seq, op, event_id, topic, kind, created_at, ingested_at, effective_key, written_at }
     }
 }
 
-fn pack_counters(counters: &Counters, mut pack: Pack) -> Pack {
-    pack = pack.u64(counters.effective).u8(code_of(&STAGES, &counters.stage));
-    for usage in counters.by_class {
-        pack = pack.u64(usage.events).u64(usage.bytes);
-    }
-    pack
-}
-
-fn unpack_counters(record: &mut Unpack<'_>) -> Result<Counters> {
-    let effective = record.u64()?;
-    let stage = decode(&STAGES, record.u8()?, record)?;
-    let mut by_class = [Usage::default(); 4];
-    for usage in &mut by_class {
-        *usage = Usage { events: record.u64()?, bytes: record.u64()? };
-    }
-    Ok(Counters { effective, by_class, stage })
-}
-
-/// A topic's number and counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct TopicRecord {
-    pub(crate) no: TopicNo,
-    pub(crate) counters: Counters,
-    pub(crate) last_event_at: Millis,
-}
-
-impl TopicRecord {
-    pub(crate) fn pack(&self) -> Vec<u8> {
-        pack_counters(&self.counters, Pack::with_capacity(85).u32(self.no.0).millis(self.last_event_at)).done()
-    }
-
-    pub(crate) fn unpack(record: &[u8]) -> Result<Self> {
-        let mut record = Unpack::new("topics", record);
-        let (no, last_event_at) = (TopicNo(record.u32()?), record.millis()?);
-        Ok(Self { no, last_event_at, counters: unpack_counters(&mut record)? })
+record! {
+    /// The offset of a consumer, whose name is the key.
+    OffsetRecord in Offsets {
+        last_seq: Seq,
+        updated_at: Millis,
     }
 }
 
-/// The node's own counters: read when a transaction begins, written when it ends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct NodeRecord {
-    pub(crate) last_event: EventNo,
-    pub(crate) head: Seq,
-    pub(crate) outbox_dropped: Seq,
-    pub(crate) last_topic: TopicNo,
-    pub(crate) last_author: AuthorNo,
-    pub(crate) failed: u64,
-    pub(crate) clock: Clock,
-    pub(crate) counters: Counters,
+record! {
+    /// A topic's number and counters.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    TopicRecord in Topics {
+        no: TopicNo,
+        last_event_at: Millis,
+        counters: Counters,
+    }
 }
 
-impl NodeRecord {
-    pub(crate) fn pack(&self) -> Vec<u8> {
-        let pack = Pack::with_capacity(132)
-            .u64(self.last_event.0)
-            .u64(self.head.0)
-            .u64(self.outbox_dropped.0)
-            .u32(self.last_topic.0)
-            .u32(self.last_author.0)
-            .u64(self.failed)
-            .millis(self.clock.latest)
-            .millis(self.clock.last)
-            .u8(self.clock.held.into());
-        pack_counters(&self.counters, pack).done()
-    }
-
-    pub(crate) fn unpack(record: &[u8]) -> Result<Self> {
-        let mut record = Unpack::new("the node's state", record);
-        Ok(Self {
-            last_event: EventNo(record.u64()?),
-            head: Seq(record.u64()?),
-            outbox_dropped: Seq(record.u64()?),
-            last_topic: TopicNo(record.u32()?),
-            last_author: AuthorNo(record.u32()?),
-            failed: record.u64()?,
-            clock: Clock { latest: record.millis()?, last: record.millis()?, held: record.u8()? != 0 },
-            counters: unpack_counters(&mut record)?,
-        })
+record! {
+    /// The node's own counters: read when a transaction begins, written when it ends.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    NodeRecord in Meta {
+        last_event: EventNo,
+        head: Seq,
+        outbox_dropped: Seq,
+        last_topic: TopicNo,
+        last_author: AuthorNo,
+        failed: u64,
+        clock: Clock,
+        counters: Counters,
     }
 }

@@ -13,7 +13,7 @@ use heed::RoTxn;
 use kukuri_domain::Timestamp;
 
 use crate::{
-    error::{Result, damaged, engine},
+    error::{Result, damaged},
     key::{EventNo, Order},
     record::Cover,
     tables::{Table, Tables},
@@ -63,17 +63,17 @@ impl Scan {
         if *window.start() > Timestamp::MAX_IN_EVENT {
             return;
         }
-        let end = |time: Timestamp| time.min(Timestamp::MAX_IN_EVENT);
-        let key = |order: Order| {
-            let mut key = prefix.clone();
-            key.extend_from_slice(order.as_bytes());
-            key
-        };
+        let within = |time: Timestamp| time.min(Timestamp::MAX_IN_EVENT);
+        self.add_between(table, prefix, Order::at(within(*window.end())), Order::end_of(within(*window.start())));
+    }
+
+    /// Adds the range between two positions.
+    pub(crate) fn add_between(&mut self, table: Table, prefix: Vec<u8>, first: Order, last: Order) {
         self.ranges.push(Range {
             table,
             prefix_len: prefix.len(),
-            from: Bound::Included(key(Order::at(end(*window.end())))),
-            to: key(Order::end_of(end(*window.start()))),
+            from: Bound::Included([&prefix[..], first.as_bytes()].concat()),
+            to: [&prefix[..], last.as_bytes()].concat(),
             block: VecDeque::new(),
             block_size: FIRST_BLOCK,
             is_read: false,
@@ -115,10 +115,10 @@ impl Scan {
 impl Range {
     fn read_on(&mut self, tables: &Tables, txn: &RoTxn<'_>) -> Result<()> {
         let bounds = (self.from.as_ref().map(Vec::as_slice), Bound::Included(self.to.as_slice()));
-        let entries = tables.of(self.table).range(txn, &bounds).map_err(engine)?;
+        let entries = tables.of(self.table).range(txn, &bounds)?;
         let mut last_key = None;
         for entry in entries.take(self.block_size) {
-            let (key, cover) = entry.map_err(engine)?;
+            let (key, cover) = entry?;
             let order = Order::of_key(&key[self.prefix_len.min(key.len())..])
                 .ok_or_else(|| damaged(format!("a key of {} is too short", self.table.name())))?;
             self.block.push_back(Candidate { order, cover: Cover::unpack(cover)? });
@@ -143,17 +143,8 @@ pub(crate) fn distinct(
 ) -> Result<Vec<Vec<u8>>> {
     let mut found: Vec<Vec<u8>> = Vec::new();
     loop {
-        let after = match found.last() {
-            None if prefix.is_empty() => Bound::Unbounded,
-            None => Bound::Included(prefix.to_vec()),
-            Some(last) => {
-                let mut end = last.clone();
-                end.extend_from_slice(&[u8::MAX; Order::LEN]);
-                Bound::Excluded(end)
-            }
-        };
-        let bounds = (after.as_ref().map(Vec::as_slice), Bound::Unbounded);
-        let next = tables.of(table).range(txn, &bounds).map_err(engine)?.next().transpose().map_err(engine)?;
+        let after = found.last().map_or(prefix.to_vec(), |last| [&last[..], &[u8::MAX; Order::LEN]].concat());
+        let next = tables.after(txn, table, &after)?.next().transpose()?;
         match next {
             Some((key, _)) if key.starts_with(prefix) && key.len() >= prefix.len() + len => {
                 found.push(key[..prefix.len() + len].to_vec());

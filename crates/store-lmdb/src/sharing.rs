@@ -4,19 +4,20 @@ use std::ops::Bound;
 
 use heed::RoTxn;
 use kukuri_domain::{
-    EventId, Kind, Millis, TopicId,
+    EventId, Kind, Millis, Timestamp, TopicId,
     sharing::{FloorHint, Trace},
 };
 use kukuri_store::{Item, Raised, Shared, SharedPage, SharedSet, Span, ingest::apply_hints};
 
 use crate::{
     batch::{Batch, Committed},
-    error::{Result, engine},
+    error::Result,
     key::{self, EventNo, Order, TopicNo},
-    lookup::row_of,
+    pack::Record as _,
     record::{Cover, Row, TopicRecord},
+    scan::{Candidate, Scan},
     tables::{Table, Tables},
-    traces,
+    traces::{self, TraceRecord},
     writer::Writer,
 };
 
@@ -27,65 +28,44 @@ const STEP: usize = 4_096;
 pub(crate) struct SharedScan<'s> {
     set: &'s SharedSet,
     span: Span,
-    most: usize,
-    /// Key of the last index row that was scanned.
-    after: Option<Vec<u8>>,
+    limit: usize,
+    scan: Scan,
     last: Option<Order>,
     items: Vec<Item>,
 }
 
 impl<'s> SharedScan<'s> {
-    pub(crate) fn new(set: &'s SharedSet, span: Span, most: usize) -> Self {
-        Self { set, span, most, after: None, last: None, items: Vec::new() }
+    pub(crate) fn new(set: &'s SharedSet, span: Span, limit: usize, tables: &Tables, txn: &RoTxn<'_>) -> Result<Self> {
+        let mut scan = Scan::new(EventNo(u64::MAX));
+        if let Some(topic) = topic_no(tables, txn, &set.topic)? {
+            let newest = Timestamp::MAX_IN_EVENT;
+            let first = span
+                .from
+                .map_or(Order::at(newest), |from| Order::new(from.created_at.min(newest), &from.id, EventNo(0)));
+            let last = Order::end_of(span.before.map_or(Timestamp(0), |before| before.created_at.min(newest)));
+            scan.add_between(Table::ByTopic, key::prefix::topic(topic), first, last);
+        }
+        Ok(Self { set, span, limit, scan, last: None, items: Vec::new() })
     }
 
     /// One bounded step over the topic's events. Returns whether more may be left.
     pub(crate) fn step(&mut self, tables: &Tables, txn: &RoTxn<'_>) -> Result<bool> {
-        let Some(topic) = topic_no(tables, txn, &self.set.topic)? else { return Ok(false) };
-        let prefix = key::prefix::topic(topic);
-        let start = match &self.after {
-            Some(after) => Bound::Excluded(after.clone()),
-            None => Bound::Included(self.first_key(&prefix)),
-        };
-        let bounds = (start.as_ref().map(Vec::as_slice), Bound::Unbounded);
-        let mut seen = 0;
-        for entry in tables.of(Table::ByTopic).range(txn, &bounds).map_err(engine)? {
-            let (key, cover) = entry.map_err(engine)?;
-            let Some(order) = Order::of_key(key).filter(|_| key.starts_with(&prefix)) else { return Ok(false) };
-            if self.is_past(&order) {
+        for _ in 0..STEP {
+            let Some(Candidate { order, cover }) = self.scan.next(tables, txn)? else { return Ok(false) };
+            // Ids with a common prefix are read together and separated later.
+            if self.items.len() > self.limit && self.last.is_some_and(|last| !last.ties_with(&order)) {
                 return Ok(false);
             }
-            self.look_at(order, &Cover::unpack(cover)?, tables, txn)?;
-            seen += 1;
-            if seen == STEP {
-                self.after = Some(key.to_vec());
-                return Ok(true);
-            }
+            self.look_at(order, &cover, tables, txn)?;
         }
-        Ok(false)
-    }
-
-    fn first_key(&self, prefix: &[u8]) -> Vec<u8> {
-        let mut key = prefix.to_vec();
-        if let Some(from) = self.span.from {
-            key.extend_from_slice(Order::new(from.created_at, &from.id, EventNo(0)).as_bytes());
-        }
-        key
-    }
-
-    /// Whether nothing from here on belongs to the page. Ids with a common prefix are read together and separated
-    /// later.
-    fn is_past(&self, order: &Order) -> bool {
-        let is_full = self.items.len() > self.most && self.last.is_some_and(|last| !last.ties_with(order));
-        is_full || self.span.before.is_some_and(|before| order.created_at() < before.created_at)
+        Ok(true)
     }
 
     fn look_at(&mut self, order: Order, cover: &Cover, tables: &Tables, txn: &RoTxn<'_>) -> Result<()> {
         if !self.set.window.reaches(cover.kind, order.created_at()) {
             return Ok(());
         }
-        let Some(record) = tables.get(txn, Table::Events, &order.no().key())? else { return Ok(()) };
-        let row = Row::unpack(record)?;
+        let Some(row) = tables.row(txn, order.no())? else { return Ok(()) };
         let item = Item { created_at: order.created_at(), id: row.id()? };
         if !self.span.contains(&item) {
             return Ok(());
@@ -106,16 +86,15 @@ impl<'s> SharedScan<'s> {
             None => prefix.to_vec(),
         };
         let bounds = (Bound::Included(first.as_slice()), Bound::Unbounded);
-        let wanted = self.most.saturating_add(1);
-        for entry in tables.of(Table::Traces).range(txn, &bounds).map_err(engine)?.take(wanted) {
-            let (key, record) = entry.map_err(engine)?;
-            let item = Item::new(traces::TraceRecord::unpack(record)?.trace.item());
+        for entry in tables.of(Table::Traces).range(txn, &bounds)?.take(self.limit.saturating_add(1)) {
+            let (key, record) = entry?;
+            let item = Item::new(TraceRecord::unpack(record)?.trace.item());
             if !key.starts_with(&prefix) || !self.span.contains(&item) {
                 break;
             }
             self.items.push(item);
         }
-        Ok(SharedPage::first(self.most, self.items))
+        Ok(SharedPage::first(self.limit, self.items))
     }
 }
 
@@ -126,13 +105,12 @@ fn may_be_protected(row: &Row<'_>) -> bool {
 }
 
 fn topic_no(tables: &Tables, txn: &RoTxn<'_>, topic: &TopicId) -> Result<Option<TopicNo>> {
-    let record = tables.get(txn, Table::Topics, topic.as_str().as_bytes())?;
-    Ok(record.map(TopicRecord::unpack).transpose()?.map(|record| record.no))
+    Ok(tables.find::<TopicRecord>(txn, topic.as_str().as_bytes())?.map(|record| record.no))
 }
 
 /// The event or trace that an item of a set stands for.
 pub(crate) fn share(tables: &Tables, txn: &RoTxn<'_>, set: &SharedSet, id: &EventId) -> Result<Option<Shared>> {
-    let row = row_of(tables, txn, id)?.filter(Row::is_effective);
+    let row = tables.row_of(txn, id)?.filter(Row::is_effective);
     if let (Some(row), Some(topic)) = (&row, topic_no(tables, txn, &set.topic)?)
         && row.topics.contains(&topic)
         && set.window.shows(&row.event()?)

@@ -11,7 +11,7 @@ use kukuri_domain::Admitted;
 use rustix::fs::FallocateFlags;
 
 use crate::{
-    error::{Result, engine},
+    error::Result,
     tables::{LmdbEnv, Tables, used_bytes},
 };
 
@@ -47,11 +47,6 @@ impl WriteEstimate {
     fn index_pages(self) -> usize {
         (6 * self.events).max(2 * self.events + self.tags)
     }
-
-    /// Changed rows beyond those that the estimate inserts: rows that the transaction deletes.
-    fn more_rows(self, rows: usize) -> usize {
-        rows.saturating_sub(ROWS_PER_EVENT * self.events + self.tags)
-    }
 }
 
 /// Free space for the data file.
@@ -65,8 +60,8 @@ pub(crate) struct FreeSpace {
 
 impl FreeSpace {
     pub(crate) fn new(env: &LmdbEnv, reserve: u64) -> Result<Self> {
-        let file = env.try_clone_inner_file().map_err(engine)?;
-        let allocated = file.metadata().map_err(|error| engine(error.into()))?.len();
+        let file = env.try_clone_inner_file()?;
+        let allocated = file.metadata()?.len();
         let map_size = env.info().map_size as u64;
         Ok(Self { file, allocated, reserve, map_size, can_allocate: true })
     }
@@ -93,7 +88,8 @@ impl FreeSpace {
     /// Share of the reserve that a transaction with this many changed rows uses, because the estimate leaves out
     /// deleted rows. 1 is all of it.
     pub(crate) fn reserve_taken(&self, load: WriteEstimate, rows: usize) -> f64 {
-        (PAGE_BYTES * load.more_rows(rows) as u64) as f64 / self.reserve as f64
+        let deleted = rows.saturating_sub(ROWS_PER_EVENT * load.events + load.tags);
+        (PAGE_BYTES * deleted as u64) as f64 / self.reserve as f64
     }
 
     /// Allocates the blocks of the file up to `end`. Returns whether they are available.

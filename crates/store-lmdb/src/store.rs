@@ -26,14 +26,12 @@ use kukuri_store::repeats::Repeats;
 use crate::{
     archive, check,
     error::engine,
-    files, format,
-    lookup,
+    files, format, lookup,
     open::{self, LmdbOptions, Opened},
     query::{self, FilterScan, Part, TRANSACTION_ROWS},
     sharing::{self, SharedScan},
     subscriptions,
     tables::{LmdbEnv, Tables, used_bytes},
-    upkeep::PurgeWork,
     wal::Uncommitted,
     writer::{Writer, tell},
     writer_thread::WriterThread,
@@ -326,9 +324,9 @@ impl Events for LmdbStore {
 
 #[async_trait]
 impl Sharing for LmdbStore {
-    async fn shared(&self, set: &SharedSet, span: Span, most: usize) -> Result<SharedPage> {
+    async fn shared(&self, set: &SharedSet, span: Span, limit: usize) -> Result<SharedPage> {
         self.commit_pending().await?;
-        let mut scan = SharedScan::new(set, span, most);
+        let mut scan = self.read(|tables, txn| SharedScan::new(set, span, limit, tables, txn))?;
         while self.read(|tables, txn| scan.step(tables, txn))? {
             tokio::task::yield_now().await;
         }
@@ -349,29 +347,17 @@ impl Sharing for LmdbStore {
 #[async_trait]
 impl Upkeep for LmdbStore {
     async fn expire_some(&self, now: Millis) -> Result<(Swept, bool)> {
-        self.write(move |writer| {
-            let mut swept = Swept::default();
-            let more = writer.expire_some(now, &mut swept)?;
-            Ok((swept, more))
-        })
-        .await
+        self.write(move |writer| writer.expire_some(now)).await
     }
 
     async fn purge_some(&self, retention: &Retention, now: Millis, cursor: PurgeCursor) -> Result<PurgeStep> {
-        let begun = cursor.0.and_then(|work| work.downcast::<PurgeWork>().ok());
-        let mut work = begun.unwrap_or_else(|| Box::new(PurgeWork::new(*retention, now)));
-        let (more, work) = self
-            .write(move |writer| {
-                let more = writer.purge_some(&mut work)?;
-                Ok((more, work))
-            })
-            .await?;
-        Ok(PurgeStep { purged: work.purged.clone(), next: more.then(|| PurgeCursor(Some(work))) })
+        let retention = *retention;
+        self.write(move |writer| writer.purge_some(&retention, now, cursor)).await
     }
 
     async fn dry_run_purge(&self, retention: &Retention, now: Millis, max_rows: usize) -> Result<DryRun> {
         let retention = *retention;
-        self.write(move |writer| writer.dry_run_purge(retention, now, max_rows)).await
+        self.write(move |writer| writer.dry_run_purge(&retention, now, max_rows)).await
     }
 
     async fn confirm_clock(&self, now: Millis) -> Result<()> {

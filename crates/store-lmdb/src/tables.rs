@@ -2,9 +2,13 @@
 
 use std::ops::Bound;
 
-use heed::{CommitOrAbort, Database, DatabaseOpener, Env, PutFlags, RoTxn, RwTxn, WithoutTls, types::Bytes};
+use heed::{CommitOrAbort, Database, Env, PutFlags, RoRange, RoTxn, RwTxn, WithoutTls, types::Bytes};
+use kukuri_store::StoreError;
 
-use crate::error::{Result, engine};
+use crate::{
+    error::{Failure, Result},
+    pack::Record,
+};
 
 pub(crate) type LmdbEnv = Env<WithoutTls>;
 
@@ -81,36 +85,23 @@ tables! {
 pub(crate) struct Tables([Database<'static, Bytes, Bytes>; Table::ALL.len()]);
 
 impl Tables {
-    /// Creates all tables and lets `fill` write to them, in one transaction.
+    /// Creates all tables and lets `fill` write to `Meta`, in one transaction.
     pub(crate) fn create(env: &LmdbEnv, fill: impl FnOnce(&mut RwTxn<'_>, Opened<'_>) -> Result<()>) -> Result<Self> {
-        let made = env.create_databases_and_commit(env.write_txn().map_err(engine)?, |opener, txn| {
-            let tables = each(|table| create_one(opener, txn, table))?;
+        let made = env.create_databases_and_commit(env.write_txn()?, |opener, txn| {
+            let tables = each(|table| Ok(opener.create_database(txn, Some(table.name()))?))?;
             fill(txn, tables[Table::Meta as usize])?;
-            Ok::<_, crate::error::Failure>(CommitOrAbort::<_, ()>::Commit(tables))
+            Ok::<_, Failure>(CommitOrAbort::<_, ()>::Commit(tables))
         })?;
         Ok(Self(committed(made)))
     }
 
-    /// Opens all tables for reading. `None` if one is missing.
-    pub(crate) fn open(env: &LmdbEnv) -> Result<Option<Self>> {
-        let opened = env.open_databases_and_commit(env.read_txn().map_err(engine)?, |opener, txn| {
-            let mut found = Vec::with_capacity(Table::ALL.len());
-            for table in Table::ALL {
-                match opener.open_database::<Bytes, Bytes>(txn, Some(table.name())).map_err(engine)? {
-                    Some(database) => found.push(database),
-                    None => return Ok(CommitOrAbort::Abort(())),
-                }
-            }
-            let found: [_; Table::ALL.len()] = match found.try_into() {
-                Ok(found) => found,
-                Err(_) => return Ok(CommitOrAbort::Abort(())),
-            };
-            Ok::<_, crate::error::Failure>(CommitOrAbort::Commit(found))
+    /// Opens all tables for reading.
+    pub(crate) fn open(env: &LmdbEnv, missing: impl Fn() -> StoreError) -> Result<Self> {
+        let opened = env.open_databases_and_commit(env.read_txn()?, |opener, txn| {
+            let tables = each(|table| Ok(opener.open_database(txn, Some(table.name()))?.ok_or_else(&missing)?))?;
+            Ok::<_, Failure>(CommitOrAbort::<_, ()>::Commit(tables))
         })?;
-        Ok(match opened {
-            CommitOrAbort::Commit(tables) => Some(Self(tables)),
-            CommitOrAbort::Abort(()) => None,
-        })
+        Ok(Self(committed(opened)))
     }
 
     pub(crate) fn of(&self, table: Table) -> Database<'static, Bytes, Bytes> {
@@ -118,27 +109,31 @@ impl Tables {
     }
 
     pub(crate) fn get<'txn>(&self, txn: &'txn RoTxn<'_>, table: Table, key: &[u8]) -> Result<Option<&'txn [u8]>> {
-        self.of(table).get(txn, key).map_err(engine)
+        Ok(self.of(table).get(txn, key)?)
     }
 
-    /// At most `most` keys that start with `prefix` and come after `after`.
+    pub(crate) fn find<R: Record>(&self, txn: &RoTxn<'_>, key: &[u8]) -> Result<Option<R>> {
+        self.get(txn, R::TABLE, key)?.map(R::unpack).transpose()
+    }
+
+    /// The entries after a key; all if it is empty, because LMDB takes no empty key as a bound.
+    pub(crate) fn after<'t>(&self, txn: &'t RoTxn<'_>, table: Table, key: &[u8]) -> Result<RoRange<'t, Bytes, Bytes>> {
+        let from = if key.is_empty() { Bound::Unbounded } else { Bound::Excluded(key) };
+        Ok(self.of(table).range(txn, &(from, Bound::Unbounded))?)
+    }
+
+    /// At most `limit` keys that start with `prefix` and come after `after`.
     pub(crate) fn keys_after(
         &self,
         txn: &RoTxn<'_>,
         table: Table,
         prefix: &[u8],
         after: &[u8],
-        most: usize,
+        limit: usize,
     ) -> Result<Vec<Vec<u8>>> {
-        // LMDB takes no empty key as a bound.
-        let from = match (after, prefix) {
-            ([], []) => Bound::Unbounded,
-            ([], prefix) => Bound::Included(prefix),
-            (after, _) => Bound::Excluded(after),
-        };
         let mut keys = Vec::new();
-        for entry in self.of(table).range(txn, &(from, Bound::Unbounded)).map_err(engine)?.take(most) {
-            let (key, _) = entry.map_err(engine)?;
+        for entry in self.after(txn, table, if after.is_empty() { prefix } else { after })?.take(limit) {
+            let (key, _) = entry?;
             if !key.starts_with(prefix) {
                 break;
             }
@@ -148,27 +143,28 @@ impl Tables {
     }
 
     pub(crate) fn put(&self, txn: &mut RwTxn<'_>, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
-        self.of(table).put(txn, key, value).map_err(engine)
+        Ok(self.of(table).put(txn, key, value)?)
     }
 
     /// Appends a key that is greater than all others, which fills pages completely.
     pub(crate) fn append(&self, txn: &mut RwTxn<'_>, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
-        self.of(table).put_with_flags(txn, PutFlags::APPEND, key, value).map_err(engine)
+        Ok(self.of(table).put_with_flags(txn, PutFlags::APPEND, key, value)?)
     }
 
-    pub(crate) fn delete(&self, txn: &mut RwTxn<'_>, table: Table, key: &[u8]) -> Result<bool> {
-        self.of(table).delete(txn, key).map_err(engine)
+    pub(crate) fn delete(&self, txn: &mut RwTxn<'_>, table: Table, key: &[u8]) -> Result<()> {
+        self.of(table).delete(txn, key)?;
+        Ok(())
     }
 
     pub(crate) fn len(&self, txn: &RoTxn<'_>, table: Table) -> Result<u64> {
-        self.of(table).len(txn).map_err(engine)
+        Ok(self.of(table).len(txn)?)
     }
 
     /// Bytes of the file that all tables use.
     pub(crate) fn bytes(&self, txn: &RoTxn<'_>) -> Result<u64> {
         let mut bytes = 0;
         for database in self.0 {
-            let stat = database.stat(txn).map_err(engine)?;
+            let stat = database.stat(txn)?;
             let pages = stat.branch_pages + stat.leaf_pages + stat.overflow_pages;
             bytes += pages as u64 * u64::from(stat.page_size);
         }
@@ -191,10 +187,6 @@ fn each<'e>(mut open: impl FnMut(Table) -> Result<Opened<'e>>) -> Result<[Opened
         tables[table as usize] = open(table)?;
     }
     Ok(tables)
-}
-
-fn create_one<'e>(opener: &DatabaseOpener<'e, WithoutTls>, txn: &mut RwTxn<'e>, table: Table) -> Result<Opened<'e>> {
-    opener.create_database(txn, Some(table.name())).map_err(engine)
 }
 
 fn committed<T>(made: CommitOrAbort<T, ()>) -> T {

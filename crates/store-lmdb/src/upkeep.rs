@@ -8,143 +8,121 @@ use kukuri_domain::{
     Millis, Reason, Timestamp,
     retention::{Keep, Retention, RetentionClass},
 };
-use kukuri_store::{DryRun, Purged, StageChange, StoreError, Swept, counters::Tally as _};
+use kukuri_store::{
+    DryRun, PurgeCursor, PurgeStep, Purged, StageChange, StoreError, Swept, counters::Tally as _, ingest::Ledger as _,
+};
 
 use crate::{
-    ages::{self, AgePlace, Oldest},
-    batch::{Batch, Committed},
-    error::{Result, damaged, engine},
+    ages::{self, AgePrefix, Oldest},
+    batch::{Batch, Committed, StoredRow},
+    error::Result,
     key::{self, EventNo, TopicNo},
-    record::{KeyRecord, KnownId, OutboxRecord, Row, TombstoneRecord, VanishRecord},
+    pack::{Record as _, Unpack},
+    record::{KeyRecord, KnownId, OutboxRecord, TombstoneRecord, VanishRecord},
     tables::Table,
     writer::Writer,
 };
 
-/// Most rows that a step reads.
+/// Maximum rows that a step reads.
 const STEP: usize = 1_000;
 
-impl Writer {
-    /// One step of the expiry sweep: retires expired events. Returns whether more are left.
-    pub(crate) fn expire_some(&mut self, now: Millis, swept: &mut Swept) -> Result<bool> {
-        let mut step = STEP;
-        loop {
-            match self.expire_step(step, now, swept) {
-                Err(error) if error.is_full() && step > 1 => step = smaller(step),
-                other => return other,
-            }
+/// Runs a step. One that does not fit on a full disk is tried again with fewer rows: the pages it frees make room for
+/// the next.
+fn in_fewer_rows_if_full<T>(mut step: impl FnMut(usize) -> Result<T>) -> Result<T> {
+    let mut rows = STEP;
+    loop {
+        match step(rows) {
+            Err(error) if error.is_full() && rows > 1 => rows = (rows / 8).max(1),
+            done => return done,
         }
-    }
-
-    fn expire_step(&mut self, step: usize, now: Millis, swept: &mut Swept) -> Result<bool> {
-        let mut batch = Batch::begin(self.context(), now)?;
-        if batch.node.clock.held {
-            swept.held = true;
-            let clock = batch.commit()?.clock;
-            self.note_clock(clock);
-            return Ok(false);
-        }
-        let due = batch.due(now.seconds(), step)?;
-        let count = due.len();
-        for no in due {
-            let row = batch.row(no)?.ok_or_else(|| damaged(format!("row {} expires and is not there", no.0)))?;
-            batch.retire(row, Reason::Expiration, None)?;
-        }
-        batch.update_stages()?;
-        let next = batch.next_expiration()?;
-        let clock = batch.commit()?.clock;
-        self.note_clock(clock);
-        swept.expired += count as u64;
-        swept.next = next;
-        Ok(count == step)
-    }
-
-    /// One step of a purge. Returns whether more is left.
-    ///
-    /// A step that does not fit on a full disk is retried with fewer rows: the pages it frees make room for the next.
-    pub(crate) fn purge_some(&mut self, work: &mut PurgeWork) -> Result<bool> {
-        if work.phase == Phase::Begin {
-            work.retention.validate(self.subscriptions.retentions()).map_err(StoreError::from)?;
-            self.walked.keep_for(&work.retention);
-            if let Err(error) = self.flush() {
-                tracing::warn!(%error, "can't write the counts of repeated events; trying again later");
-            }
-        }
-        loop {
-            let mut attempt = work.clone();
-            match self.purge_step(&mut attempt) {
-                Ok(more) => {
-                    attempt.step = (2 * attempt.step).min(STEP);
-                    *work = attempt;
-                    return Ok(more);
-                }
-                Err(error) if error.is_full() && work.step > 1 => work.step = smaller(work.step),
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    fn purge_step(&mut self, work: &mut PurgeWork) -> Result<bool> {
-        let mut batch = Batch::begin(self.context(), work.now)?;
-        if batch.node.clock.held {
-            work.purged.held = true;
-            let clock = batch.commit()?.clock;
-            self.note_clock(clock);
-            return Ok(false);
-        }
-        let walked = batch.purge_rows(&self.walked, work)?;
-        let Committed { stages, clock, .. } = batch.commit()?;
-        self.note_clock(clock);
-        for (place, cursor) in walked {
-            self.walked.note(place, cursor);
-        }
-        work.purged.stages.extend(stages);
-        work.purged.stages = StageChange::summed_up(std::mem::take(&mut work.purged.stages));
-        Ok(work.phase != Phase::Done)
     }
 }
 
 impl Writer {
+    /// One step of the expiry sweep: retires expired events. Returns also whether more are left.
+    pub(crate) fn expire_some(&mut self, now: Millis) -> Result<(Swept, bool)> {
+        in_fewer_rows_if_full(|rows| self.expire_rows(rows, now))
+    }
+
+    fn expire_rows(&self, rows: usize, now: Millis) -> Result<(Swept, bool)> {
+        let mut batch = Batch::begin(self.context(), now)?;
+        let mut swept = Swept { held: batch.node.clock.held, ..Swept::default() };
+        if !swept.held {
+            for no in batch.due(now.seconds(), rows)? {
+                let row = StoredRow::read(no, batch.row(no)?)?;
+                batch.retire(row, Reason::Expiration, None)?;
+                swept.expired += 1;
+            }
+            batch.update_stages()?;
+            swept.next = batch.next_expiration()?;
+        }
+        self.note_clock(batch.commit()?.clock);
+        let more = swept.expired == rows as u64;
+        Ok((swept, more))
+    }
+
+    /// One step of a purge.
+    pub(crate) fn purge_some(&mut self, retention: &Retention, now: Millis, cursor: PurgeCursor) -> Result<PurgeStep> {
+        retention.validate(self.subscriptions.retentions()).map_err(StoreError::from)?;
+        if cursor.began_at.is_none() {
+            self.flush_or_warn();
+        }
+        self.scanned.keep_for(retention);
+        in_fewer_rows_if_full(|rows| self.purge_rows(Purge::resume(retention, now, cursor.clone()), rows))
+    }
+
+    fn purge_rows(&mut self, mut purge: Purge<'_>, rows: usize) -> Result<PurgeStep> {
+        let mut batch = Batch::begin(self.context(), purge.began_at)?;
+        purge.purged.held = batch.node.clock.held;
+        if !purge.purged.held {
+            batch.purge_rows(&self.scanned, &mut purge, rows)?;
+        }
+        let Committed { stages, clock, .. } = batch.commit()?;
+        self.note_clock(clock);
+        for (prefix, end) in std::mem::take(&mut purge.finished) {
+            self.scanned.note(prefix, end);
+        }
+        purge.purged.stages.extend(stages);
+        purge.purged.stages = StageChange::summed_up(purge.purged.stages);
+        let next = (!purge.purged.held && !purge.is_done()).then(|| purge.cursor());
+        Ok(PurgeStep { purged: purge.purged, next })
+    }
+
     /// Purges in a transaction that is aborted. It reads about `max_rows` rows, so that other writes can continue soon
     /// and the pages it changes stay in memory.
-    pub(crate) fn dry_run_purge(&mut self, retention: Retention, now: Millis, max_rows: usize) -> Result<DryRun> {
+    pub(crate) fn dry_run_purge(&mut self, retention: &Retention, now: Millis, max_rows: usize) -> Result<DryRun> {
         retention.validate(self.subscriptions.retentions()).map_err(StoreError::from)?;
-        if let Err(error) = self.flush() {
-            tracing::warn!(%error, "can't write the counts of repeated events; trying again later");
-        }
+        self.flush_or_warn();
         let mut batch = Batch::begin(self.context(), now)?;
         if batch.node.clock.held {
             return Ok(DryRun { purged: Purged { held: true, ..Purged::default() }, is_complete: true });
         }
-        let mut work = PurgeWork::new(retention, now);
+        let mut purge = Purge::resume(retention, now, PurgeCursor::default());
         let mut rows = 0;
-        while rows < max_rows && work.phase != Phase::Done {
-            let mut attempt = work.clone();
-            match batch.purge_rows(&Walked::default(), &mut attempt) {
+        while rows < max_rows && !purge.is_done() {
+            let mut attempt = purge.clone();
+            match batch.purge_rows(&Scanned::default(), &mut attempt, STEP) {
                 // Without a commit no page becomes free: the rest is not counted.
                 Err(error) if error.is_full() => break,
-                done => drop(done?),
+                done => done?,
             }
-            rows += attempt.step;
-            work = attempt;
+            rows += STEP;
+            purge = attempt;
         }
-        work.purged.stages = StageChange::summed_up(batch.take_stages());
-        Ok(DryRun { is_complete: work.phase == Phase::Done, purged: work.purged })
+        purge.purged.stages = StageChange::summed_up(batch.take_stages());
+        Ok(DryRun { is_complete: purge.is_done(), purged: purge.purged })
     }
-}
-
-fn smaller(step: usize) -> usize {
-    (step / 8).max(1)
 }
 
 /// How far purges have scanned the ages of each topic, so that rows kept by another topic are not read again with every
 /// purge: that topic's own scan will reach them. Valid only while no policy changes.
 #[derive(Default)]
-pub(crate) struct Walked {
+pub(crate) struct Scanned {
     retention: Option<Retention>,
-    ends: HashMap<AgePlace, Vec<u8>>,
+    ends: HashMap<AgePrefix, Vec<u8>>,
 }
 
-impl Walked {
+impl Scanned {
     /// A policy changed: rows that were skipped may be due.
     pub(crate) fn forget(&mut self) {
         self.ends.clear();
@@ -156,242 +134,240 @@ impl Walked {
         }
     }
 
-    fn end(&self, place: &AgePlace) -> Vec<u8> {
-        self.ends.get(place).cloned().unwrap_or_default()
+    /// The key after which the scan of a topic and class begins.
+    fn end(&self, prefix: AgePrefix) -> Vec<u8> {
+        self.ends.get(&prefix).cloned().unwrap_or_else(|| prefix.to_vec())
     }
 
-    fn note(&mut self, place: AgePlace, end: Vec<u8>) {
+    fn note(&mut self, prefix: AgePrefix, end: Vec<u8>) {
         // A row becomes history at any age, also behind the position of a scan.
-        let is_history = place[4] == RetentionClass::History as u8;
-        if !is_history && !end.is_empty() {
-            self.ends.insert(place, end);
+        if prefix[4] != RetentionClass::History as u8 && end.len() > prefix.len() {
+            self.ends.insert(prefix, end);
         }
     }
 }
 
-const MEMORIES: [Table; 3] = [Table::Tombstones, Table::Vanished, Table::Keys];
+/// The phases of a purge, in order.
+const PHASES: [Phase; 8] = [
+    Phase::Ages,
+    Phase::RoomInTopics,
+    Phase::RoomInNode,
+    Phase::Ids,
+    Phase::Outbox,
+    Phase::Memories(Table::Tombstones),
+    Phase::Memories(Table::Vanished),
+    Phase::Memories(Table::Keys),
+];
 
-/// Progress of a purge.
-#[derive(Clone)]
-pub(crate) struct PurgeWork {
-    retention: Retention,
-    now: Millis,
-    phase: Phase,
-    /// Position of the phase: the last key it read.
-    cursor: Vec<u8>,
-    /// Rows that a step reads, and how many of them are left.
-    step: usize,
-    left: usize,
-    pub(crate) purged: Purged,
-}
-
-impl PurgeWork {
-    pub(crate) fn new(retention: Retention, now: Millis) -> Self {
-        Self { retention, now, phase: Phase::Begin, cursor: Vec::new(), step: STEP, left: 0, purged: Purged::default() }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Phase {
-    Begin,
     /// Rows past retention, topic by topic, class by class.
-    Ages(AgePlace),
-    /// Topics at their last stage, in the order of their ids; then the node.
-    Room {
-        topics: Vec<TopicNo>,
-        place: usize,
-    },
+    Ages,
+    /// Topics at their last stage, in the order of their ids.
+    RoomInTopics,
+    RoomInNode,
     Ids,
     Outbox,
-    Memories {
-        table: usize,
-    },
-    Done,
+    Memories(Table),
+}
+
+/// A purge in progress.
+#[derive(Clone)]
+struct Purge<'r> {
+    retention: &'r Retention,
+    /// Retention is counted from here.
+    began_at: Millis,
+    /// Index of the phase.
+    phase: u8,
+    /// Position of the phase: the last key it read.
+    after: Vec<u8>,
+    /// Rows that the step may still read.
+    left: usize,
+    /// Positions in the topics and classes that the step finished.
+    finished: Vec<(AgePrefix, Vec<u8>)>,
+    purged: Purged,
+}
+
+impl<'r> Purge<'r> {
+    fn resume(retention: &'r Retention, now: Millis, cursor: PurgeCursor) -> Self {
+        let PurgeCursor { began_at, purged, phase, after } = cursor;
+        let began_at = began_at.unwrap_or(now);
+        Self { retention, began_at, phase, after, left: 0, finished: Vec::new(), purged }
+    }
+
+    fn cursor(&self) -> PurgeCursor {
+        let (purged, after) = (self.purged.clone(), self.after.clone());
+        PurgeCursor { began_at: Some(self.began_at), purged, phase: self.phase, after }
+    }
+
+    fn is_done(&self) -> bool {
+        usize::from(self.phase) >= PHASES.len()
+    }
 }
 
 impl Batch<'_> {
-    /// One step of a purge. Returns its positions in the topics and classes that it finished.
-    fn purge_rows(&mut self, walked: &Walked, work: &mut PurgeWork) -> Result<Vec<(AgePlace, Vec<u8>)>> {
-        let mut finished = Vec::new();
-        work.left = work.step;
-        while work.left > 0 && work.phase != Phase::Done {
-            if let (Phase::Ages(place), []) = (&work.phase, work.cursor.as_slice()) {
-                work.cursor = walked.end(place);
-            }
-            let is_phase_done = match work.phase.clone() {
-                Phase::Begin => true,
-                Phase::Ages(place) => self.purge_by_age(&place, work)?,
-                Phase::Room { topics, place } => self.make_room(topics.get(place).copied(), work)?,
-                Phase::Ids => self.forget_ids(work)?,
-                Phase::Outbox => self.drop_outbox(work)?,
-                Phase::Memories { table } => self.drop_memories(MEMORIES[table], work)?,
-                Phase::Done => false,
+    /// One step of a purge.
+    fn purge_rows(&mut self, scanned: &Scanned, purge: &mut Purge<'_>, rows: usize) -> Result<()> {
+        purge.left = rows;
+        while purge.left > 0
+            && let Some(phase) = PHASES.get(usize::from(purge.phase))
+        {
+            let is_phase_done = match phase {
+                Phase::Ages => self.purge_by_age(scanned, purge)?,
+                Phase::RoomInTopics => self.make_room_in_topics(purge)?,
+                Phase::RoomInNode => self.make_room(None, purge)?,
+                Phase::Ids => self.forget_ids(purge)?,
+                Phase::Outbox => self.drop_outbox(purge)?,
+                Phase::Memories(table) => self.drop_memories(*table, purge)?,
             };
             if is_phase_done {
-                let cursor = std::mem::take(&mut work.cursor);
-                if let Phase::Ages(place) = work.phase {
-                    finished.push((place, cursor));
-                }
-                self.update_stages()?;
-                work.phase = self.after(&work.phase)?;
+                purge.phase += 1;
+                purge.after.clear();
             }
+            self.update_stages()?;
         }
-        self.update_stages()?;
-        Ok(finished)
-    }
-
-    /// The phase after this one.
-    fn after(&self, phase: &Phase) -> Result<Phase> {
-        Ok(match phase {
-            Phase::Begin => self.ages_after(None)?,
-            Phase::Ages(place) => self.ages_after(Some(place))?,
-            Phase::Room { topics, place } if *place < topics.len() => {
-                Phase::Room { topics: topics.clone(), place: place + 1 }
-            }
-            Phase::Room { .. } => Phase::Ids,
-            Phase::Ids => Phase::Outbox,
-            Phase::Outbox => Phase::Memories { table: 0 },
-            Phase::Memories { table } if table + 1 < MEMORIES.len() => Phase::Memories { table: table + 1 },
-            Phase::Memories { .. } | Phase::Done => Phase::Done,
-        })
-    }
-
-    fn ages_after(&self, place: Option<&AgePlace>) -> Result<Phase> {
-        Ok(match ages::place_after(&self.ctx.tables, &self.txn, place)? {
-            Some(place) => Phase::Ages(place),
-            None => Phase::Room { topics: self.purging_topics()?, place: 0 },
-        })
+        Ok(())
     }
 
     // Expiry.
 
-    fn due(&self, now: Timestamp, most: usize) -> Result<Vec<EventNo>> {
+    fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<EventNo>> {
         let mut due = Vec::new();
-        for entry in self.ctx.tables.of(Table::Expiry).iter(&self.txn).map_err(engine)?.take(most) {
-            let (expiration, no) = expiry_parts(entry.map_err(engine)?.0)?;
-            if expiration > now {
+        for entry in self.ctx.tables.of(Table::Expiry).iter(&self.txn)?.take(limit) {
+            let (key, _) = entry?;
+            if expiration_of(key)? > now {
                 break;
             }
-            due.push(no);
+            due.push(EventNo::of_key(key)?);
         }
         Ok(due)
     }
 
     fn next_expiration(&self) -> Result<Option<Timestamp>> {
-        let first = self.ctx.tables.of(Table::Expiry).first(&self.txn).map_err(engine)?;
-        first.map(|(key, _)| expiry_parts(key).map(|(expiration, _)| expiration)).transpose()
+        let first = self.ctx.tables.of(Table::Expiry).first(&self.txn)?;
+        first.map(|(key, _)| expiration_of(key)).transpose()
     }
 
     // Retention.
 
-    /// Purges rows of one topic and class that are past retention and that no other topic keeps.
-    fn purge_by_age(&mut self, place: &AgePlace, work: &mut PurgeWork) -> Result<bool> {
-        let class = ages::class_of(place)?;
-        let id = self.topic_id(ages::topic_of(place))?;
-        let keep = work.retention.in_topic(class, &self.policy(&id).retention);
-        let Some(cutoff) = keep.cutoff(work.now) else { return Ok(true) };
+    /// Purges rows of the current topic and class, then turns to the next.
+    fn purge_by_age(&mut self, scanned: &Scanned, purge: &mut Purge<'_>) -> Result<bool> {
+        let current = purge.after.first_chunk().copied();
+        if let Some(prefix) = current {
+            if !self.purge_ages_under(prefix, purge)? {
+                return Ok(false);
+            }
+            purge.finished.push((prefix, std::mem::take(&mut purge.after)));
+        }
+        let next = ages::prefix_after(&self.ctx.tables, &self.txn, current)?;
+        purge.after = next.map_or_else(Vec::new, |prefix| scanned.end(prefix));
+        Ok(next.is_none())
+    }
 
-        let (keys, is_last) = self.some_keys(Table::Ages, place, work)?;
+    /// Purges rows of one topic and class that are past retention and that no other topic keeps.
+    fn purge_ages_under(&mut self, prefix: AgePrefix, purge: &mut Purge<'_>) -> Result<bool> {
+        let class = ages::class_of(&prefix)?;
+        let keep = purge.retention.in_topic(class, &self.topic_retention(ages::topic_of(prefix))?);
+        let Some(cutoff) = keep.cutoff(purge.began_at) else { return Ok(true) };
+
+        let (keys, is_last) = self.some_keys(Table::Ages, &prefix, purge)?;
         for key in keys {
             let no = EventNo::of_key(&key)?;
-            if self.ingested_at(no)? > cutoff {
+            let row = self.row(no)?;
+            if row.ingested_at > cutoff {
                 return Ok(true);
             }
-            let Some(row) = self.row(no)? else { return Err(damaged(format!("row {} ages and is not there", no.0))) };
-            let mut retentions = Vec::with_capacity(row.topics.len());
-            for topic in &row.topics {
-                let id = self.topic_id(*topic)?;
-                retentions.push(self.policy(&id).retention);
-            }
-            if work.retention.keep(class, &retentions).is_over(row.ingested_at, work.now) {
+            let row = StoredRow::read(no, row)?;
+            let retentions = row.topics.iter().map(|topic| self.topic_retention(*topic)).collect::<Result<Vec<_>>>()?;
+            if purge.retention.keep(class, &retentions).is_over(row.ingested_at, purge.began_at) {
                 self.purge_row(row, Reason::Retention)?;
-                work.purged.by_retention += 1;
+                purge.purged.by_retention += 1;
             }
-            work.cursor = key;
+            purge.after = key;
         }
         Ok(is_last)
     }
 
-    fn ingested_at(&self, no: EventNo) -> Result<Millis> {
-        let record = self.get(Table::Events, &no.key())?;
-        let record = record.ok_or_else(|| damaged(format!("row {} ages and is not there", no.0)))?;
-        Ok(Row::unpack(record)?.ingested_at)
-    }
-
     // Capacity.
 
+    fn make_room_in_topics(&mut self, purge: &mut Purge<'_>) -> Result<bool> {
+        let Some((id, topic)) = self.purging_topic_after(&purge.after)? else { return Ok(true) };
+        if self.make_room(Some(topic), purge)? {
+            purge.after = id;
+        }
+        Ok(false)
+    }
+
     /// Evicts the oldest rows that may be evicted, while a topic (or the node) at its last stage holds too much.
-    fn make_room(&mut self, topic: Option<TopicNo>, work: &mut PurgeWork) -> Result<bool> {
+    fn make_room(&mut self, topic: Option<TopicNo>, purge: &mut Purge<'_>) -> Result<bool> {
         let mut oldest = None;
-        while work.left > 0 {
+        while purge.left > 0 {
             if !self.must_make_room(topic)? {
                 return Ok(true);
             }
-            work.left -= 1;
+            purge.left -= 1;
             let oldest = match &mut oldest {
                 Some(oldest) => oldest,
                 none => none.insert(Oldest::of(&self.ctx.tables, &self.txn, topic)?),
             };
-            let Some((no, _)) = oldest.next(&self.ctx.tables, &self.txn)? else { return Ok(true) };
-            let Some(row) = self.row(no)? else { continue };
+            let Some(no) = oldest.next(&self.ctx.tables, &self.txn)? else { return Ok(true) };
+            let Some(row) = self.read_row(no)? else { continue };
             self.purge_row(row, Reason::Capacity)?;
-            work.purged.by_capacity += 1;
+            purge.purged.by_capacity += 1;
         }
         Ok(false)
     }
 
     // Ids, outbox rows, tombstones, vanish marks and floors.
 
-    fn forget_ids(&mut self, work: &mut PurgeWork) -> Result<bool> {
-        let Some(cutoff) = work.retention.dedupe.cutoff(work.now) else { return Ok(true) };
-        let (keys, is_last) = self.some_keys(Table::Gone, &[], work)?;
+    fn forget_ids(&mut self, purge: &mut Purge<'_>) -> Result<bool> {
+        let Some(cutoff) = purge.retention.dedupe.cutoff(purge.began_at) else { return Ok(true) };
+        let (keys, is_last) = self.some_keys(Table::Gone, &[], purge)?;
         for key in keys {
             let Some((seen, id)) = key.split_first_chunk::<8>() else { continue };
             if Millis(u64::from_be_bytes(*seen)) > cutoff {
                 return Ok(true);
             }
             self.delete(Table::Gone, &key)?;
-            let known = self.get(Table::Ids, id)?.map(KnownId::unpack).transpose()?;
-            match known {
+            match self.find::<KnownId>(id)? {
                 Some(known) if known.record.last_seen_at > cutoff => {
                     // A later copy arrived: retention counts from the last one.
-                    let mut later = known.record.last_seen_at.0.to_be_bytes().to_vec();
-                    later.extend_from_slice(id);
+                    let later = [&known.record.last_seen_at.0.to_be_bytes(), id].concat();
                     self.put(Table::Gone, &later, &[])?;
                 }
                 Some(_) => {
                     self.delete(Table::Ids, id)?;
-                    work.purged.ids += 1;
+                    purge.purged.ids += 1;
                 }
                 None => {}
             }
-            work.cursor = key;
+            purge.after = key;
         }
         Ok(is_last)
     }
 
-    fn drop_outbox(&mut self, work: &mut PurgeWork) -> Result<bool> {
-        let (keys, is_last) = self.some_keys(Table::Outbox, &[], work)?;
+    fn drop_outbox(&mut self, purge: &mut Purge<'_>) -> Result<bool> {
+        let (keys, is_last) = self.some_keys(Table::Outbox, &[], purge)?;
         for key in keys {
-            let Some(record) = self.get(Table::Outbox, &key)? else { continue };
-            if !work.retention.outbox.is_over(OutboxRecord::unpack(record)?.written_at, work.now) {
+            let Some(record) = self.find::<OutboxRecord>(&key)? else { continue };
+            if !purge.retention.outbox.is_over(record.written_at, purge.began_at) {
                 return Ok(true);
             }
             self.delete(Table::Outbox, &key)?;
             self.node.outbox_dropped = key::seq_of(&key)?;
-            work.purged.outbox += 1;
-            work.cursor = key;
+            purge.purged.outbox += 1;
+            purge.after = key;
         }
         Ok(is_last)
     }
 
     /// Removes tombstones, vanish marks, and floors without an effective version; they follow the retention of requests
     /// (P-5). Usually they are kept forever and nothing is read.
-    fn drop_memories(&mut self, table: Table, work: &mut PurgeWork) -> Result<bool> {
-        if work.retention.requests == Keep::Forever {
+    fn drop_memories(&mut self, table: Table, purge: &mut Purge<'_>) -> Result<bool> {
+        if purge.retention.requests == Keep::Forever {
             return Ok(true);
         }
-        let (keys, is_last) = self.some_keys(table, &[], work)?;
+        let (keys, is_last) = self.some_keys(table, &[], purge)?;
         for key in keys {
             let Some(record) = self.get(table, &key)? else { continue };
             let noted_at = match table {
@@ -399,25 +375,24 @@ impl Batch<'_> {
                 Table::Vanished => Some(VanishRecord::unpack(record)?.noted_at),
                 _ => Some(KeyRecord::unpack(record)?).filter(|key| key.current.is_none()).map(|key| key.raised_at),
             };
-            if noted_at.is_some_and(|at| work.retention.requests.is_over(at, work.now)) {
+            if noted_at.is_some_and(|at| purge.retention.requests.is_over(at, purge.began_at)) {
                 self.delete(table, &key)?;
-                work.purged.memories += 1;
+                purge.purged.memories += 1;
             }
-            work.cursor = key;
+            purge.after = key;
         }
         Ok(is_last)
     }
 
     /// As many keys as the step has left, from the position of the purge; and whether these are the last.
-    fn some_keys(&self, table: Table, prefix: &[u8], work: &mut PurgeWork) -> Result<(Vec<Vec<u8>>, bool)> {
-        let keys = self.ctx.tables.keys_after(&self.txn, table, prefix, &work.cursor, work.left)?;
-        let is_last = keys.len() < work.left;
-        work.left -= keys.len();
+    fn some_keys(&self, table: Table, prefix: &[u8], purge: &mut Purge<'_>) -> Result<(Vec<Vec<u8>>, bool)> {
+        let keys = self.ctx.tables.keys_after(&self.txn, table, prefix, &purge.after, purge.left)?;
+        let is_last = keys.len() < purge.left;
+        purge.left -= keys.len();
         Ok((keys, is_last))
     }
 }
 
-fn expiry_parts(key: &[u8]) -> Result<(Timestamp, EventNo)> {
-    let mut key = crate::pack::Unpack::new("expiry", key);
-    Ok((key.timestamp()?, EventNo(key.u64()?)))
+fn expiration_of(key: &[u8]) -> Result<Timestamp> {
+    Unpack::new("expiry", key).field()
 }

@@ -22,12 +22,11 @@ use crate::{
     error::Result,
     format,
     open::LmdbOptions,
-    pack::Pack,
-    record::NodeRecord,
+    record::{NodeRecord, OffsetRecord},
     space::FreeSpace,
     subscriptions,
     tables::{LmdbEnv, Table, Tables},
-    upkeep::Walked,
+    upkeep::Scanned,
     wal::Uncommitted,
     wal::{Log, LogRecord},
 };
@@ -40,7 +39,7 @@ pub(crate) struct Writer {
     pub(crate) subscriptions: Subscriptions,
     pub(crate) repeats: Arc<Repeats>,
     pub(crate) space: FreeSpace,
-    pub(crate) walked: Walked,
+    pub(crate) scanned: Scanned,
     /// The clock as last seen. Shared, because repeated copies of events are stamped while a commit is in progress.
     pub(crate) clock: Arc<Mutex<Clock>>,
     pub(crate) group_commit_window: Duration,
@@ -66,7 +65,7 @@ impl Writer {
         wal: Log,
         pending: Vec<LogRecord>,
     ) -> Result<Self> {
-        let txn = env.read_txn().map_err(crate::error::engine)?;
+        let txn = env.read_txn()?;
         let subscriptions = subscriptions::load(&tables, &txn)?;
         let clock = format::node_record(&tables, &txn)?.clock;
         drop(txn);
@@ -78,7 +77,7 @@ impl Writer {
             subscriptions,
             repeats: Arc::default(),
             space,
-            walked: Walked::default(),
+            scanned: Scanned::default(),
             clock: Arc::new(Mutex::new(clock)),
             group_commit_window: options.group_commit_window,
             wal,
@@ -139,9 +138,12 @@ impl Writer {
 
     /// Repeat counts may be lost, so a failed flush fails no other operation.
     pub(crate) fn flush_if_due(&mut self, now: Millis) {
-        if !self.repeats.are_due(now) {
-            return;
+        if self.repeats.are_due(now) {
+            self.flush_or_warn();
         }
+    }
+
+    pub(crate) fn flush_or_warn(&mut self) {
         if let Err(error) = self.flush() {
             tracing::warn!(%error, "can't write the counts of repeated events; trying again later");
         }
@@ -166,7 +168,7 @@ impl Writer {
             // The id was forgotten in the meantime: nothing to count.
             let Some(mut known) = batch.known_id(id)? else { continue };
             repeat.add_to(&mut known.record);
-            batch.put(Table::Ids, id.as_bytes(), &known.pack())?;
+            batch.put_record(id.as_bytes(), &known)?;
         }
         batch.commit()?;
         Ok(())
@@ -177,8 +179,7 @@ impl Writer {
     pub(crate) fn confirm_clock(&mut self, now: Millis) -> Result<()> {
         let mut batch = Batch::resume(self.context())?;
         batch.node.clock = batch.node.clock.confirmed(now);
-        let clock = batch.commit()?.clock;
-        self.note_clock(clock);
+        self.note_clock(batch.commit()?.clock);
         Ok(())
     }
 
@@ -188,7 +189,7 @@ impl Writer {
         if seq > batch.node.head {
             return Err(StoreError::OffsetAhead { offset: seq, head: batch.node.head }.into());
         }
-        batch.put(Table::Offsets, consumer.as_bytes(), &Pack::default().u64(seq.0).millis(now).done())?;
+        batch.put_record(consumer.as_bytes(), &OffsetRecord { last_seq: seq, updated_at: now })?;
         batch.commit()?;
         Ok(())
     }
@@ -208,13 +209,13 @@ impl Writer {
         batch.update_stages()?;
         batch.commit()?;
         self.subscriptions = subscriptions;
-        self.walked.forget();
+        self.scanned.forget();
         Ok(changed)
     }
 
     /// The node's own counters as committed.
     pub(crate) fn stored(&self) -> Result<NodeRecord> {
-        let txn = self.env.read_txn().map_err(crate::error::engine)?;
+        let txn = self.env.read_txn()?;
         format::node_record(&self.tables, &txn)
     }
 }

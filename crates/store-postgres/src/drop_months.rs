@@ -1,26 +1,29 @@
 //! Dropping months past their retention: whole partitions, at almost no cost to the server (P-7).
 //!
 //! Rows that a topic keeps for longer are moved to another class first, in steps. Then one transaction announces the
-//! purged events (P-8), adjusts the counters by the partition's own counters, and detaches its tables. The state of its
-//! ids is updated later, in steps (`detached`). Only the announcement grows with the number of rows: one outbox row per
-//! event.
+//! purged events (P-8), adjusts the counters by the partition's own counters, and detaches its tables. Only the
+//! announcement grows with the number of rows: one outbox row per event.
+//!
+//! Updating the states of a month's ids takes one change per row. So the drop keeps the rows in a side table that no
+//! filter reads, and the view `cn_relay.ids` reports their ids as purged from that moment on. Later steps update the
+//! ids and then delete the side table.
 
 use std::time::Duration;
 
-use kukuri_domain::{Millis, Reason, capacity::Usage, retention::RetentionClass};
-use sqlx::Row as _;
+use kukuri_domain::{Reason, retention::RetentionClass};
+use kukuri_store::counters::Tally as _;
+use sqlx::AssertSqlSafe;
 
 use crate::{
-    batch::{Batch, own},
-    codes::{Class, signed, unsigned},
+    batch::Batch,
+    columns::{Class, Column as _, ReadColumn as _, from_columns, number_at},
     due::Cutoffs,
     error::{Failure, Result},
     months,
     partitions::{self, Partition, TABLES},
     records::select_rows,
-    upkeep::{PurgeWork, STEP, Step},
-    work::{NODE, TopicNo},
-    writer::Writer,
+    upkeep::{Purge, STEP, Step},
+    work::{Delta, NODE, TopicNo},
 };
 
 /// A larger month is first purged row by row. The announcement blocks all writers, which may wait for at most five
@@ -35,166 +38,125 @@ const MAX_LOCK_TRIES: u32 = 20;
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 const RELEASE_LOCKS: &str = "ROLLBACK TO SAVEPOINT before";
 
-/// Contents of a partition according to its own counters.
-struct Held {
-    topic: TopicNo,
-    class: usize,
-    effective: u64,
-    usage: Usage,
-}
-
-impl Writer {
-    /// Months before the one that receives events now, in reverse order: the oldest is popped first.
-    pub(crate) async fn past_months(&self, now: Millis) -> Result<Vec<Partition>> {
-        let mut partitions = partitions::all(&mut *self.pool.acquire().await?).await?;
-        let this_month = months::begin_of(self.stamp(now));
-        partitions.retain(|partition| partition.ends_at <= this_month);
-        partitions.reverse();
-        Ok(partitions)
-    }
-
-    /// Drops the next month past retention, or performs one step of that.
-    pub(crate) async fn drop_some(&self, left: &mut Vec<Partition>, work: &mut PurgeWork, now: Millis) -> Result<Step> {
-        if self.update_some_ids(work, now).await? {
-            return Ok(Step::More);
-        }
-        while let Some(partition) = left.last() {
-            match self.leave(partition, work, now).await {
-                Ok(Left::Partly) => return Ok(Step::More),
-                Ok(Left::Whole) => {
-                    left.pop();
-                    return Ok(Step::More);
-                }
-                Ok(Left::Not) => {}
-                Err(error) if error.is_lock_timeout() => {
-                    tracing::info!(
-                        ?partition,
-                        "can't drop a month that is being read; trying again with the next purge"
-                    );
-                }
-                Err(error) => return Err(error),
-            }
-            left.pop();
-        }
-        Ok(Step::Nothing)
-    }
-
-    async fn leave(&self, partition: &Partition, work: &mut PurgeWork, now: Millis) -> Result<Left> {
-        let Some(mut batch) = self.begin_step(work, now).await? else { return Ok(Left::Not) };
-        batch.read_all_topics().await?;
-        let held = batch.held_by(partition).await?;
-        let rows = held.iter().filter(|held| held.topic == NODE).map(|held| held.usage.events).sum::<u64>();
-        if rows > 0 {
-            let Some(mut kept) = batch.kept_longer(partition, work) else {
-                batch.skip_step(&mut work.dry_txn).await?;
-                return Ok(Left::Not);
-            };
-            // By the counters: no scan for topics without rows here.
-            kept.retain(|(topic, _)| held.iter().any(|held| held.topic == *topic && held.usage.events > 0));
-            if batch.move_some(partition, kept).await? {
-                batch.end_step(&mut work.dry_txn).await?;
-                return Ok(Left::Partly);
-            }
-            if rows > MAX_DROPPED_ROWS {
-                batch.skip_step(&mut work.dry_txn).await?;
-                return Ok(Left::Not);
-            }
-        }
-        batch.take_time().await?;
-        sqlx::raw_sql(LOCK_SETTINGS).execute(batch.connection()).await?;
-        if rows > 0 {
-            batch.try_lock_tables(partition).await?;
-            batch.announce_month(partition).await?;
-        }
-        batch.lock_tables(partition).await?;
-        batch.uncount(&held)?;
-        batch.detach_month(partition, rows).await?;
-        batch.finish_step(work).await?;
-        work.purged.by_retention += rows;
-        if rows > 0 {
-            tracing::info!(?partition, rows, "dropped a month");
-        }
-        Ok(Left::Whole)
-    }
-}
-
-/// Outcome of an attempt to drop a month.
-enum Left {
-    /// Kept: some rows are within retention, or the month is too large.
-    Not,
-    /// One step moved some of the rows that are kept for longer.
-    Partly,
-    /// Dropped.
-    Whole,
-}
+/// What a partition holds of a topic (0 is the node) and retention class.
+type PartitionCounter = (TopicNo, RetentionClass, Delta);
 
 impl Batch<'_> {
-    /// Topics that keep rows of this month for longer than the default. `None`: the month is within the default
-    /// retention.
-    fn kept_longer(&self, partition: &Partition, work: &PurgeWork) -> Option<Vec<(TopicNo, i64)>> {
-        if partition.class != Class::Default {
-            return None;
+    /// Updates ids of a dropped month, or drops the next month, or performs one step of that. The position in the phase
+    /// is the start and the class of the last month.
+    pub(crate) async fn drop_some(&mut self, purge: &mut Purge) -> Result<Step> {
+        if self.update_some_ids(purge).await? {
+            return Ok(Step::More);
         }
-        let (class, topics) = (RetentionClass::Regular, self.topic_names());
-        let cutoffs = Cutoffs::of(class, &work.retention, work.began_at, &topics, &self.work.subscriptions);
-        cutoffs?.kept_longer(partition.ends_at)
+        if purge.is_dry_run {
+            return Ok(Step::Nothing);
+        }
+        let next = sqlx::query(
+            "SELECT * FROM cn_relay.partitions WHERE ends_at <= $1 AND (begins_at, class) > ($2, convert_from($3, 'UTF8')) \
+             ORDER BY begins_at, class LIMIT 1",
+        );
+        // Only months before the one that receives events now.
+        let next = next.bind(months::begin_of(self.clock().latest).to_sql()).bind(number_at(&purge.after, 0));
+        let next = next.bind(purge.after.get(8..).unwrap_or_default()).fetch_optional(self.connection()).await?;
+        let Some(next) = next else { return Ok(Step::Nothing) };
+        let month = Partition::read(&next)?;
+        let step = match self.drop_month(&month, purge).await {
+            Err(error) if error.is_lock_timeout() => {
+                tracing::info!(?month, "can't drop a month that is being read; trying again with the next purge");
+                Step::Nothing
+            }
+            step => step?,
+        };
+        let position = [&month.begins_at.to_sql().to_be_bytes(), month.class.as_str().as_bytes()].concat();
+        Ok(step.at(position, purge))
     }
 
-    async fn held_by(&mut self, partition: &Partition) -> Result<Vec<Held>> {
-        let rows = sqlx::query("SELECT * FROM cn_relay.partition_counters WHERE class = $1 AND begins_at = $2")
-            .bind(partition.class.as_str())
-            .bind(signed(partition.begins_at.0))
-            .fetch_all(&mut *self.txn)
-            .await?;
-        let read = |row: &sqlx::postgres::PgRow| {
-            Ok(Held {
-                topic: row.try_get("topic")?,
-                class: unsigned(row.try_get::<i16, _>("retention")?.into()) as usize,
-                effective: unsigned(row.try_get("effective")?),
-                usage: Usage { events: unsigned(row.try_get("events")?), bytes: unsigned(row.try_get("bytes")?) },
-            })
-        };
-        rows.iter().map(read).collect()
+    async fn drop_month(&mut self, month: &Partition, purge: &mut Purge) -> Result<Step> {
+        self.read_all_topics().await?;
+        let counters = self.partition_counters(month).await?;
+        let rows =
+            counters.iter().filter(|(topic, ..)| *topic == NODE).map(|(.., held)| held.events as u64).sum::<u64>();
+        let has_rows = rows > 0;
+        if has_rows {
+            let Some(mut kept) = self.kept_longer(month, purge) else { return Ok(Step::Nothing) };
+            // By the counters: no scan for topics without rows here.
+            kept.retain(|(topic, _)| counters.iter().any(|(other, _, held)| other == topic && held.events > 0));
+            if self.move_some(month, kept).await? {
+                return Ok(Step::More);
+            }
+            if rows > MAX_DROPPED_ROWS {
+                return Ok(Step::Nothing);
+            }
+        }
+        self.raise_timeout().await?;
+        sqlx::raw_sql(LOCK_SETTINGS).execute(self.connection()).await?;
+        if has_rows {
+            // Tests whether the tables can be locked, before any work is done. The locks are released at once, so that
+            // readers need not wait for the announcement.
+            self.lock_tables(month).await?;
+            sqlx::raw_sql(RELEASE_LOCKS).execute(self.connection()).await?;
+            self.announce_month(month).await?;
+        }
+        self.lock_tables(month).await?;
+        for (topic, class, held) in counters {
+            let lost = Delta { effective: -held.effective, events: -held.events, bytes: -held.bytes };
+            self.work.change_counters(topic, class, lost)?;
+        }
+        self.work.update_stages()?;
+        self.detach_month(month, has_rows).await?;
+        purge.purged.by_retention += rows;
+        if has_rows {
+            tracing::info!(?month, rows, "dropped a month past its retention");
+        }
+        Ok(Step::Last)
+    }
+
+    /// Topics that keep rows of this month for longer than the default. `None`: the month is within the default
+    /// retention.
+    fn kept_longer(&self, month: &Partition, purge: &Purge) -> Option<Vec<(TopicNo, i64)>> {
+        if month.class != Class::Default {
+            return None;
+        }
+        let cutoffs = Cutoffs::of(RetentionClass::Regular, &purge.retention, purge.began_at, &self.work);
+        cutoffs?.kept_longer(month.ends_at)
+    }
+
+    async fn partition_counters(&mut self, month: &Partition) -> Result<Vec<PartitionCounter>> {
+        let rows = sqlx::query("SELECT * FROM cn_relay.partition_counters WHERE class = $1 AND begins_at = $2");
+        let rows = rows.bind(month.class.to_sql()).bind(month.begins_at.to_sql()).fetch_all(self.connection()).await?;
+        let rows = rows.iter().map(|row| {
+            let held = from_columns!(row => Delta { effective, events, bytes });
+            Ok((row.read("topic")?, row.read("retention")?, held))
+        });
+        rows.collect()
     }
 
     /// One step: moves rows that these topics keep to the same month of the long class. Returns whether it moved any.
-    async fn move_some(&mut self, partition: &Partition, kept: Vec<(TopicNo, i64)>) -> Result<bool> {
+    async fn move_some(&mut self, month: &Partition, kept: Vec<(TopicNo, i64)>) -> Result<bool> {
         if kept.is_empty() {
             return Ok(false);
         }
         let (topics, cutoffs): (Vec<_>, Vec<_>) = kept.into_iter().unzip();
-        let moved = sqlx::query(KEPT)
-            .bind(partition.class.as_str())
-            .bind(signed(partition.begins_at.0))
-            .bind(signed(partition.ends_at.0))
-            .bind(topics)
-            .bind(cutoffs)
-            .bind(STEP);
+        let moved = sqlx::query(KEPT).bind(month.class.to_sql()).bind(month.begins_at.to_sql());
+        let moved = moved.bind(month.ends_at.to_sql()).bind(topics).bind(cutoffs).bind(STEP);
         let moved = self.rows(moved).await?;
         if moved.is_empty() {
             return Ok(false);
         }
-        partitions::open_one(Class::Long, partition.begins_at, self.connection()).await?;
+        partitions::open_one(Class::Long, month.begins_at, self.connection()).await?;
         self.move_rows(&moved, Class::Long).await?;
         Ok(true)
     }
 
-    /// Tests whether the tables can be locked, before any work is done. The locks are released at once, so that readers
-    /// need not wait for the announcement.
-    async fn try_lock_tables(&mut self, partition: &Partition) -> Result<()> {
-        self.lock_tables(partition).await?;
-        sqlx::raw_sql(RELEASE_LOCKS).execute(&mut *self.txn).await?;
-        Ok(())
-    }
-
-    async fn lock_tables(&mut self, partition: &Partition) -> Result<()> {
-        let class = partition.class.as_str();
-        let tables = TABLES.map(|table| format!("ONLY cn_relay.{table}_{class}, {}", partition.table(table)));
+    async fn lock_tables(&mut self, month: &Partition) -> Result<()> {
+        let class = month.class.as_str();
+        let tables = TABLES.map(|table| format!("ONLY cn_relay.{table}_{class}, {}", month.table(table)));
         let lock = format!("SAVEPOINT before; LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", tables.join(", "));
         for left in (0..MAX_LOCK_TRIES).rev() {
-            match sqlx::raw_sql(own(lock.clone())).execute(&mut *self.txn).await.map_err(Failure::from) {
+            let locked = sqlx::raw_sql(AssertSqlSafe(lock.clone())).execute(self.connection()).await;
+            match locked.map_err(Failure::from) {
                 Err(error) if error.is_lock_timeout() && left > 0 => {
-                    sqlx::raw_sql(RELEASE_LOCKS).execute(&mut *self.txn).await?;
+                    sqlx::raw_sql(RELEASE_LOCKS).execute(self.connection()).await?;
                     tokio::time::sleep(LOCK_RETRY_INTERVAL).await;
                 }
                 other => return other.map(drop),
@@ -204,8 +166,8 @@ impl Batch<'_> {
     }
 
     /// Announces every visible row of a month as purged.
-    async fn announce_month(&mut self, partition: &Partition) -> Result<()> {
-        let events = partition.table("events");
+    async fn announce_month(&mut self, month: &Partition) -> Result<()> {
+        let events = month.table("events");
         let announce = format!(
             "INSERT INTO cn_relay.events_outbox \
              (seq, created_at, ingested_at, written_at, kind, op, event_id, topic_id, effective_key, reason) \
@@ -214,22 +176,86 @@ impl Batch<'_> {
              FROM {events} e CROSS JOIN LATERAL unnest(e.topics) WITH ORDINALITY AS t (no, place) \
              JOIN cn_relay.topics n ON n.no = t.no WHERE e.effective"
         );
-        let announced = sqlx::query(own(announce))
-            .bind(signed(self.work.node.head.0))
-            .bind(signed(self.clock().latest.0))
-            .bind(Reason::Retention.as_str())
-            .execute(&mut *self.txn)
-            .await?;
-        self.work.node.head.0 += announced.rows_affected();
+        let (head, now) = (self.work.node.head.to_sql(), self.clock().latest.to_sql());
+        let announce = sqlx::query(AssertSqlSafe(announce)).bind(head).bind(now).bind(Reason::Retention.as_str());
+        self.work.node.head.0 += announce.execute(self.connection()).await?.rows_affected();
         Ok(())
     }
 
-    fn uncount(&mut self, held: &[Held]) -> Result<()> {
-        held.iter().try_for_each(|held| self.work.lose(held.topic, held.class, held.effective, held.usage))
+    /// Detaches a month from the tables and drops it. Its rows, if any, stay in a side table.
+    async fn detach_month(&mut self, month: &Partition, has_rows: bool) -> Result<()> {
+        for table in ["partition_counters", "partitions"] {
+            self.forget_month(table, month).await?;
+        }
+        let [events, indexes @ ..] = TABLES.map(|table| month.table(table));
+        let mut dropped = indexes.to_vec();
+        if has_rows {
+            let (class, side_table) = (month.class.as_str(), month.side_table());
+            let detach = format!(
+                "ALTER TABLE cn_relay.events_{class} DETACH PARTITION {events}; \
+                 ALTER TABLE {events} RENAME TO {side_table}"
+            );
+            sqlx::raw_sql(AssertSqlSafe(detach)).execute(self.connection()).await?;
+            sqlx::query(
+                "INSERT INTO cn_relay.leaving (class, begins_at, ends_at, name, left_at, reason, after_at, after_no) \
+                 VALUES ($1, $2, $3, $4, $5, $6, -1, -1)",
+            )
+            .bind(month.class.to_sql())
+            .bind(month.begins_at.to_sql())
+            .bind(month.ends_at.to_sql())
+            .bind(&month.name)
+            .bind(self.clock().latest.to_sql())
+            .bind(Reason::Retention.to_sql())
+            .execute(self.connection())
+            .await?;
+        } else {
+            dropped.push(events);
+        }
+        sqlx::raw_sql(AssertSqlSafe(format!("DROP TABLE {}", dropped.join(", ")))).execute(self.connection()).await?;
+        Ok(())
+    }
+
+    /// Deletes a month from a list of months.
+    async fn forget_month(&mut self, table: &str, month: &Partition) -> Result<()> {
+        let forget = format!("DELETE FROM cn_relay.{table} WHERE class = $1 AND begins_at = $2");
+        let forget = sqlx::query(AssertSqlSafe(forget)).bind(month.class.to_sql()).bind(month.begins_at.to_sql());
+        forget.execute(self.connection()).await?;
+        Ok(())
+    }
+
+    /// One step of the id updates for a dropped month, so that its ids no longer refer to rows. Returns whether there
+    /// was any work.
+    async fn update_some_ids(&mut self, purge: &Purge) -> Result<bool> {
+        let next = sqlx::query("SELECT * FROM cn_relay.leaving ORDER BY begins_at, class LIMIT 1");
+        let Some(leaving) = next.fetch_optional(self.connection()).await? else { return Ok(false) };
+        let month = Partition::read(&leaving)?;
+        let side_table = month.side_table();
+        let update = format!(
+            "WITH next AS MATERIALIZED (SELECT ingested_at, no, id FROM cn_relay.{side_table} \
+                 WHERE class = $1 AND (ingested_at, no) > ($3, $4) ORDER BY ingested_at, no LIMIT $5), \
+             updated AS (UPDATE cn_relay.event_dedupe d SET since = CASE WHEN d.reason IS NULL THEN l.left_at \
+                 ELSE d.since END, reason = coalesce(d.reason, l.reason), class = NULL, ingested_at = NULL, no = NULL \
+                 FROM next e, cn_relay.leaving l WHERE d.event_id = e.id AND l.class = $1 AND l.begins_at = $2) \
+             UPDATE cn_relay.leaving l SET after_at = e.ingested_at, after_no = e.no \
+             FROM (SELECT * FROM next ORDER BY ingested_at DESC, no DESC LIMIT 1) e \
+             WHERE l.class = $1 AND l.begins_at = $2 RETURNING (SELECT count(*) FROM next)"
+        );
+        let update =
+            sqlx::query_scalar(AssertSqlSafe(update)).bind(month.class.to_sql()).bind(month.begins_at.to_sql());
+        let update = update.bind(leaving.read::<i64>("after_at")?).bind(leaving.read::<i64>("after_no")?).bind(STEP);
+        let updated: Option<i64> = update.fetch_optional(self.connection()).await?;
+        if updated != Some(STEP) {
+            if !purge.is_dry_run {
+                let drop = format!("DROP TABLE cn_relay.{side_table}");
+                sqlx::raw_sql(AssertSqlSafe(drop)).execute(self.connection()).await?;
+            }
+            self.forget_month("leaving", &month).await?;
+        }
+        Ok(true)
     }
 }
 
-/// Regular rows of a month that one of these topics keeps for longer: those after its cutoff.
+/// Regular rows of a month that are newer than the cutoff of one of these topics.
 const KEPT: &str = select_rows!(
     "FROM cn_relay.events e JOIN cn_relay.event_dedupe d ON d.event_id = e.id \
      WHERE e.class = $1 AND e.ingested_at >= $2 AND e.ingested_at < $3 AND e.topics && $4::integer[] AND EXISTS ( \

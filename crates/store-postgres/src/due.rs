@@ -1,16 +1,15 @@
 //! Candidate rows for the expiry sweep and for a purge.
 
 use kukuri_domain::{
-    Millis, TopicId,
+    Millis,
     retention::{Keep, Retention, RetentionClass},
 };
-use kukuri_store::subscriptions::Subscriptions;
-use sqlx::{postgres::PgArguments, query::Query as SqlQuery};
+use sqlx::{Postgres, postgres::PgArguments, query::Query};
 
 use crate::{
-    codes::{retention_code, signed},
+    columns::{Column as _, array, signed},
     records::select_rows,
-    work::TopicNo,
+    work::{TopicNo, Work},
 };
 
 /// Retention cutoffs of a retention class: the default, and topics with their own.
@@ -18,27 +17,26 @@ pub(crate) struct Cutoffs {
     class: RetentionClass,
     /// -1: never.
     default: i64,
-    latest: i64,
     topics: Vec<TopicNo>,
     cutoffs: Vec<i64>,
 }
 
 impl Cutoffs {
-    /// `None`: every topic keeps rows of this class forever.
-    pub(crate) fn of(
-        class: RetentionClass,
-        retention: &Retention,
-        now: Millis,
-        topics: &[(TopicNo, TopicId)],
-        subscriptions: &Subscriptions,
-    ) -> Option<Self> {
-        let cutoff = |keep: Keep| keep.cutoff(now).map_or(-1, |cutoff| signed(cutoff.0));
+    /// `None`: every topic keeps rows of this class forever. All topics must have been read.
+    pub(crate) fn of(class: RetentionClass, retention: &Retention, now: Millis, work: &Work) -> Option<Self> {
+        let cutoff = |keep: Keep| keep.cutoff(now).map_or(-1, |cutoff| cutoff.to_sql());
         let default = cutoff(retention.keep(class, []));
-        let own =
-            topics.iter().map(|(no, id)| (*no, cutoff(retention.in_topic(class, &subscriptions.policy(id).retention))));
+        let own = work.topics.values().map(|topic| {
+            let policy = work.subscriptions.policy(&topic.id);
+            (topic.no, cutoff(retention.in_topic(class, &policy.retention)))
+        });
         let (topics, cutoffs): (Vec<_>, Vec<_>) = own.filter(|(_, own)| *own != default).unzip();
-        let latest = cutoffs.iter().copied().chain([default]).max().unwrap_or(-1);
-        (latest >= 0).then_some(Self { class, default, latest, topics, cutoffs })
+        let cutoffs = Self { class, default, topics, cutoffs };
+        (cutoffs.latest() >= 0).then_some(cutoffs)
+    }
+
+    fn latest(&self) -> i64 {
+        self.cutoffs.iter().copied().fold(self.default, i64::max)
     }
 
     /// Topics that keep rows older than `end`, with their cutoffs. `None`: the default keeps such rows, too.
@@ -49,50 +47,39 @@ impl Cutoffs {
     }
 
     /// Rows after a position that no topic keeps any longer.
-    pub(crate) fn due(&self, after: (i64, i64), most: i64) -> SqlQuery<'static, sqlx::Postgres, PgArguments> {
-        sqlx::query(OVER)
-            .bind(retention_code(self.class))
-            .bind(self.latest)
-            .bind(after.0)
-            .bind(after.1)
-            .bind(self.topics.clone())
-            .bind(self.cutoffs.clone())
-            .bind(self.default)
-            .bind(most)
+    pub(crate) fn due(&self, after: (i64, i64), limit: i64) -> Query<'static, Postgres, PgArguments> {
+        // The inner query finds rows by an index, no more than asked for; only then are their ids joined.
+        let query = sqlx::query(select_rows!(
+            "FROM (SELECT * FROM cn_relay.events o WHERE o.retention = $1 AND o.ingested_at <= $2 \
+                 AND (o.ingested_at, o.no) > ($3, $4) AND NOT EXISTS ( \
+                     SELECT 1 FROM unnest(o.topics) AS t (topic) \
+                     LEFT JOIN unnest($5::integer[], $6::bigint[]) AS c (topic, cutoff) ON c.topic = t.topic \
+                     WHERE o.ingested_at > coalesce(c.cutoff, $7)) \
+                 ORDER BY o.ingested_at, o.no LIMIT $8) e \
+             JOIN cn_relay.event_dedupe d ON d.event_id = e.id ORDER BY e.ingested_at, e.no"
+        ));
+        let query = query.bind(self.class.to_sql()).bind(self.latest()).bind(after.0).bind(after.1);
+        query.bind(self.topics.clone()).bind(self.cutoffs.clone()).bind(self.default).bind(limit)
     }
 }
 
 /// Rows of a topic, or of the node, that may be evicted, oldest first.
-pub(crate) fn oldest(
-    topic: Option<TopicNo>,
-    after: (i64, i64),
-    most: i64,
-) -> SqlQuery<'static, sqlx::Postgres, PgArguments> {
-    let gives_way = RetentionClass::ALL.into_iter().filter(|class| class.gives_way()).map(retention_code);
-    sqlx::query(OLDEST).bind(gives_way.collect::<Vec<_>>()).bind(topic).bind(after.0).bind(after.1).bind(most)
+pub(crate) fn oldest(topic: Option<TopicNo>, limit: i64) -> Query<'static, Postgres, PgArguments> {
+    let classes: Vec<_> = RetentionClass::ALL.into_iter().filter(|class| class.gives_way()).collect();
+    let query = sqlx::query(select_rows!(
+        "FROM (SELECT o.* FROM unnest($1::smallint[]) AS c (class) CROSS JOIN LATERAL ( \
+                 SELECT * FROM cn_relay.events WHERE retention = c.class \
+                 AND ($2::integer IS NULL OR topics @> ARRAY[$2::integer]) \
+                 ORDER BY ingested_at, no LIMIT $3) o \
+             ORDER BY o.ingested_at, o.no LIMIT $3) e \
+         JOIN cn_relay.event_dedupe d ON d.event_id = e.id ORDER BY e.ingested_at, e.no"
+    ));
+    query.bind(array(&classes)).bind(topic).bind(limit)
 }
 
-// The inner query finds rows by an index, no more than asked for; only then are their ids joined.
 /// Effective rows that have expired by $1, at most $2.
 pub(crate) const EXPIRED: &str = select_rows!(
     "FROM (SELECT * FROM cn_relay.events WHERE effective AND expires_at IS NOT NULL AND expires_at <= $1 \
          ORDER BY expires_at LIMIT $2) e \
      JOIN cn_relay.event_dedupe d ON d.event_id = e.id ORDER BY e.no"
-);
-const OVER: &str = select_rows!(
-    "FROM (SELECT * FROM cn_relay.events o WHERE o.retention = $1 AND o.ingested_at <= $2 \
-         AND (o.ingested_at, o.no) > ($3, $4) AND NOT EXISTS ( \
-             SELECT 1 FROM unnest(o.topics) AS t (topic) \
-             LEFT JOIN unnest($5::integer[], $6::bigint[]) AS c (topic, cutoff) ON c.topic = t.topic \
-             WHERE o.ingested_at > coalesce(c.cutoff, $7)) \
-         ORDER BY o.ingested_at, o.no LIMIT $8) e \
-     JOIN cn_relay.event_dedupe d ON d.event_id = e.id ORDER BY e.ingested_at, e.no"
-);
-const OLDEST: &str = select_rows!(
-    "FROM (SELECT o.* FROM unnest($1::smallint[]) AS c (class) CROSS JOIN LATERAL ( \
-             SELECT * FROM cn_relay.events WHERE retention = c.class \
-             AND ($2::integer IS NULL OR topics @> ARRAY[$2::integer]) AND (ingested_at, no) > ($3, $4) \
-             ORDER BY ingested_at, no LIMIT $5) o \
-         ORDER BY o.ingested_at, o.no LIMIT $5) e \
-     JOIN cn_relay.event_dedupe d ON d.event_id = e.id ORDER BY e.ingested_at, e.no"
 );

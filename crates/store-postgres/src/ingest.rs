@@ -31,35 +31,37 @@ impl<F: Into<Failure>> From<F> for Attempt {
     }
 }
 
+fn is_ephemeral(admitted: &Admitted) -> bool {
+    admitted.event().kind.class() == KindClass::Ephemeral
+}
+
 impl Writer {
     pub(crate) async fn ingest(&self, batch: &[Admitted], now: Millis) -> Result<Ingested> {
-        if batch.iter().all(|admitted| admitted.event().kind.class() == KindClass::Ephemeral) {
+        if batch.iter().all(is_ephemeral) {
             // Ephemeral events need no statement (E-5).
             let outcomes = vec![Outcome::Ephemeral; batch.len()];
             return Ok(Ingested { outcomes, head: *self.head.borrow(), ..Ingested::default() });
         }
         let mut failed = HashSet::new();
         loop {
-            match self.attempt(batch, &failed, now).await {
+            let (index, error) = match self.attempt(batch, &failed, now).await {
                 Ok((ingested, repeats, stamp)) => {
                     self.repeats.note(repeats, stamp);
-                    self.flush_if_due(now).await;
+                    if self.repeats.are_due(now) {
+                        self.flush_or_warn().await;
+                    }
                     return Ok(ingested);
                 }
-                Err(Attempt::Event(index, error)) => {
-                    tracing::error!(id = %batch[index].event().id, %error, "refusing an event that can't be stored");
-                    failed.insert(index);
-                }
+                Err(Attempt::Event(index, error)) => (index, error),
                 Err(Attempt::Whole(error)) if error.is_of_an_event() && batch.len() > 1 => {
                     tracing::error!(%error, "the server refused a batch; ingesting its events one by one");
                     return self.ingest_one_by_one(batch, now).await;
                 }
-                Err(Attempt::Whole(error)) if error.is_of_an_event() && !failed.contains(&0) => {
-                    tracing::error!(id = %batch[0].event().id, %error, "refusing an event that can't be stored");
-                    failed.insert(0);
-                }
+                Err(Attempt::Whole(error)) if error.is_of_an_event() && failed.is_empty() => (0, error),
                 Err(Attempt::Whole(error)) => return Err(error),
-            }
+            };
+            tracing::error!(id = %batch[index].event().id, %error, "refusing an event that can't be stored");
+            failed.insert(index);
         }
     }
 
@@ -80,16 +82,11 @@ impl Writer {
         now: Millis,
     ) -> Result<(Ingested, Vec<EventId>, Millis), Attempt> {
         let mut batch = Batch::resume(self).await?;
-        let kept = events.iter().filter(|admitted| admitted.event().kind.class() != KindClass::Ephemeral);
-        let ids: Vec<EventId> = kept.map(|admitted| admitted.event().id).collect();
-        batch.read_ids(&ids).await?;
-        let is_new = |admitted: &&Admitted| {
-            let event = admitted.event();
-            event.kind.class() != KindClass::Ephemeral && batch.work.known_id(&event.id).is_none()
-        };
-        let new: Vec<&Admitted> = events.iter().filter(is_new).collect();
+        let mut new: Vec<&Admitted> = events.iter().filter(|admitted| !is_ephemeral(admitted)).collect();
+        batch.read_ids(&new.iter().map(|admitted| admitted.event().id).collect::<Vec<_>>()).await?;
+        new.retain(|admitted| !batch.work.known.contains_key(&admitted.event().id));
         if !new.is_empty() {
-            batch.work.node.clock = batch.work.node.clock.tick(now);
+            batch.tick(now);
             batch.open_month().await?;
             batch.read_facts(&new).await?;
         }
@@ -104,7 +101,7 @@ impl Writer {
         if !has_unknown {
             // Known or refused events cause no write, not even of the clock.
             let head = batch.work.node.head;
-            batch.abandon().await?;
+            batch.txn.rollback().await?;
             return Ok((Ingested { outcomes, head, ..Ingested::default() }, repeats, self.stamp(now)));
         }
         let stamp = batch.clock().latest;

@@ -3,16 +3,15 @@
 //! # Layout
 //!
 //! - `store`: implements the port of `kukuri_store`.
-//! - `open`: sessions and the durability check; `kukuri_postgres` connects. `schema`: migrations. `follow`: commits of
-//!   other processes. `archive`: dump and load of a whole store.
+//! - `open`: sessions, migrations and the durability check; `kukuri_postgres` connects. `follow`: commits of other
+//!   processes. `archive`: dump and load of a whole store.
 //! - `writer`: state between transactions. `batch`: one write transaction (`facts`, `write`). `work`: its facts and
-//!   changes in memory, the ledger of `kukuri_store`'s ingest procedure (`ledger`, `rows`, `loading`, `counting`).
-//!   `ingest`: a batch of events. `upkeep`: expiry and purges; `due`: candidate rows. `partitions`, `months`: tables by
-//!   month; `drop_months`: dropping months past retention; `detached`: their rows until no id refers to them.
-//! - `plan`: the SQL for a filter. `query`: answers to filters; `overlay`: answers while events are withheld. `recall`:
-//!   states of ids. `lookup`: other reads. `subscriptions`: the topics that this node carries. `sharing`: exchange with
-//!   other nodes.
-//! - `records`, `codes`, `copy`: values as columns. `check`: consistency check.
+//!   changes in memory, the ledger of `kukuri_store`'s ingest procedure. `ingest`: a batch of events. `upkeep`: expiry
+//!   and purges; `due`: candidate rows. `partitions`, `months`: tables by month; `drop_months`: dropping months past
+//!   retention.
+//! - `plan`: the SQL for a filter. `query`: answers to filters. `recall`: states of ids. `lookup`: other reads.
+//!   `subscriptions`: the topics that this node carries. `sharing`: exchange with other nodes.
+//! - `columns`, `records`, `copy`: values as columns and rows. `check`: consistency check.
 //!
 //! # One batch, one transaction, one writer
 //!
@@ -23,9 +22,8 @@
 mod archive;
 mod batch;
 mod check;
-mod codes;
+mod columns;
 mod copy;
-mod detached;
 mod drop_months;
 mod due;
 mod error;
@@ -34,13 +32,11 @@ mod ingest;
 mod lookup;
 mod months;
 mod open;
-mod overlay;
 mod partitions;
 mod plan;
 mod query;
 mod recall;
 mod records;
-mod schema;
 mod sharing;
 mod store;
 mod subscriptions;

@@ -1,47 +1,33 @@
 //! Calendar months (UTC) as ranges of milliseconds: the bounds of partitions.
 
 use kukuri_domain::Millis;
+use time::{Date, OffsetDateTime};
 
-const DAY: i64 = 24 * 3_600 * 1_000;
+const DAY: u64 = 24 * 3_600 * 1_000;
+/// The end of the year 9999, the last that has dates.
+const MAX_MOMENT: u64 = 253_402_300_799_999;
 
 /// Start of the month that contains a moment.
 pub(crate) fn begin_of(moment: Millis) -> Millis {
-    let (year, month) = year_and_month(moment);
-    first_of(year, month)
+    let days_before = u64::from(date_of(moment).day()) - 1;
+    Millis((moment.0.min(MAX_MOMENT) / DAY - days_before) * DAY)
 }
 
 /// Start of the month after the one that contains a moment.
 pub(crate) fn end_of(moment: Millis) -> Millis {
-    let (year, month) = year_and_month(moment);
-    if month == 12 { first_of(year + 1, 1) } else { first_of(year, month + 1) }
+    let date = date_of(moment);
+    Millis(begin_of(moment).0 + u64::from(date.month().length(date.year())) * DAY)
 }
 
 /// Name of the month that contains a moment: `202311`.
 pub(crate) fn name_of(moment: Millis) -> String {
-    let (year, month) = year_and_month(moment);
-    format!("{year:04}{month:02}")
+    let date = date_of(moment);
+    format!("{:04}{:02}", date.year(), u8::from(date.month()))
 }
 
-/// Years are counted from March, so that the leap day is the last day of the year.
-fn year_and_month(moment: Millis) -> (i64, i64) {
-    // The bound is far beyond any clock and still a valid date.
-    let days = (moment.0.min(1 << 50) as i64).div_euclid(DAY) + 719_468;
-    let era = days.div_euclid(146_097);
-    let day_of_era = days.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    (era * 400 + year_of_era + i64::from(month <= 2), month)
-}
-
-fn first_of(year: i64, month: i64) -> Millis {
-    let year = year - i64::from(month <= 2);
-    let era = year.div_euclid(400);
-    let year_of_era = year.rem_euclid(400);
-    let day_of_year = (153 * (if month > 2 { month - 3 } else { month + 9 }) + 2) / 5;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    Millis(((era * 146_097 + day_of_era - 719_468) * DAY).max(0) as u64)
+fn date_of(moment: Millis) -> Date {
+    let moment = OffsetDateTime::from_unix_timestamp((moment.0.min(MAX_MOMENT) / 1_000) as i64);
+    moment.unwrap_or(OffsetDateTime::UNIX_EPOCH).date()
 }
 
 #[cfg(test)]

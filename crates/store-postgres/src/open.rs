@@ -2,13 +2,23 @@
 
 use std::time::Duration;
 
-use kukuri_postgres::Server;
+use kukuri_postgres::{Migrations, Server};
 use kukuri_store::{StoreError, StoreRules};
 use sqlx::{Connection, PgConnection, PgPool, postgres::PgPoolOptions};
 
-use crate::{
-    error::{Failure, Result},
-    schema::MIGRATIONS,
+use crate::error::{Failure, Result};
+
+/// All migrations. Processes that start at the same time wait for each other at this lock; writers use another.
+pub(crate) const MIGRATIONS: Migrations = Migrations {
+    schema: "cn_relay",
+    lock: 7_742_364_214,
+    steps: &[
+        ("schema", include_str!("../migrations/0001_schema.sql")),
+        ("loading", include_str!("../migrations/0002_loading.sql")),
+        ("leaving", include_str!("../migrations/0003_leaving.sql")),
+        ("leases", include_str!("../migrations/0004_leases.sql")),
+        ("traces", include_str!("../migrations/0005_traces.sql")),
+    ],
 };
 
 /// Options of a store on Postgres.
@@ -66,8 +76,8 @@ const WRITING: [(&str, &str); 8] = [
 ];
 
 /// Settings of reading sessions. A filter's statement is planned once, for any values, because planning costs more than
-/// answering. So that no estimate of values misleads the planner, it may only use indexes, in their order; `FREELY`
-/// lifts that.
+/// answering. So that no estimate of values misleads the planner, it may only use indexes, in their order;
+/// `SNAPSHOT_WITH_ANY_PLAN` lifts that.
 const READING: [(&str, &str); 11] = [
     ("client_connection_check_interval", "500ms"),
     ("default_transaction_read_only", "on"),
@@ -83,10 +93,10 @@ const READING: [(&str, &str); 11] = [
 ];
 
 /// One snapshot for several statements.
-pub(crate) const AT_ONE_MOMENT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+pub(crate) const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// One snapshot for statements that read large parts of the store: any plan, no statement timeout.
-pub(crate) const FREELY: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 0; \
+pub(crate) const SNAPSHOT_WITH_ANY_PLAN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 0; \
      SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on; \
      SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on; SET LOCAL enable_sort = on; \
      SET LOCAL max_parallel_workers_per_gather = 2";
@@ -108,11 +118,6 @@ pub(crate) async fn connect(url: &str, options: &PostgresOptions) -> Result<Sess
         // Two sessions: one writes, the other serves the lookups of upkeep.
         writer: writing(pool(2), options.may_lose).connect_lazy_with(connect.clone().options(WRITING)),
     })
-}
-
-/// Only migrates the schema. Returns the versions before and after.
-pub(crate) async fn migrate(url: &str) -> Result<(u32, u32)> {
-    Ok(MIGRATIONS.run_at(url, PostgresOptions::default().acquire_timeout).await?)
 }
 
 /// An acknowledged commit must be on disk.

@@ -1,11 +1,10 @@
 //! Monthly partitions: created before their events arrive, dropped whole when nothing in them is kept any more (P-7).
 
 use kukuri_domain::Millis;
-use sqlx::{PgConnection, Row as _, postgres::PgRow};
+use sqlx::{AssertSqlSafe, PgConnection, postgres::PgRow};
 
 use crate::{
-    batch::own,
-    codes::{Class, millis, signed},
+    columns::{Class, Column as _, ReadColumn as _, from_columns},
     error::Result,
     months,
 };
@@ -23,13 +22,22 @@ pub(crate) struct Partition {
 }
 
 impl Partition {
+    fn of(class: Class, moment: Millis) -> Self {
+        let (begins_at, ends_at) = (months::begin_of(moment), months::end_of(moment));
+        Self { class, begins_at, ends_at, name: months::name_of(moment) }
+    }
+
+    pub(crate) fn read(row: &PgRow) -> Result<Self> {
+        Ok(from_columns!(row => Self { class, begins_at, ends_at, name }))
+    }
+
     /// The partition's table under one of [`TABLES`].
     pub(crate) fn table(&self, table: &str) -> String {
         format!("cn_relay.{table}_{}_{}", self.class.as_str(), self.name)
     }
 
     /// The side table that holds the partition's rows after it is detached.
-    pub(crate) fn aside(&self) -> String {
+    pub(crate) fn side_table(&self) -> String {
         format!("leaving_{}_{}", self.class.as_str(), self.name)
     }
 }
@@ -46,44 +54,28 @@ pub(crate) async fn open(moment: Millis, connection: &mut PgConnection) -> Resul
 /// Ensures that the month of a moment has a partition in one class. Readers do not wait: attaching an empty table takes
 /// no lock that they need.
 pub(crate) async fn open_one(class: Class, moment: Millis, connection: &mut PgConnection) -> Result<()> {
-    let (begin, end, name) = (months::begin_of(moment), months::end_of(moment), months::name_of(moment));
+    let partition = Partition::of(class, moment);
     let known = sqlx::query(
         "INSERT INTO cn_relay.partitions (class, begins_at, ends_at, name) VALUES ($1, $2, $3, $4) \
          ON CONFLICT DO NOTHING",
     )
-    .bind(class.as_str())
-    .bind(signed(begin.0))
-    .bind(signed(end.0))
-    .bind(&name)
+    .bind(class.to_sql())
+    .bind(partition.begins_at.to_sql())
+    .bind(partition.ends_at.to_sql())
+    .bind(&partition.name)
     .execute(&mut *connection)
     .await?;
     if known.rows_affected() == 0 {
         return Ok(());
     }
-    let class = class.as_str();
     for table in TABLES {
-        let make = format!(
-            "CREATE TABLE cn_relay.{table}_{class}_{name} (LIKE cn_relay.{table} INCLUDING DEFAULTS); \
-             ALTER TABLE cn_relay.{table}_{class} ATTACH PARTITION cn_relay.{table}_{class}_{name} \
-             FOR VALUES FROM ({}) TO ({})",
-            begin.0, end.0
+        let (name, class) = (partition.table(table), class.as_str());
+        let create = format!(
+            "CREATE TABLE {name} (LIKE cn_relay.{table} INCLUDING DEFAULTS); \
+             ALTER TABLE cn_relay.{table}_{class} ATTACH PARTITION {name} FOR VALUES FROM ({}) TO ({})",
+            partition.begins_at.0, partition.ends_at.0
         );
-        sqlx::raw_sql(own(make)).execute(&mut *connection).await?;
+        sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut *connection).await?;
     }
     Ok(())
-}
-
-/// All partitions of the store.
-pub(crate) async fn all(connection: &mut PgConnection) -> Result<Vec<Partition>> {
-    let rows = sqlx::query("SELECT * FROM cn_relay.partitions ORDER BY begins_at, class").fetch_all(connection).await?;
-    rows.iter().map(read).collect()
-}
-
-pub(crate) fn read(row: &PgRow) -> Result<Partition> {
-    Ok(Partition {
-        class: Class::read(row.try_get("class")?)?,
-        begins_at: millis(row.try_get("begins_at")?),
-        ends_at: millis(row.try_get("ends_at")?),
-        name: row.try_get("name")?,
-    })
 }

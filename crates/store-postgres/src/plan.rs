@@ -3,12 +3,11 @@
 //! A statement scans ranges of one index, newest first, each up to the limit, and merges them. Conditions that an index
 //! row can't decide are checked on the event's row.
 
-use kukuri_domain::{Address, Filter, KindClass, Letter, Millis, PublicKey, Viewer, topic::claims_to_be_topic};
-use sqlx::{Postgres, postgres::PgArguments, query::Query as SqlQuery};
+use kukuri_domain::{Address, Filter, KindClass, Letter, Millis, Viewer, topic::claims_to_be_topic};
+use sqlx::{AssertSqlSafe, Postgres, postgres::PgArguments, query::Query as SqlQuery};
 
 use crate::{
-    batch::own,
-    codes::{self, signed},
+    columns::{Column as _, array},
     records::tag_digest,
 };
 
@@ -20,7 +19,7 @@ const HEAD: &str = "SELECT head, NULL::bigint AS created_at, NULL::bytea AS id, 
      FROM cn_relay.node UNION ALL";
 
 /// A bind parameter.
-enum Bind {
+pub(crate) enum Bind {
     Number(Option<i64>),
     Numbers(Vec<i32>),
     Ids(Vec<[u8; 32]>),
@@ -41,9 +40,17 @@ pub(crate) enum Part {
     Count,
 }
 
-/// A statement under construction.
+/// A statement and its bind parameters.
 pub(crate) struct Plan {
-    sql: String,
+    pub(crate) sql: String,
+    pub(crate) binds: Vec<Bind>,
+}
+
+/// A statement under construction.
+struct Planner<'q> {
+    filter: &'q Filter,
+    viewer: &'q Viewer,
+    now: Millis,
     binds: Vec<Bind>,
     /// Rows that are looked up one by one are read once, with their JSON.
     has_json: bool,
@@ -87,31 +94,33 @@ struct Met {
 impl Plan {
     /// The statement for a filter, a viewer and a time. Returns at most `limit` rows.
     pub(crate) fn of(filter: &Filter, viewer: &Viewer, now: Millis, limit: Option<u64>, part: Part) -> Self {
-        let mut plan = Self { sql: String::new(), binds: Vec::new(), has_json: false };
         // $1 is the limit in every statement.
-        plan.bind(Bind::Number(limit.map(signed)));
-        let walks = plan.walks(&Question { filter, viewer, now });
-        let json = if plan.has_json { ", f.json" } else { "" };
+        let binds = vec![Bind::Number(limit.to_sql())];
+        let mut planner = Planner { filter, viewer, now, binds, has_json: false };
+        let walks = planner.walks();
+        let json = if planner.has_json { ", f.json" } else { "" };
         let found = format!(
             "SELECT DISTINCT ON (f.created_at, f.id) f.created_at, f.id, f.class, f.ingested_at, f.no, f.pubkey{json} \
              FROM ({walks}) f ORDER BY f.created_at DESC, f.id LIMIT $1"
         );
-        plan.sql = match part {
+        let sql = match part {
             Part::Id => format!("SELECT created_at, id FROM ({found}) found"),
             Part::Author => format!("SELECT no, pubkey FROM ({found}) found"),
             Part::Count => format!("SELECT count(*) FROM ({found}) found"),
-            Part::Event if plan.has_json => format!("{HEAD} (SELECT NULL, created_at, id, json FROM ({found}) found)"),
+            Part::Event if planner.has_json => {
+                format!("{HEAD} (SELECT NULL, created_at, id, json FROM ({found}) found)")
+            }
             Part::Event => format!(
                 "{HEAD} (SELECT NULL, f.created_at, f.id, e.json FROM ({found}) f JOIN cn_relay.events e \
                  ON e.class = f.class AND e.ingested_at = f.ingested_at AND e.no = f.no ORDER BY f.created_at DESC, f.id)"
             ),
         };
-        plan
+        Self { sql, binds: planner.binds }
     }
 
     /// The query with its bind parameters.
     pub(crate) fn query(self) -> SqlQuery<'static, Postgres, PgArguments> {
-        let query = sqlx::query(own(self.sql));
+        let query = sqlx::query(AssertSqlSafe(self.sql));
         self.binds.into_iter().fold(query, |query, bind| match bind {
             Bind::Number(number) => query.bind(number),
             Bind::Numbers(numbers) => query.bind(numbers),
@@ -120,120 +129,103 @@ impl Plan {
             Bind::Texts(texts) => query.bind(texts),
         })
     }
+}
 
-    /// The statement and its values as text, for EXPLAIN with the generic plan.
-    #[cfg(test)]
-    pub(crate) fn into_text(self) -> (String, String) {
-        let list = |items: Vec<String>| format!("'{{{}}}'", items.join(","));
-        let bytes = |bytes: &[u8]| {
-            let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            format!("\"\\\\x{digits}\"")
-        };
-        let values = self.binds.iter().map(|bind| match bind {
-            Bind::Number(number) => number.map_or("NULL".to_owned(), |number| number.to_string()),
-            Bind::Numbers(numbers) => list(numbers.iter().map(ToString::to_string).collect()),
-            Bind::Ids(ids) => list(ids.iter().map(|id| bytes(id)).collect()),
-            Bind::Digests(digests) => list(digests.iter().map(|digest| bytes(digest)).collect()),
-            Bind::Texts(texts) => list(texts.iter().map(|text| format!("\"{text}\"")).collect()),
-        });
-        let values: Vec<String> = values.collect();
-        (self.sql, values.join(", "))
-    }
-
-    fn bind(&mut self, bind: Bind) -> usize {
+impl Planner<'_> {
+    /// Adds a bind parameter and returns its placeholder.
+    fn bind(&mut self, bind: Bind) -> String {
         self.binds.push(bind);
-        self.binds.len()
+        format!("${}", self.binds.len())
     }
 
     /// Picks the most selective index for the filter.
-    fn walks(&mut self, question: &Question<'_>) -> String {
-        let filter = question.filter;
+    fn walks(&mut self) -> String {
+        let filter = self.filter;
         if let Some(ids) = filter.ids() {
-            let ids = self.bind(Bind::Ids(codes::ids(ids)));
-            let places = format!("SELECT * FROM cn_relay.event_dedupe WHERE event_id = ANY(${ids})");
-            return self.look_up(&places, question);
+            let ids = self.bind(Bind::Ids(array(ids)));
+            return self.look_up(&format!("SELECT * FROM cn_relay.event_dedupe WHERE event_id = ANY({ids})"));
         }
         if let Some(keys) = keys_of(filter) {
             let keys = self.bind(Bind::Ids(keys));
             let places = format!(
                 "SELECT d.* FROM cn_relay.replaceable_current c JOIN cn_relay.event_dedupe d ON d.event_id = c.event_id \
-                 WHERE c.key = ANY(${keys})"
+                 WHERE c.key = ANY({keys})"
             );
-            return self.look_up(&places, question);
+            return self.look_up(&places);
         }
         let topics = filter.tag_values(Letter::T).map(TopicValues::read);
         // Of several tags other than `t`, the one with the fewest values is the most selective.
         let other_tags = filter.tags().iter().filter(|(letter, _)| *letter != Letter::T);
         if let Some((letter, values)) = other_tags.min_by_key(|(_, values)| values.len()) {
-            return self.by_tag(*letter, values, question, Met { tag: Some(*letter), ..Met::default() });
+            return self.by_tag(*letter, values, Met { tag: Some(*letter), ..Met::default() });
         }
         match (filter.authors(), &topics) {
             (Some(authors), Some(topics)) if topics.hashtags.is_empty() && fits(authors, &topics.topics) => {
-                let authors = self.bind(Bind::Ids(codes::keys(authors)));
-                let source = format!("{} CROSS JOIN unnest(${authors}::bytea[]) AS y (pubkey)", self.topics(topics));
+                let authors = self.bind(Bind::Ids(array(authors)));
+                let source = format!("{} CROSS JOIN unnest({authors}::bytea[]) AS y (pubkey)", self.topics(topics));
                 let met = Met { authors: true, topics: true, ..Met::default() };
-                self.walk(&source, Index::Topics, "i.topic = x.no AND i.pubkey = y.pubkey", question, met)
+                self.walk(&source, Index::Topics, "i.topic = x.no AND i.pubkey = y.pubkey", met)
             }
             (Some(authors), _) => {
-                let authors = self.bind(Bind::Ids(codes::keys(authors)));
-                let source = format!("unnest(${authors}::bytea[]) AS x (pubkey)");
+                let authors = self.bind(Bind::Ids(array(authors)));
+                let source = format!("unnest({authors}::bytea[]) AS x (pubkey)");
                 let met = Met { authors: true, ..Met::default() };
-                self.walk(&source, Index::Events, "i.effective AND i.pubkey = x.pubkey", question, met)
+                self.walk(&source, Index::Events, "i.effective AND i.pubkey = x.pubkey", met)
             }
             (None, Some(topics)) => {
                 let mut walks = Vec::new();
                 if !topics.topics.is_empty() {
-                    walks.push(self.by_topic(topics, question));
+                    walks.push(self.by_topic(topics));
                 }
                 if !topics.hashtags.is_empty() {
                     let met = Met { topics: true, ..Met::default() };
-                    walks.push(self.by_tag(Letter::T, &topics.hashtags, question, met));
+                    walks.push(self.by_tag(Letter::T, &topics.hashtags, met));
                 }
                 walks.join(" UNION ALL ")
             }
             (None, None) => match filter.kinds() {
                 Some(kinds) => {
-                    let kinds = self.bind(Bind::Numbers(kinds.iter().map(|kind| kind.0.into()).collect()));
-                    let source = format!("unnest(${kinds}::integer[]) AS x (kind)");
+                    let kinds = self.bind(Bind::Numbers(array(kinds)));
+                    let source = format!("unnest({kinds}::integer[]) AS x (kind)");
                     let met = Met { kinds: true, ..Met::default() };
-                    self.walk(&source, Index::Events, "i.effective AND i.kind = x.kind", question, met)
+                    self.walk(&source, Index::Events, "i.effective AND i.kind = x.kind", met)
                 }
-                None => self.walk("(VALUES (1)) AS x (one)", Index::Events, "i.effective", question, Met::default()),
+                None => self.walk("(VALUES (1)) AS x (one)", Index::Events, "i.effective", Met::default()),
             },
         }
     }
 
-    fn by_topic(&mut self, topics: &TopicValues, question: &Question<'_>) -> String {
+    fn by_topic(&mut self, topics: &TopicValues) -> String {
         let source = self.topics(topics);
-        match question.filter.kinds().filter(|kinds| fits(kinds, &topics.topics)) {
+        match self.filter.kinds().filter(|kinds| fits(kinds, &topics.topics)) {
             Some(kinds) => {
-                let kinds = self.bind(Bind::Numbers(kinds.iter().map(|kind| kind.0.into()).collect()));
-                let source = format!("{source} CROSS JOIN unnest(${kinds}::integer[]) AS y (kind)");
+                let kinds = self.bind(Bind::Numbers(array(kinds)));
+                let source = format!("{source} CROSS JOIN unnest({kinds}::integer[]) AS y (kind)");
                 let met = Met { kinds: true, topics: true, ..Met::default() };
-                self.walk(&source, Index::Topics, "i.topic = x.no AND i.kind = y.kind", question, met)
+                self.walk(&source, Index::Topics, "i.topic = x.no AND i.kind = y.kind", met)
             }
             None => {
                 let met = Met { topics: true, ..Met::default() };
-                self.walk(&source, Index::Topics, "i.topic = x.no", question, met)
+                self.walk(&source, Index::Topics, "i.topic = x.no", met)
             }
         }
     }
 
-    fn by_tag(&mut self, letter: Letter, values: &[impl AsRef<str>], question: &Question<'_>, met: Met) -> String {
+    fn by_tag(&mut self, letter: Letter, values: &[impl AsRef<str>], met: Met) -> String {
         let digests = values.iter().map(|value| tag_digest(letter, value.as_ref())).collect();
         let digests = self.bind(Bind::Digests(digests));
-        let source = format!("unnest(${digests}::bytea[]) AS x (tag)");
-        self.walk(&source, Index::Tags, "i.tag = x.tag", question, met)
+        let source = format!("unnest({digests}::bytea[]) AS x (tag)");
+        self.walk(&source, Index::Tags, "i.tag = x.tag", met)
     }
 
     fn topics(&mut self, topics: &TopicValues) -> String {
         let names = self.bind(Bind::Texts(topics.topics.clone()));
-        format!("(SELECT no FROM cn_relay.topics WHERE topic_id = ANY(${names})) AS x")
+        format!("(SELECT no FROM cn_relay.topics WHERE topic_id = ANY({names})) AS x")
     }
 
     /// Scans one range for each row of `source`, newest first, up to the limit.
-    fn walk(&mut self, source: &str, index: Index, range: &str, question: &Question<'_>, met: Met) -> String {
-        let conditions = self.conditions(index, question, met);
+    fn walk(&mut self, source: &str, index: Index, range: &str, met: Met) -> String {
+        let conditions = self.conditions(index, met);
         format!(
             "SELECT w.* FROM {source} CROSS JOIN LATERAL (SELECT i.created_at, i.id, i.class, i.ingested_at, i.no, \
              i.pubkey FROM {} i WHERE {range}{conditions} ORDER BY i.created_at DESC, i.id LIMIT $1) w",
@@ -242,8 +234,8 @@ impl Plan {
     }
 
     /// Looks up known rows one by one. `OFFSET 0` keeps the planner from rewriting the subquery.
-    fn look_up(&mut self, places: &str, question: &Question<'_>) -> String {
-        let conditions = self.conditions(Index::Events, question, Met::default());
+    fn look_up(&mut self, places: &str) -> String {
+        let conditions = self.conditions(Index::Events, Met::default());
         self.has_json = true;
         format!(
             "SELECT w.* FROM ({places} OFFSET 0) p CROSS JOIN LATERAL (SELECT i.created_at, i.id, i.class, \
@@ -253,41 +245,41 @@ impl Plan {
     }
 
     /// Remaining conditions on an index row and on its event.
-    fn conditions(&mut self, index: Index, question: &Question<'_>, met: Met) -> String {
-        let filter = question.filter;
+    fn conditions(&mut self, index: Index, met: Met) -> String {
+        let filter = self.filter;
         let mut conditions = String::new();
         let window = filter.window();
         if window.start().0 > 0 {
-            let since = self.bind(Bind::Number(Some(signed(window.start().0))));
-            conditions += &format!(" AND i.created_at >= ${since}");
+            let since = self.bind(Bind::Number(Some(window.start().to_sql())));
+            conditions += &format!(" AND i.created_at >= {since}");
         }
         if window.end().0 < i64::MAX as u64 {
-            let until = self.bind(Bind::Number(Some(signed(window.end().0))));
-            conditions += &format!(" AND i.created_at <= ${until}");
+            let until = self.bind(Bind::Number(Some(window.end().to_sql())));
+            conditions += &format!(" AND i.created_at <= {until}");
         }
         if let Some(kinds) = filter.kinds().filter(|_| !met.kinds) {
-            let kinds = self.bind(Bind::Numbers(kinds.iter().map(|kind| kind.0.into()).collect()));
-            conditions += &format!(" AND i.kind = ANY(${kinds})");
+            let kinds = self.bind(Bind::Numbers(array(kinds)));
+            conditions += &format!(" AND i.kind = ANY({kinds})");
         }
         if let Some(authors) = filter.authors().filter(|_| !met.authors) {
-            let authors = self.bind(Bind::Ids(codes::keys(authors)));
-            conditions += &format!(" AND i.pubkey = ANY(${authors})");
+            let authors = self.bind(Bind::Ids(array(authors)));
+            conditions += &format!(" AND i.pubkey = ANY({authors})");
         }
-        let now = self.bind(Bind::Number(Some(signed(question.now.seconds().0))));
-        conditions += &format!(" AND (i.expires_at IS NULL OR i.expires_at > ${now})");
+        let now = self.bind(Bind::Number(Some(self.now.seconds().to_sql())));
+        conditions += &format!(" AND (i.expires_at IS NULL OR i.expires_at > {now})");
 
-        let event = self.conditions_on_event(index.event(), filter, met);
+        let event = self.conditions_on_event(index.event(), met);
         if !event.is_empty() {
             conditions += &format!(" AND {}", on_event(index, &event.join(" AND ")));
         }
         // Only its parties see a private event (E-10).
         let public = if index == Index::Events { "i.parties IS NULL" } else { "NOT i.private" };
-        match question.viewer {
+        match self.viewer {
             Viewer::Node => {}
             viewer if viewer.is_stranger() => conditions += &format!(" AND {public}"),
             Viewer::Client(keys) => {
-                let keys = self.bind(Bind::Ids(codes::keys(keys.iter())));
-                let is_party = on_event(index, &format!("{}.parties && ${keys}::bytea[]", index.event()));
+                let keys = self.bind(Bind::Ids(array(keys.iter())));
+                let is_party = on_event(index, &format!("{}.parties && {keys}::bytea[]", index.event()));
                 conditions += &format!(" AND ({public} OR {is_party})");
             }
         }
@@ -295,9 +287,9 @@ impl Plan {
     }
 
     /// Conditions for tags and topics that the scanned range does not guarantee.
-    fn conditions_on_event(&mut self, event: &str, filter: &Filter, met: Met) -> Vec<String> {
+    fn conditions_on_event(&mut self, event: &str, met: Met) -> Vec<String> {
         let mut conditions = Vec::new();
-        for (letter, values) in filter.tags() {
+        for (letter, values) in self.filter.tags() {
             if Some(*letter) == met.tag || (*letter == Letter::T && met.topics) {
                 continue;
             }
@@ -307,7 +299,7 @@ impl Plan {
                 if !topics.topics.is_empty() {
                     let names = self.bind(Bind::Texts(topics.topics));
                     any.push(format!(
-                        "{event}.topics && ARRAY(SELECT no FROM cn_relay.topics WHERE topic_id = ANY(${names}))"
+                        "{event}.topics && ARRAY(SELECT no FROM cn_relay.topics WHERE topic_id = ANY({names}))"
                     ));
                 }
                 if !topics.hashtags.is_empty() {
@@ -324,7 +316,7 @@ impl Plan {
 
     fn has_tag(&mut self, event: &str, letter: Letter, values: &[impl AsRef<str>]) -> String {
         let digests = values.iter().map(|value| tag_digest(letter, value.as_ref())).collect();
-        format!("{event}.tags && ${}::bytea[]", self.bind(Bind::Digests(digests)))
+        format!("{event}.tags && {}::bytea[]", self.bind(Bind::Digests(digests)))
     }
 }
 
@@ -337,13 +329,6 @@ fn on_event(index: Index, condition: &str) -> String {
              AND e.no = i.no AND {condition})"
         ),
     }
-}
-
-/// A filter with its viewer and time.
-struct Question<'q> {
-    filter: &'q Filter,
-    viewer: &'q Viewer,
-    now: Millis,
 }
 
 /// The values of `#t`, split into topics and hashtags.
@@ -371,7 +356,6 @@ fn keys_of(filter: &Filter) -> Option<Vec<[u8; 32]>> {
     if !fits(authors, kinds) || !kinds.iter().all(|kind| kind.class() == KindClass::Replaceable) {
         return None;
     }
-    let keys_of =
-        |author: &PublicKey| kinds.iter().map(|kind| Address::replaceable(*kind, *author).digest().0).collect();
-    Some(authors.iter().flat_map(|author| -> Vec<[u8; 32]> { keys_of(author) }).collect())
+    let keys = authors.iter().flat_map(|author| kinds.iter().map(|kind| Address::replaceable(*kind, *author)));
+    Some(keys.map(|key| key.digest().0).collect())
 }

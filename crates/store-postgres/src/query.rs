@@ -1,224 +1,249 @@
 //! Answers to filters.
+//!
+//! While an overlay withholds events (M-5), a query finds matching events as usual, then reads each one and checks its
+//! visibility.
 
-use std::collections::HashSet;
+use std::{
+    collections::{HashMap, HashSet},
+    ops::ControlFlow::{self, Break, Continue},
+};
 
 use futures_util::TryStreamExt;
-use kukuri_domain::{EventId, Filter, PublicKey, Sketch, Timestamp, TopicId};
-use kukuri_postgres::Asking;
+use kukuri_domain::{Event, EventId, Filter, Millis, PublicKey, Sketch, Timestamp};
+use kukuri_postgres::QuerySession;
 use kukuri_store::{Answer, BoundEvent, Count, Query, Rest, Seq, StoredEvent};
-use sqlx::{Connection, PgConnection, PgPool, Row as _};
+use sqlx::{PgConnection, PgPool, Row as _, postgres::PgRow};
 
 use crate::{
-    codes::{event_id, millis, timestamp, unsigned},
+    batch::read_node,
+    columns::{Column as _, ReadColumn as _, array, from_columns, unsigned},
     error::Result,
-    open::AT_ONE_MOMENT,
-    overlay,
+    open::SNAPSHOT,
     plan::{Part, Plan},
     records,
 };
 
-/// Where a limit ended the answer to a filter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cut {
-    /// Before this matching event.
-    Before(EventId),
-    /// Unknown without more reading whether anything was left out.
-    Somewhere,
-}
-
-/// Whether all answers together leave anything out: an event cut off from one answer may have been sent in another.
-pub(crate) fn rest(cuts: &[Cut], sent: &[StoredEvent]) -> Rest {
-    let is_left_out = |cut: &Cut| matches!(cut, Cut::Before(id) if sent.iter().all(|event| event.id != *id));
-    match cuts {
-        [] => Rest::None,
-        cuts if cuts.iter().any(is_left_out) => Rest::More,
-        _ => Rest::Unknown,
-    }
-}
+/// Events that an overlay checks at a time.
+const CHECKED_EVENTS: usize = 500;
 
 /// The filters of a query that can match anything, with their limits.
-pub(crate) fn filters(query: &Query) -> impl Iterator<Item = (&Filter, Option<u64>)> {
+fn filters(query: &Query) -> impl Iterator<Item = (&Filter, Option<u64>)> {
     let with_limit = |filter: &'_ Filter| filter.limit().filter(|limit| *limit < i64::MAX as usize).map(|n| n as u64);
     query.filters.iter().filter(|filter| !filter.is_empty()).map(move |filter| (filter, with_limit(filter)))
 }
 
-pub(crate) async fn query(pool: &PgPool, query: &Query) -> Result<Answer> {
-    if query.visibility.has_overlay() {
-        return overlay::query(pool, query).await;
-    }
-    let mut asking = Asking::of(pool).await?;
-    let asked: Vec<_> = filters(query).filter(|(_, limit)| *limit != Some(0)).collect();
-    let is_cut = filters(query).any(|(_, limit)| limit == Some(0));
-    let mut cuts = if is_cut { vec![Cut::Somewhere] } else { Vec::new() };
-    let (mut events, mut seq) = (Vec::new(), None);
-    match asked.as_slice() {
-        [(filter, limit)] => {
-            // A single statement needs no transaction: it is its own snapshot.
-            let found = answer(&mut asking, query, (filter, *limit)).await?;
-            events = found.events;
-            cuts.extend(found.cut);
-            seq = Some(found.head);
-        }
-        [] => {}
-        several => {
-            let mut txn = asking.begin_with(AT_ONE_MOMENT).await?;
-            for (filter, limit) in several {
-                let found = answer(&mut txn, query, (filter, *limit)).await?;
-                events.extend(found.events);
-                cuts.extend(found.cut);
-                seq = Some(found.head);
-            }
-            txn.commit().await?;
-        }
-    }
-    let seq = match seq {
-        Some(seq) => seq,
-        None => crate::batch::read_node(&mut asking).await?.head,
-    };
-    asking.done();
-    let rest = rest(&cuts, &events);
-    sort(&mut events);
-    events.dedup_by_key(|event| event.id);
-    Ok(Answer { seq, events, rest })
+/// The statement for a filter of a query.
+fn plan(query: &Query, filter: &Filter, limit: Option<u64>, part: Part) -> Plan {
+    Plan::of(filter, &query.viewer, query.now, limit, part)
 }
 
-/// The answer to one filter.
+pub(crate) async fn query(pool: &PgPool, query: &Query) -> Result<Answer> {
+    let asked: Vec<_> = filters(query).filter(|(_, limit)| *limit != Some(0)).collect();
+    let has_overlay = query.visibility.has_overlay();
+    // A single statement needs no transaction: it is its own snapshot.
+    let is_single = asked.len() <= 1 && !has_overlay;
+    let mut session =
+        if is_single { QuerySession::acquire(pool).await? } else { QuerySession::begin(pool, SNAPSHOT).await? };
+    let mut found = Found { is_cut: filters(query).any(|(_, limit)| limit == Some(0)), ..Found::default() };
+    for (filter, limit) in asked {
+        found.begin_filter(limit, query.share());
+        // One row over the limit shows whether more events match.
+        let limit = limit.map(|limit| limit + 1);
+        if has_overlay {
+            for_each_shown(&mut session, query, filter, limit, |_, bound| found.add(bound.event)).await?;
+        } else {
+            found.read(&mut session, plan(query, filter, limit, Part::Event)).await?;
+        }
+    }
+    let seq = match found.head {
+        Some(head) => head,
+        None => read_node(&mut session).await?.head,
+    };
+    if is_single {
+        session.release()
+    } else {
+        session.commit().await?
+    };
+    Ok(found.into_answer(seq))
+}
+
+/// The events found so far.
+#[derive(Default)]
 struct Found {
     events: Vec<StoredEvent>,
-    head: Seq,
-    cut: Option<Cut>,
+    /// The head of the outbox in the same snapshot.
+    head: Option<Seq>,
+    /// Whether a limit ended the answer to a filter, and the matching events before which it did.
+    is_cut: bool,
+    cut_before: Vec<EventId>,
+    // Limits of the current filter, and how much of them is used.
+    max_events: Option<u64>,
+    max_bytes: usize,
+    event_count: u64,
+    bytes: usize,
 }
 
-async fn answer(
-    connection: &mut PgConnection,
-    query: &Query,
-    (filter, limit): (&Filter, Option<u64>),
-) -> Result<Found> {
-    // One row over the limit shows whether more events match.
-    let plan = Plan::of(filter, &query.viewer, query.now, limit.map(|limit| limit + 1), Part::Event);
-    let mut found = Found { events: Vec::new(), head: Seq::default(), cut: None };
-    let (share, mut bytes) = (query.share(), 0);
-    let mut rows = plan.query().fetch(connection);
-    while let Some(row) = rows.try_next().await? {
-        if let Some(head) = row.try_get::<Option<i64>, _>("head")? {
-            found.head = Seq(unsigned(head));
-            continue;
-        }
-        let id = event_id(row.try_get("id")?);
-        let json: Vec<u8> = row.try_get("json")?;
-        bytes += json.len();
-        // Rows come newest first, so everything past a bound is left out. At least one event is always sent.
-        if limit == Some(found.events.len() as u64) || (bytes > share && !found.events.is_empty()) {
-            found.cut = Some(Cut::Before(id));
-            break;
-        }
-        found.events.push(StoredEvent { id, created_at: timestamp(row.try_get("created_at")?), json: json.into() });
+impl Found {
+    fn begin_filter(&mut self, max_events: Option<u64>, max_bytes: usize) {
+        (self.max_events, self.max_bytes, self.event_count, self.bytes) = (max_events, max_bytes, 0, 0);
     }
-    Ok(found)
-}
 
-/// Newest first, ties by the lower id (W-1).
-pub(crate) fn sort(events: &mut [StoredEvent]) {
-    events.sort_by(|left, right| right.created_at.cmp(&left.created_at).then(left.id.cmp(&right.id)));
+    async fn read(&mut self, connection: &mut PgConnection, plan: Plan) -> Result<()> {
+        let mut rows = plan.query().fetch(connection);
+        while let Some(row) = rows.try_next().await? {
+            if let Some(head) = row.read("head")? {
+                self.head = Some(head);
+            } else if self.add(records::stored_event(&row)?).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Events come newest first, so everything past a limit is left out. At least one event is always sent.
+    fn add(&mut self, event: StoredEvent) -> ControlFlow<()> {
+        self.bytes += event.json.len();
+        if self.max_events == Some(self.event_count) || (self.bytes > self.max_bytes && self.event_count > 0) {
+            self.is_cut = true;
+            self.cut_before.push(event.id);
+            return Break(());
+        }
+        self.event_count += 1;
+        self.events.push(event);
+        Continue(())
+    }
+
+    /// Sorts by time, newest first, ties by the lower id (W-1).
+    fn into_answer(mut self, seq: Seq) -> Answer {
+        // An event cut off from one filter's answer may have been sent in another's.
+        let is_left_out = |id: &EventId| self.events.iter().all(|event| event.id != *id);
+        let rest = match self.cut_before.iter().any(is_left_out) {
+            true => Rest::More,
+            false if self.is_cut => Rest::Unknown,
+            false => Rest::None,
+        };
+        self.events.sort_by(|left, right| right.created_at.cmp(&left.created_at).then(left.id.cmp(&right.id)));
+        self.events.dedup_by_key(|event| event.id);
+        Answer { seq, events: self.events, rest }
+    }
 }
 
 pub(crate) async fn ids(pool: &PgPool, query: &Query, most: usize) -> Result<Option<Vec<(Timestamp, EventId)>>> {
-    if query.visibility.has_overlay() {
-        return overlay::ids(pool, query, most).await;
-    }
-    let mut asking = Asking::of(pool).await?;
-    let mut txn = asking.begin_with(AT_ONE_MOMENT).await?;
+    let mut session = QuerySession::begin(pool, SNAPSHOT).await?;
     let mut all = Vec::new();
     for (filter, limit) in filters(query) {
-        let one_too_many = (most as u64).saturating_add(1);
-        let limit = limit.map_or(one_too_many, |limit| limit.min(one_too_many));
+        let limit = (most as u64).saturating_add(1).min(limit.unwrap_or(u64::MAX));
         let mut found = 0;
-        let plan = Plan::of(filter, &query.viewer, query.now, Some(limit), Part::Id);
-        let mut rows = plan.query().fetch(&mut *txn);
-        while let Some(row) = rows.try_next().await? {
+        let mut add = |created_at, id| {
             found += 1;
-            all.push((timestamp(row.try_get("created_at")?), event_id(row.try_get("id")?)));
+            all.push((created_at, id));
+            if found < limit { Continue(()) } else { Break(()) }
+        };
+        if query.visibility.has_overlay() && limit > 0 {
+            let add = |event: &Event, _| add(event.created_at, event.id);
+            for_each_shown(&mut session, query, filter, Some(limit), add).await?;
+        } else {
+            let mut rows = plan(query, filter, Some(limit), Part::Id).query().fetch(&mut *session);
+            while let Some(row) = rows.try_next().await? {
+                let _ = add(row.read("created_at")?, row.read("id")?);
+            }
         }
-        drop(rows);
         all.sort_unstable();
         all.dedup();
-        if found > most || all.len() > most {
-            txn.rollback().await?;
-            asking.done();
+        if found > most as u64 || all.len() > most {
+            session.commit().await?;
             return Ok(None);
         }
     }
-    txn.commit().await?;
-    asking.done();
+    session.commit().await?;
     Ok(Some(all))
 }
 
 pub(crate) async fn count(pool: &PgPool, query: &Query, mut sketch: Option<Sketch>) -> Result<Count> {
-    if query.visibility.has_overlay() {
-        return overlay::count(pool, query, sketch).await;
-    }
-    let mut asking = Asking::of(pool).await?;
     let asked: Vec<_> = filters(query).map(|(filter, _)| filter).collect();
-    if let ([filter], None) = (asked.as_slice(), &sketch) {
-        let plan = Plan::of(filter, &query.viewer, query.now, None, Part::Count);
-        let row = plan.query().fetch_one(&mut *asking).await?;
-        asking.done();
+    if let ([filter], None, false) = (asked.as_slice(), &sketch, query.visibility.has_overlay()) {
+        let mut session = QuerySession::acquire(pool).await?;
+        let row = plan(query, filter, None, Part::Count).query().fetch_one(&mut *session).await?;
+        session.release();
         return Ok(Count { events: unsigned(row.try_get(0)?), sketch });
     }
+    let mut session = QuerySession::begin(pool, SNAPSHOT).await?;
     let is_single = asked.len() == 1;
-    let (mut count, mut numbers) = (0, HashSet::new());
-    let mut txn = asking.begin_with(AT_ONE_MOMENT).await?;
+    let (mut events, mut shown, mut numbers) = (0, HashSet::new(), HashSet::new());
+    let mut add_author = |author: &PublicKey| sketch.iter_mut().for_each(|sketch| sketch.add(author));
     for filter in asked {
-        let plan = Plan::of(filter, &query.viewer, query.now, None, Part::Author);
-        let mut rows = plan.query().fetch(&mut *txn);
-        while let Some(row) = rows.try_next().await? {
-            // An event that several filters match counts once.
-            if is_single || numbers.insert(row.try_get::<i64, _>("no")?) {
-                count += 1;
-            }
-            if let Some(sketch) = &mut sketch {
-                sketch.add(&PublicKey::from_bytes(row.try_get("pubkey")?));
+        if query.visibility.has_overlay() {
+            let add = |event: &Event, _| {
+                // An event that several filters match counts once.
+                events += u64::from(shown.insert(event.id));
+                add_author(&event.pubkey);
+                Continue(())
+            };
+            for_each_shown(&mut session, query, filter, None, add).await?;
+        } else {
+            let mut rows = plan(query, filter, None, Part::Author).query().fetch(&mut *session);
+            while let Some(row) = rows.try_next().await? {
+                events += u64::from(is_single || numbers.insert(row.read::<i64>("no")?));
+                add_author(&row.read("pubkey")?);
             }
         }
     }
-    txn.commit().await?;
-    asking.done();
-    Ok(Count { events: count, sketch })
+    session.commit().await?;
+    Ok(Count { events, sketch })
+}
+
+/// Visits the matching events that an overlay shows, in answer order. `hint`: about how many are needed.
+async fn for_each_shown(
+    connection: &mut PgConnection,
+    query: &Query,
+    filter: &Filter,
+    hint: Option<u64>,
+    mut visit: impl FnMut(&Event, BoundEvent) -> ControlFlow<()>,
+) -> Result<()> {
+    let (mut limit, mut visited) = (hint, 0);
+    loop {
+        let rows = plan(query, filter, limit, Part::Id).query().fetch(&mut *connection);
+        let rows = rows.map_err(Into::into).and_then(|row: PgRow| async move { row.read::<EventId>("id") });
+        let matching: Vec<EventId> = rows.try_collect().await?;
+        for ids in matching[visited..].chunks(CHECKED_EVENTS) {
+            for bound in get_on(connection, ids, query.now).await?.into_iter().flatten() {
+                let event = bound.event.event()?;
+                if query.shows(&event, &bound.topics, filter) && visit(&event, bound).is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        if limit.is_none_or(|limit| (matching.len() as u64) < limit) {
+            return Ok(());
+        }
+        // Some events were withheld: read more.
+        visited = matching.len();
+        limit = limit.map(|limit| limit.saturating_mul(4).min(i64::MAX as u64));
+    }
 }
 
 /// Effective events by id, in the order of `ids`.
-pub(crate) async fn get(pool: &PgPool, ids: &[EventId], now: i64) -> Result<Vec<Option<BoundEvent>>> {
-    let mut asking = Asking::of(pool).await?;
-    let found = get_on(&mut asking, ids, now).await?;
-    asking.done();
+pub(crate) async fn get(pool: &PgPool, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>> {
+    let mut session = QuerySession::acquire(pool).await?;
+    let found = get_on(&mut session, ids, now).await?;
+    session.release();
     Ok(found)
 }
 
 /// [`get`] on a given session.
-pub(crate) async fn get_on(
-    connection: &mut PgConnection,
-    ids: &[EventId],
-    now: i64,
-) -> Result<Vec<Option<BoundEvent>>> {
+async fn get_on(connection: &mut PgConnection, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>> {
     let rows = sqlx::query(
         "SELECT e.id, e.created_at, e.json, e.ingested_at, ARRAY(SELECT t.topic_id FROM unnest(e.topics) \
-         WITH ORDINALITY AS u (no, place) JOIN cn_relay.topics t ON t.no = u.no ORDER BY u.place) AS topic_ids FROM cn_relay.event_dedupe d JOIN cn_relay.events e \
+         WITH ORDINALITY AS u (no, place) JOIN cn_relay.topics t ON t.no = u.no ORDER BY u.place) AS topics \
+         FROM cn_relay.event_dedupe d JOIN cn_relay.events e \
          ON e.class = d.class AND e.ingested_at = d.ingested_at AND e.no = d.no \
          WHERE d.event_id = ANY($1) AND e.effective AND (e.expires_at IS NULL OR e.expires_at > $2)",
-    )
-    .bind(crate::codes::ids(ids))
-    .bind(now)
-    .fetch_all(connection)
-    .await?;
-    let mut found = std::collections::HashMap::with_capacity(rows.len());
+    );
+    let rows = rows.bind(array(ids)).bind(now.seconds().to_sql()).fetch_all(connection).await?;
+    let mut found = HashMap::with_capacity(rows.len());
     for row in &rows {
-        let topics = row.try_get::<Vec<String>, _>("topic_ids")?;
-        let bound = BoundEvent {
-            event: records::stored_event(row)?,
-            topics: topics.iter().map(|topic| TopicId::trusted(topic)).collect(),
-            ingested_at: millis(row.try_get("ingested_at")?),
-        };
-        found.insert(bound.event.id, bound);
+        let event = records::stored_event(row)?;
+        found.insert(event.id, from_columns!(row => BoundEvent { topics, ingested_at; event }));
     }
     Ok(ids.iter().map(|id| found.get(id).cloned()).collect())
 }

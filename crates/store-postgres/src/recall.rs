@@ -6,33 +6,32 @@
 use std::{collections::HashMap, sync::Arc};
 
 use kukuri_domain::{EventId, State};
-use kukuri_postgres::Asking;
+use kukuri_postgres::QuerySession;
 use parking_lot::Mutex;
-use sqlx::{PgPool, Row as _};
+use sqlx::PgPool;
 use tokio::{runtime::Handle, sync::oneshot};
 
 use crate::{
-    codes::{self, event_id},
+    columns::array,
     error::{Failure, Result},
+    records,
 };
 
 type States = HashMap<EventId, State>;
 
+/// The states, or one error for every caller of a statement.
+type Answer = Result<Arc<States>, String>;
+
 /// Queued look-ups.
 pub(crate) struct Recalls {
     pool: PgPool,
-    queue: Mutex<Queue>,
+    /// `None` while no statement runs.
+    queue: Mutex<Option<Vec<Caller>>>,
 }
 
-#[derive(Default)]
-struct Queue {
-    is_busy: bool,
-    waiting: Vec<Waiting>,
-}
-
-struct Waiting {
+struct Caller {
     ids: Vec<EventId>,
-    answer: oneshot::Sender<Result<Arc<States>, String>>,
+    answer: oneshot::Sender<Answer>,
 }
 
 impl Recalls {
@@ -42,84 +41,63 @@ impl Recalls {
 
     /// The states of these ids, in order.
     pub(crate) async fn recall(self: &Arc<Self>, ids: &[EventId]) -> Result<Vec<Option<State>>> {
-        let states = match self.queue(ids) {
-            RowPlace::First(turn) => Arc::new(turn.look_up(ids).await?),
-            RowPlace::Later(answer) => match answer.await {
-                Ok(states) => states.map_err(failed)?,
-                Err(_) => return Err(failed("nobody looked ids up".to_owned())),
-            },
+        let states = match self.enqueue(ids) {
+            None => Arc::new(Turn(Arc::clone(self)).look_up(ids).await?),
+            Some(answer) => {
+                let answer = answer.await.unwrap_or_else(|_| Err("the look-up of ids was dropped".to_owned()));
+                answer.map_err(|error| Failure::Engine(sqlx::Error::Protocol(error)))?
+            }
         };
         Ok(ids.iter().map(|id| states.get(id).copied()).collect())
     }
 
-    fn queue(self: &Arc<Self>, ids: &[EventId]) -> RowPlace {
+    /// Queues a caller behind the statement that runs. `None`: no statement runs, it is the caller's turn.
+    fn enqueue(&self, ids: &[EventId]) -> Option<oneshot::Receiver<Answer>> {
         let mut queue = self.queue.lock();
-        if !queue.is_busy {
-            queue.is_busy = true;
-            return RowPlace::First(Turn(Arc::clone(self)));
-        }
+        let Some(callers) = &mut *queue else {
+            *queue = Some(Vec::new());
+            return None;
+        };
         let (answer, answered) = oneshot::channel();
-        queue.waiting.push(Waiting { ids: ids.to_vec(), answer });
-        RowPlace::Later(answered)
-    }
-
-    /// The next turn, with all queued callers.
-    fn next(self: &Arc<Self>) -> Option<(Turn, Vec<Waiting>)> {
-        let mut queue = self.queue.lock();
-        let waiting = std::mem::take(&mut queue.waiting);
-        queue.is_busy = !waiting.is_empty();
-        queue.is_busy.then(|| (Turn(Arc::clone(self)), waiting))
+        callers.push(Caller { ids: ids.to_vec(), answer });
+        Some(answered)
     }
 }
 
-enum RowPlace {
-    First(Turn),
-    Later(oneshot::Receiver<Result<Arc<States>, String>>),
-}
-
-/// The permit to run a statement. Dropping it passes it on to the next queued caller.
+/// The permit to run a statement. Dropping it passes it on to all queued callers.
 struct Turn(Arc<Recalls>);
 
 impl Turn {
     async fn look_up(&self, ids: &[EventId]) -> Result<States> {
-        let mut asking = Asking::of(&self.0.pool).await?;
-        let rows = sqlx::query("SELECT event_id, reason FROM cn_relay.ids WHERE event_id = ANY($1)")
-            .bind(codes::ids(ids))
-            .fetch_all(&mut *asking)
-            .await?;
-        asking.done();
-        let mut states = HashMap::with_capacity(rows.len());
-        for row in &rows {
-            let reason: Option<i16> = row.try_get("reason")?;
-            let state = reason.map(codes::reason).transpose()?.map_or(State::Effective, |reason| reason.state());
-            states.insert(event_id(row.try_get("event_id")?), state);
-        }
-        Ok(states)
+        let mut session = QuerySession::acquire(&self.0.pool).await?;
+        let rows = sqlx::query(records::STATES).bind(array(ids)).fetch_all(&mut *session).await?;
+        session.release();
+        rows.iter().map(records::state).collect()
     }
 
-    async fn answer(self, waiting: Vec<Waiting>) {
-        let ids: Vec<EventId> = waiting.iter().flat_map(|waiting| waiting.ids.iter().copied()).collect();
+    async fn answer(self, callers: Vec<Caller>) {
+        let ids: Vec<EventId> = callers.iter().flat_map(|caller| caller.ids.iter().copied()).collect();
         let states = self.look_up(&ids).await.map(Arc::new).map_err(|failure| failure.to_string());
         // Release the turn first: the next statement need not wait until all callers are answered.
         drop(self);
-        for waiting in waiting {
+        for caller in callers {
             // A caller that dropped its future has closed its channel.
-            let _ = waiting.answer.send(states.clone());
+            let _ = caller.answer.send(states.clone());
         }
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if let Some((turn, waiting)) = self.0.next()
-            && let Ok(runtime) = Handle::try_current()
-        {
-            runtime.spawn(turn.answer(waiting));
+        let callers = {
+            let mut queue = self.0.queue.lock();
+            queue.take().filter(|callers| !callers.is_empty()).inspect(|_| *queue = Some(Vec::new()))
+        };
+        if let Some(callers) = callers {
+            let next = Self(Arc::clone(&self.0));
+            if let Ok(runtime) = Handle::try_current() {
+                runtime.spawn(next.answer(callers));
+            }
         }
     }
-}
-
-/// One error, returned to every caller of the statement.
-fn failed(what: String) -> Failure {
-    Failure::Engine(sqlx::Error::Protocol(what))
 }

@@ -1,24 +1,24 @@
 //! Conversion of rows to values, and of events to columns.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use kukuri_domain::{
-    Address, Event, EventId, Kind, Letter, PublicKey, Rank, Signature, State, Tags, Timestamp, TopicId,
+    Address, Event, EventId, Kind, KindClass, Letter, Millis, PublicKey, Rank, Reason, Signature, State, Tags, TopicId,
     capacity::Usage,
     clock::Clock,
     deletion::{DeletionTarget, DeletionTargetKind, Tombstone},
     vanish::VanishMark,
 };
-use kukuri_store::{ConsumerOffset, IdRecord, OutboxRow, Seq, Standing, StoredEvent, counters::Counters};
+use kukuri_store::{ConsumerOffset, IdRecord, Op, OutboxRow, RowRecord, Standing, StoredEvent, counters::Counters};
 use sqlx::{Row as _, postgres::PgRow};
 
 use crate::{
-    codes::{self, Class, event_id, millis, timestamp, unsigned},
+    columns::{REASONS, ReadColumn as _, from_columns, unsigned},
     error::{Result, damaged},
-    work::{Filed, Key, KnownId, Node, Noted, Row, RowPlace, Topic, TopicNo},
+    work::{Key, Node, Noted, Row, RowPlace, RowSource, Topic, TopicNo},
 };
 
-/// Selects rows joined with the records of their ids, as [`row`] and [`known_id`] read them.
+/// Selects rows joined with the records of their ids, as [`row`] reads them.
 macro_rules! select_rows {
     ($from:literal) => {
         concat!(
@@ -63,71 +63,53 @@ pub(crate) fn parties(event: &Event) -> Option<Vec<[u8; 32]>> {
 
 /// The `d` identifier that tells addressable events of one kind and author apart.
 pub(crate) fn identifier(address: &Address) -> Option<&str> {
-    (address.kind().class() == kukuri_domain::KindClass::Addressable).then(|| address.identifier())
+    (address.kind().class() == KindClass::Addressable).then(|| address.identifier())
 }
 
-pub(crate) fn place(row: &PgRow) -> Result<Option<RowPlace>> {
-    let (class, at, no): (Option<&str>, Option<i64>, Option<i64>) =
-        (row.try_get("class")?, row.try_get("ingested_at")?, row.try_get("no")?);
-    match (class, at, no) {
-        (Some(class), Some(at), Some(no)) => {
-            Ok(Some(RowPlace { class: Class::read(class)?, ingested_at: millis(at), no: unsigned(no) }))
+/// The states of known ids, as [`state`] reads them.
+pub(crate) const STATES: &str = "SELECT event_id, reason FROM cn_relay.ids WHERE event_id = ANY($1)";
+
+pub(crate) fn state(row: &PgRow) -> Result<(EventId, State)> {
+    let reason: Option<Reason> = row.read("reason")?;
+    Ok((row.read("event_id")?, reason.map_or(State::Effective, |reason| reason.state())))
+}
+
+fn standing(row: &PgRow) -> Result<Standing> {
+    Ok(match row.read("reason")? {
+        None => Standing::Effective,
+        Some(reason) => {
+            let since = row.read::<Option<_>>("since")?.unwrap_or_default();
+            Standing::Gone { reason, cause: row.read("cause")?, since }
         }
-        _ => Ok(None),
+    })
+}
+
+/// `reason`, `cause` and `since` of an id.
+pub(crate) fn standing_columns(standing: Standing) -> (Option<Reason>, Option<EventId>, Option<Millis>) {
+    match standing {
+        Standing::Effective => (None, None, None),
+        Standing::Gone { reason, cause, since } => (Some(reason), cause, Some(since)),
     }
 }
 
-pub(crate) fn known_id(row: &PgRow) -> Result<KnownId> {
-    let reason: Option<i16> = row.try_get("reason")?;
-    let standing = match reason {
-        None => Standing::Effective,
-        Some(reason) => Standing::Gone {
-            reason: codes::reason(reason)?,
-            cause: row.try_get::<Option<[u8; 32]>, _>("cause")?.map(event_id),
-            since: millis(row.try_get::<Option<i64>, _>("since")?.unwrap_or_default()),
-        },
-    };
-    let record = IdRecord {
-        source: codes::source(row.try_get("source")?)?,
-        first_seen_at: millis(row.try_get("first_seen_at")?),
-        last_seen_at: millis(row.try_get("last_seen_at")?),
-        seen_count: unsigned(row.try_get("seen_count")?),
-        standing,
-    };
-    Ok(KnownId { record, place: place(row)? })
+pub(crate) fn id_record(row: &PgRow) -> Result<IdRecord> {
+    Ok(from_columns!(row => IdRecord { source, first_seen_at, last_seen_at, seen_count; standing: standing(row)? }))
 }
 
 /// A row and the record of its id.
-pub(crate) fn row(row: &PgRow) -> Result<(Row, KnownId)> {
-    let known = known_id(row)?;
-    let place = known.place.ok_or_else(|| damaged("a row is nowhere"))?;
-    let kind = codes::kind(row.try_get("kind")?)?;
-    let pubkey = PublicKey::from_bytes(row.try_get("pubkey")?);
+pub(crate) fn row(row: &PgRow) -> Result<Row> {
+    let kind = row.read("kind")?;
     let parties: Option<Vec<[u8; 32]>> = row.try_get("parties")?;
-    let outline = Event {
-        id: event_id(row.try_get("id")?),
-        pubkey,
-        created_at: timestamp(row.try_get("created_at")?),
-        kind,
-        tags: outline_tags(kind, row.try_get("identifier")?, parties.as_deref().unwrap_or_default()),
-        content: String::new(),
-        sig: Signature::from_bytes([0; 64]),
-    };
-    let state = known.record.standing.state();
-    let effective: bool = row.try_get("effective")?;
-    if effective != (state == State::Effective) {
+    let tags = outline_tags(kind, row.try_get("identifier")?, parties.as_deref().unwrap_or_default());
+    let sig = Signature::from_bytes([0; 64]);
+    let outline = from_columns!(row => Event { id, pubkey, created_at; kind, tags, content: String::new(), sig });
+    let place = from_columns!(row => RowPlace { class, ingested_at, no });
+    let record = id_record(row)?;
+    if row.read::<bool>("effective")? != (record.standing == Standing::Effective) {
         return Err(damaged(format!("event {}: its id and its row do not agree on its state", outline.id)));
     }
-    let row = Row {
-        place,
-        outline,
-        bytes: unsigned(row.try_get("bytes")?),
-        topics: row.try_get("topics")?,
-        state,
-        filed: Filed::Stored { effective },
-        is_gone: false,
-    };
-    Ok((row, known))
+    let source = RowSource::Stored { record, class: place.class };
+    Ok(from_columns!(row => Row { bytes, topics; place, outline, record, source, is_gone: false }))
 }
 
 /// Tags that determine the owners of an event and its key.
@@ -140,132 +122,102 @@ fn outline_tags(kind: Kind, identifier: Option<&str>, parties: &[[u8; 32]]) -> T
     tags.into_iter().collect()
 }
 
+pub(crate) fn rank(row: &PgRow) -> Result<Rank> {
+    Ok(from_columns!(row => Rank { created_at, id }))
+}
+
 pub(crate) fn key(row: &PgRow, address: Address) -> Result<Key> {
-    Ok(Key {
-        address,
-        floor: Rank { created_at: timestamp(row.try_get("created_at")?), id: event_id(row.try_get("id")?) },
-        raised_at: millis(row.try_get("raised_at")?),
-        current: row.try_get::<Option<[u8; 32]>, _>("current")?.map(event_id),
-    })
+    Ok(from_columns!(row => Key { raised_at, current; floor: rank(row)?, address }))
 }
 
 pub(crate) fn tombstone(row: &PgRow) -> Result<Noted<Tombstone>> {
-    let target = match row.try_get::<Option<&str>, _>("target_a")? {
-        None => DeletionTargetKind::EventId(event_id(row.try_get("target")?)),
-        Some(address) => {
-            let address = address.parse().map_err(|_| damaged(format!("a tombstone names {address}")))?;
-            DeletionTargetKind::Address(address)
-        }
+    let target = match row.read("target_a")? {
+        None => DeletionTargetKind::EventId(row.read("target")?),
+        Some(address) => DeletionTargetKind::Address(address),
     };
-    let tombstone = Tombstone {
-        target: DeletionTarget {
-            target,
-            requester_pubkey: PublicKey::from_bytes(row.try_get("requester")?),
-            request_created_at: timestamp(row.try_get("requested_at")?),
-        },
-        deletion_id: event_id(row.try_get("deletion_event_id")?),
-        applied_at: row.try_get::<Option<i64>, _>("applied_at")?.map(millis),
+    let target = DeletionTarget {
+        target,
+        requester_pubkey: row.read("requester")?,
+        request_created_at: row.read("requested_at")?,
     };
-    Ok(Noted { what: tombstone, at: millis(row.try_get("noted_at")?) })
+    let deletion_id = row.read("deletion_event_id")?;
+    let tombstone = from_columns!(row => Tombstone { applied_at; target, deletion_id });
+    Ok(Noted { what: tombstone, at: row.read("noted_at")? })
 }
 
 pub(crate) fn vanish_mark(row: &PgRow) -> Result<Noted<VanishMark>> {
-    let mark = VanishMark {
-        pubkey: PublicKey::from_bytes(row.try_get("pubkey")?),
-        until: timestamp(row.try_get("until")?),
-        request_id: event_id(row.try_get("request_id")?),
-    };
-    Ok(Noted { what: mark, at: millis(row.try_get("noted_at")?) })
+    let mark = from_columns!(row => VanishMark { pubkey, until, request_id });
+    Ok(Noted { what: mark, at: row.read("noted_at")? })
 }
 
 fn counters(row: &PgRow) -> Result<Counters> {
     let (events, bytes): (Vec<i64>, Vec<i64>) = (row.try_get("events")?, row.try_get("bytes")?);
-    let mut by_class = [Usage::default(); 4];
-    if events.len() != by_class.len() || bytes.len() != by_class.len() {
-        return Err(damaged("there are four counters, by class"));
-    }
-    for (usage, (events, bytes)) in by_class.iter_mut().zip(events.into_iter().zip(bytes)) {
-        *usage = Usage { events: unsigned(events), bytes: unsigned(bytes) };
-    }
-    Ok(Counters {
-        effective: unsigned(row.try_get("effective")?),
-        by_class,
-        stage: codes::stage(row.try_get("stage")?)?,
-    })
+    let usage = events.into_iter().zip(bytes);
+    let usage = usage.map(|(events, bytes)| Usage { events: unsigned(events), bytes: unsigned(bytes) });
+    let by_class = usage.collect::<Vec<_>>().try_into().map_err(|_| damaged("there are four counters, by class"))?;
+    Ok(from_columns!(row => Counters { effective, stage; by_class }))
 }
 
-/// Counters as two columns, events and bytes, each an array by class.
-pub(crate) fn counter_columns(counters: &Counters) -> (Vec<i64>, Vec<i64>) {
-    counters.by_class.iter().map(|usage| (codes::signed(usage.events), codes::signed(usage.bytes))).unzip()
-}
-
-pub(crate) fn topic(row: &PgRow) -> Result<(TopicNo, Topic)> {
-    let topic = Topic {
-        id: TopicId::trusted(row.try_get("topic_id")?),
-        counters: counters(row)?,
-        last_event_at: millis(row.try_get("last_event_at")?),
-    };
-    Ok((row.try_get("no")?, topic))
+pub(crate) fn topic(row: &PgRow) -> Result<Topic> {
+    Ok(from_columns!(row => Topic { no, last_event_at; id: row.read("topic_id")?, counters: counters(row)? }))
 }
 
 pub(crate) fn node(row: &PgRow) -> Result<Node> {
-    Ok(Node {
-        head: Seq(unsigned(row.try_get("head")?)),
-        outbox_dropped: Seq(unsigned(row.try_get("outbox_dropped")?)),
-        last_event: unsigned(row.try_get("last_event")?),
-        last_topic: row.try_get("last_topic")?,
-        clock: Clock {
-            latest: millis(row.try_get("clock_latest")?),
-            last: millis(row.try_get("clock_last")?),
-            held: row.try_get("clock_held")?,
-        },
-        counters: counters(row)?,
-        ids: unsigned(row.try_get("ids")?),
-        failed: unsigned(row.try_get("failed")?),
-        subscriptions_version: unsigned(row.try_get("subscriptions_version")?),
-        loading: row.try_get("loading")?,
-    })
+    let clock =
+        Clock { latest: row.read("clock_latest")?, last: row.read("clock_last")?, held: row.read("clock_held")? };
+    Ok(from_columns!(row => Node {
+        head, outbox_dropped, last_event, last_topic, ids, failed, subscriptions_version, loading;
+        clock, counters: counters(row)?
+    }))
 }
 
 pub(crate) fn offset(row: &PgRow) -> Result<ConsumerOffset> {
-    Ok(ConsumerOffset {
-        consumer: row.try_get("consumer")?,
-        last_seq: Seq(unsigned(row.try_get("last_seq")?)),
-        updated_at: millis(row.try_get("updated_at")?),
-    })
+    Ok(from_columns!(row => ConsumerOffset { consumer, last_seq, updated_at }))
+}
+
+/// `op` and `reason` of an outbox row, as other services read them (O-1).
+pub(crate) fn op_columns(op: Op) -> (&'static str, Option<&'static str>) {
+    match op {
+        Op::Upsert => ("upsert", None),
+        Op::Delete(reason) => ("delete", Some(reason.as_str())),
+    }
 }
 
 pub(crate) fn outbox_row(row: &PgRow) -> Result<OutboxRow> {
-    let effective_key = match row.try_get::<Option<&str>, _>("effective_key")? {
-        None => None,
-        Some(address) => Some(address.parse().map_err(|_| damaged(format!("an outbox row is of {address}")))?),
+    let op = match (row.try_get("op")?, row.try_get::<Option<&str>, _>("reason")?) {
+        ("upsert", _) => Op::Upsert,
+        (_, name) => {
+            let reason = REASONS.into_iter().find(|reason| Some(reason.as_str()) == name);
+            Op::Delete(reason.ok_or_else(|| damaged(format!("an outbox row is deleted for {name:?}")))?)
+        }
     };
-    Ok(OutboxRow {
-        seq: Seq(unsigned(row.try_get("seq")?)),
-        op: codes::op(row.try_get("op")?, row.try_get("reason")?)?,
-        event_id: event_id(row.try_get("event_id")?),
-        topic: TopicId::trusted(row.try_get("topic_id")?),
-        kind: codes::kind(row.try_get("kind")?)?,
-        created_at: timestamp(row.try_get("created_at")?),
-        ingested_at: millis(row.try_get("ingested_at")?),
-        effective_key,
-        written_at: millis(row.try_get("written_at")?),
-    })
+    Ok(from_columns!(row => OutboxRow {
+        seq, event_id, kind, created_at, ingested_at, effective_key, written_at; op, topic: row.read("topic_id")?
+    }))
 }
 
 pub(crate) fn event(id: &EventId, json: &[u8]) -> Result<Event> {
     Event::from_json(json).map_err(|error| damaged(format!("event {id}: {error}")))
 }
 
-/// Expiration of an event as a column.
-pub(crate) fn expires_at(event: &Event) -> Option<i64> {
-    event.expiration().map(|Timestamp(seconds)| codes::signed(seconds))
+pub(crate) fn stored_event(row: &PgRow) -> Result<StoredEvent> {
+    Ok(from_columns!(row => StoredEvent { id, created_at, json }))
 }
 
-pub(crate) fn stored_event(row: &PgRow) -> Result<StoredEvent> {
-    Ok(StoredEvent {
-        id: event_id(row.try_get("id")?),
-        created_at: timestamp(row.try_get("created_at")?),
-        json: row.try_get::<Vec<u8>, _>("json")?.into(),
-    })
+/// The stored part of a row, with the names of its topics.
+pub(crate) fn row_record(row: &PgRow, names: &TopicNames) -> Result<RowRecord> {
+    Ok(from_columns!(row => RowRecord { json, ingested_at; topics: topics_of(row, names)? }))
+}
+
+/// Topic ids by number.
+pub(crate) type TopicNames = HashMap<TopicNo, TopicId>;
+
+pub(crate) fn topic_names(rows: &[PgRow]) -> Result<TopicNames> {
+    rows.iter().map(|row| Ok((row.read("no")?, row.read("topic_id")?))).collect()
+}
+
+pub(crate) fn topics_of(row: &PgRow, names: &TopicNames) -> Result<Vec<TopicId>> {
+    let topics: Vec<TopicNo> = row.read("topics")?;
+    let name = |no| names.get(no).cloned().ok_or_else(|| damaged(format!("topic number {no} has no name")));
+    topics.iter().map(name).collect()
 }

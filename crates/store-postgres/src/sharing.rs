@@ -5,24 +5,25 @@ use std::{
     sync::Arc,
 };
 
+use bytes::Bytes;
 use kukuri_domain::{
-    Event, EventId, Millis, Rank, TopicId,
+    Event, EventId, Millis, TopicId,
     retention::RetentionClass,
     sharing::{self, FloorHint, Trace},
 };
-use kukuri_postgres::Asking;
+use kukuri_postgres::QuerySession;
 use kukuri_store::{Item, Raised, Shared, SharedPage, SharedSet, Span, ingest::apply_hints};
 use sqlx::{
-    Connection, PgConnection, PgPool, Postgres, Row as _,
+    PgConnection, PgPool, Postgres, Row as _,
     postgres::{PgArguments, PgRow},
     query::Query,
 };
 
 use crate::{
     batch::{Batch, Committed},
-    codes::{self, event_id, retention_code, signed, timestamp},
-    error::{Result, damaged},
-    open::AT_ONE_MOMENT,
+    columns::{Column as _, ReadColumn as _, array, from_columns, signed},
+    error::Result,
+    open::SNAPSHOT,
     records,
     writer::Writer,
 };
@@ -44,12 +45,10 @@ pub(crate) const TRACES: &str = "SELECT created_at, id FROM cn_relay.traces WHER
      AND created_at >= $4 AND (created_at > $4 OR id < $5) ORDER BY created_at DESC, id LIMIT $6";
 
 pub(crate) async fn shared(pool: &PgPool, set: &SharedSet, span: Span, most: usize) -> Result<SharedPage> {
-    let mut asking = Asking::of(pool).await?;
-    let mut txn = asking.begin_with(AT_ONE_MOMENT).await?;
-    let mut items = events(&mut txn, set, span, most).await?;
-    let traces = Ends::of(span).ask(TRACES, set).bind(one_more(most)).fetch_all(&mut *txn).await?;
-    txn.commit().await?;
-    asking.done();
+    let mut session = QuerySession::begin(pool, SNAPSHOT).await?;
+    let mut items = events(&mut session, set, span, most).await?;
+    let traces = Bounds::of(span).bind(TRACES, set).bind(one_more(most)).fetch_all(&mut *session).await?;
+    session.commit().await?;
     for row in &traces {
         items.push(item(row)?);
     }
@@ -58,21 +57,16 @@ pub(crate) async fn shared(pool: &PgPool, set: &SharedSet, span: Span, most: usi
 
 /// The first events of a topic in a span, one more than `most`.
 async fn events(connection: &mut PgConnection, set: &SharedSet, span: Span, most: usize) -> Result<Vec<Item>> {
-    let (mut items, mut ends) = (Vec::new(), Ends::of(span));
+    let (mut items, mut bounds) = (Vec::new(), Bounds::of(span));
     let limit = one_more(most);
     loop {
-        let rows = ends
-            .ask(EVENTS, set)
-            .bind(signed(set.window.now.seconds().0))
-            .bind(signed(set.window.regular_since.0))
-            .bind(retention_code(RetentionClass::Regular))
-            .bind(limit)
-            .fetch_all(&mut *connection)
-            .await?;
+        let query = bounds.bind(EVENTS, set).bind(set.window.now.seconds().to_sql());
+        let query = query.bind(set.window.regular_since.to_sql()).bind(RetentionClass::Regular.to_sql()).bind(limit);
+        let rows = query.fetch_all(&mut *connection).await?;
         for row in &rows {
             let item = item(row)?;
-            let is_shown = match row.try_get::<Option<Vec<u8>>, _>("doubtful")? {
-                Some(json) => set.window.shows(&records::event(&item.id, &json)?),
+            let is_shown = match row.try_get::<Option<&[u8]>, _>("doubtful")? {
+                Some(json) => set.window.shows(&records::event(&item.id, json)?),
                 None => true,
             };
             if is_shown {
@@ -83,7 +77,7 @@ async fn events(connection: &mut PgConnection, set: &SharedSet, span: Span, most
             Some(last) if rows.len() as i64 == limit && items.len() <= most => {
                 // The smallest id greater than this one, in byte order.
                 let Item { created_at, id } = item(last)?;
-                ends.from = (signed(created_at.0), [id.as_bytes(), &[0][..]].concat());
+                bounds.from = (created_at.to_sql(), [id.as_bytes(), &[0][..]].concat());
             }
             _ => return Ok(items),
         }
@@ -95,66 +89,54 @@ fn one_more(most: usize) -> i64 {
 }
 
 /// Bounds of a span as columns.
-struct Ends {
+struct Bounds {
     from: (i64, Vec<u8>),
     before: (i64, Vec<u8>),
 }
 
-impl Ends {
+impl Bounds {
     fn of(span: Span) -> Self {
-        let end = |item: Option<Item>, open: i64| match item {
-            Some(item) => (signed(item.created_at.0), item.id.as_bytes().to_vec()),
+        let bound = |item: Option<Item>, open: i64| match item {
+            Some(item) => (item.created_at.to_sql(), item.id.as_bytes().to_vec()),
             None => (open, Vec::new()),
         };
-        Self { from: end(span.from, i64::MAX), before: end(span.before, -1) }
+        Self { from: bound(span.from, i64::MAX), before: bound(span.before, -1) }
     }
 
-    /// Binds a query for the items of a topic within these bounds.
-    fn ask<'q>(&'q self, sql: &'static str, set: &'q SharedSet) -> Query<'q, Postgres, PgArguments> {
+    /// A query for the items of a topic within these bounds.
+    fn bind<'q>(&'q self, sql: &'static str, set: &'q SharedSet) -> Query<'q, Postgres, PgArguments> {
         let (from, before) = (&self.from, &self.before);
         sqlx::query(sql).bind(set.topic.as_str()).bind(from.0).bind(&from.1).bind(before.0).bind(&before.1)
     }
 }
 
 fn item(row: &PgRow) -> Result<Item> {
-    Ok(Item { created_at: timestamp(row.try_get("created_at")?), id: event_id(row.try_get("id")?) })
+    Ok(from_columns!(row => Item { created_at, id }))
 }
 
 /// Parses a trace and its topic.
 pub(crate) fn trace(row: &PgRow) -> Result<(TopicId, Trace)> {
-    let Item { created_at, id } = item(row)?;
-    let trace = match row.try_get::<Option<&str>, _>("key")? {
-        None => Trace::Request { created_at, id },
-        Some(key) => Trace::Hint(FloorHint {
-            key: key.parse().map_err(|_| damaged(format!("a trace is of {key}")))?,
-            floor: Rank { created_at, id },
-            request: event_id(row.try_get("request")?),
-        }),
+    let floor = records::rank(row)?;
+    let trace = match row.read("key")? {
+        None => Trace::Request { created_at: floor.created_at, id: floor.id },
+        Some(key) => Trace::Hint(from_columns!(row => FloorHint { request; key, floor })),
     };
-    Ok((TopicId::trusted(row.try_get("topic_id")?), trace))
+    Ok((row.read("topic_id")?, trace))
 }
 
 /// The events or traces that items of a set stand for.
 pub(crate) async fn share(pool: &PgPool, set: &SharedSet, ids: &[EventId]) -> Result<Vec<Option<Shared>>> {
-    let mut asking = Asking::of(pool).await?;
-    let mut txn = asking.begin_with(AT_ONE_MOMENT).await?;
+    let mut session = QuerySession::begin(pool, SNAPSHOT).await?;
     let rows = sqlx::query(
         "SELECT e.id, e.json, t.no IS NOT NULL AS is_bound FROM cn_relay.event_dedupe d JOIN cn_relay.events e \
          ON e.class = d.class AND e.ingested_at = d.ingested_at AND e.no = d.no \
          LEFT JOIN cn_relay.topics t ON t.topic_id = $2 AND t.no = ANY(e.topics) \
          WHERE d.event_id = ANY($1) AND e.effective",
-    )
-    .bind(codes::ids(ids))
-    .bind(set.topic.as_str())
-    .fetch_all(&mut *txn)
-    .await?;
-    let traces = sqlx::query("SELECT * FROM cn_relay.traces WHERE topic_id = $2 AND id = ANY($1)")
-        .bind(codes::ids(ids))
-        .bind(set.topic.as_str())
-        .fetch_all(&mut *txn)
-        .await?;
-    txn.commit().await?;
-    asking.done();
+    );
+    let rows = rows.bind(array(ids)).bind(set.topic.to_sql()).fetch_all(&mut *session).await?;
+    let traces = sqlx::query("SELECT * FROM cn_relay.traces WHERE topic_id = $2 AND id = ANY($1)");
+    let traces = traces.bind(array(ids)).bind(set.topic.to_sql()).fetch_all(&mut *session).await?;
+    session.commit().await?;
     let mut traced = HashSet::new();
     let mut found: HashMap<EventId, Shared> = HashMap::new();
     for row in &traces {
@@ -164,10 +146,10 @@ pub(crate) async fn share(pool: &PgPool, set: &SharedSet, ids: &[EventId]) -> Re
         }
     }
     for row in &rows {
-        let (id, json): (_, Vec<u8>) = (event_id(row.try_get("id")?), row.try_get("json")?);
-        let is_bound: bool = row.try_get("is_bound")?;
+        let (id, json): (EventId, Bytes) = (row.read("id")?, row.read("json")?);
+        let is_bound: bool = row.read("is_bound")?;
         if traced.contains(&id) || (is_bound && set.window.shows(&records::event(&id, &json)?)) {
-            found.insert(id, Shared::Event(json.into()));
+            found.insert(id, Shared::Event(json));
         }
     }
     Ok(ids.iter().map(|id| found.get(id).cloned()).collect())
@@ -191,13 +173,11 @@ async fn stored(connection: &mut PgConnection, requests: &HashSet<EventId>) -> R
         "SELECT e.id, e.json FROM cn_relay.event_dedupe d JOIN cn_relay.events e \
          ON e.class = d.class AND e.ingested_at = d.ingested_at AND e.no = d.no \
          WHERE d.event_id = ANY($1) AND e.effective",
-    )
-    .bind(codes::ids(requests))
-    .fetch_all(connection)
-    .await?;
+    );
+    let rows = rows.bind(array(requests)).fetch_all(connection).await?;
     let read = |row: &PgRow| {
-        let id = event_id(row.try_get("id")?);
-        Ok((id, records::event(&id, &row.try_get::<Vec<u8>, _>("json")?)?))
+        let id = row.read("id")?;
+        Ok((id, records::event(&id, row.try_get("json")?)?))
     };
     rows.iter().map(read).collect()
 }
@@ -220,13 +200,9 @@ impl Batch<'_> {
         let requests = stored(&mut self.txn, &requests).await?.into_iter();
         self.work.requests = requests.map(|(id, request)| (id, Arc::new(request))).collect();
         let ids: Vec<EventId> = hints.iter().flat_map(|hint| [hint.request, hint.floor.id]).collect();
-        let rows = sqlx::query("SELECT id FROM cn_relay.traces WHERE topic_id = $1 AND id = ANY($2)")
-            .bind(topic.as_str())
-            .bind(codes::ids(&ids))
-            .fetch_all(&mut *self.txn)
-            .await?;
-        for row in &rows {
-            self.work.traced.insert((topic.clone(), event_id(row.try_get("id")?)));
+        let rows = sqlx::query("SELECT id FROM cn_relay.traces WHERE topic_id = $1 AND id = ANY($2)");
+        for row in rows.bind(topic.to_sql()).bind(array(&ids)).fetch_all(&mut *self.txn).await? {
+            self.work.traced.insert((topic.clone(), row.read("id")?));
         }
         Ok(())
     }

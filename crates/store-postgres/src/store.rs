@@ -9,7 +9,7 @@ use kukuri_domain::{
     sharing::FloorHint,
     subscription::{NodeSubscription, SubscriptionChange},
 };
-use kukuri_postgres::Asking;
+use kukuri_postgres::QuerySession;
 use kukuri_store::{
     AddressExplanation, Answer, Archive, BoundEvent, CheckReport, ConsumerOffset, Count, DryRun, DumpCursor, DumpPage,
     Explanation, Holder, Ingested, OutboxRow, Piece, PurgeCursor, PurgeStep, Query, Raised, Result, Seq, Shared,
@@ -21,22 +21,20 @@ use tokio::{sync::watch, task::JoinHandle};
 use crate::{
     archive::Dumping,
     check,
-    codes::signed,
     error::Failure,
     follow, lookup,
-    open::{self, PostgresOptions, Sessions},
+    open::{self, MIGRATIONS, PostgresOptions, Sessions},
     query,
     recall::Recalls,
     sharing, subscriptions,
-    upkeep::PurgeWork,
     writer::Writer,
 };
 
 /// The store on Postgres: the schema `cn_relay` of one database. Any number of processes may have it open.
 pub struct PostgresStore {
-    readers: PgPool,
+    pub(crate) readers: PgPool,
     recalls: Arc<Recalls>,
-    writer: Arc<Writer>,
+    pub(crate) writer: Arc<Writer>,
     follower: JoinHandle<()>,
     dumping: Dumping,
 }
@@ -68,7 +66,8 @@ impl PostgresStore {
     /// Only creates or migrates the tables of a database. Returns the versions before (0 if there were no tables) and
     /// after.
     pub async fn migrate(url: &str) -> Result<(u32, u32)> {
-        Ok(open::migrate(url).await?)
+        let migrated = MIGRATIONS.run_at(url, PostgresOptions::default().acquire_timeout).await;
+        Ok(migrated.map_err(Failure::from)?)
     }
 
     /// Writes the pending repeat counts and closes all sessions.
@@ -78,16 +77,6 @@ impl PostgresStore {
         self.readers.close().await;
         self.writer.pool.close().await;
         Ok(())
-    }
-
-    #[cfg(test)]
-    pub(crate) fn writer(&self) -> &Writer {
-        &self.writer
-    }
-
-    #[cfg(test)]
-    pub(crate) fn readers(&self) -> &PgPool {
-        &self.readers
     }
 }
 
@@ -127,7 +116,7 @@ impl Events for PostgresStore {
     }
 
     async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>> {
-        Ok(query::get(&self.readers, ids, signed(now.seconds().0)).await?)
+        Ok(query::get(&self.readers, ids, now).await?)
     }
 }
 
@@ -153,10 +142,7 @@ impl Upkeep for PostgresStore {
     }
 
     async fn purge_some(&self, retention: &Retention, now: Millis, cursor: PurgeCursor) -> Result<PurgeStep> {
-        let begun = cursor.0.and_then(|work| work.downcast::<PurgeWork>().ok());
-        let mut work = begun.unwrap_or_else(|| Box::new(PurgeWork::new(*retention, now)));
-        let more = self.writer.purge_some(&mut work, now).await?;
-        Ok(PurgeStep { purged: work.purged.clone(), next: more.then(|| PurgeCursor(Some(work))) })
+        Ok(self.writer.purge_some(*retention, now, cursor).await?)
     }
 
     async fn dry_run_purge(&self, retention: &Retention, now: Millis, max_rows: usize) -> Result<DryRun> {
@@ -206,9 +192,9 @@ impl Outbox for PostgresStore {
 #[async_trait]
 impl Topics for PostgresStore {
     async fn subscriptions(&self) -> Result<Vec<NodeSubscription>> {
-        let mut asking = Asking::of(&self.readers).await.map_err(Failure::from)?;
-        let all = subscriptions::load(&mut asking).await?;
-        asking.done();
+        let mut session = QuerySession::acquire(&self.readers).await.map_err(Failure::from)?;
+        let all = subscriptions::load(&mut session).await?;
+        session.release();
         Ok(all.all().cloned().collect())
     }
 

@@ -7,81 +7,117 @@ use std::collections::HashSet;
 use kukuri_domain::{
     EventId, Millis, Reason, Timestamp, TopicId,
     capacity::Stage,
-    retention::{Retention, RetentionClass},
+    retention::{Keep, Retention, RetentionClass},
 };
-use kukuri_store::{DryRun, Purged, Seq, StageChange, StoreError, Swept, counters::Tally as _};
-use sqlx::{PgConnection, Row as _, postgres::PgArguments, query::Query as SqlQuery};
+use kukuri_store::{
+    DryRun, PurgeCursor, PurgeStep, Purged, Seq, StageChange, StoreError, Swept, counters::Tally as _,
+    ingest::Ledger as _,
+};
+use sqlx::{Postgres, Transaction, postgres::PgArguments, query::Query};
 
 use crate::{
-    batch::{Batch, DryTxn},
-    codes::{signed, stage_code, timestamp, unsigned},
+    batch::Batch,
+    columns::{Column as _, ReadColumn as _, number_at},
     due::{Cutoffs, EXPIRED, oldest},
-    error::Result,
-    partitions::Partition,
-    work::TopicNo,
+    error::{Result, damaged},
+    work::{Row, TopicNo},
     writer::Writer,
 };
 
 /// Most rows that a step removes: few enough for a slow disk to write within the statement timeout.
 pub(crate) const STEP: i64 = 250;
 
-/// Progress of a purge.
-pub(crate) struct PurgeWork {
+/// The phases of a purge, in order.
+const PHASES: [Phase; 13] = [
+    Phase::Begin,
+    Phase::Months,
+    Phase::Age(RetentionClass::Regular),
+    Phase::Age(RetentionClass::Request),
+    Phase::Age(RetentionClass::Current),
+    Phase::Age(RetentionClass::History),
+    Phase::Topics,
+    Phase::Node,
+    Phase::Ids,
+    Phase::Outbox,
+    Phase::Memories(DROP_TOMBSTONES),
+    Phase::Memories(DROP_VANISH_MARKS),
+    Phase::Memories(DROP_FLOORS),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Begin,
+    /// Drops months past retention, and updates the ids of dropped months.
+    Months,
+    /// Purges rows of a class past retention.
+    Age(RetentionClass),
+    /// Evicts rows of topics at their last stage.
+    Topics,
+    /// Evicts rows while the node is at its last stage.
+    Node,
+    Ids,
+    Outbox,
+    /// Deletes tombstones, vanish marks or floors past the retention of requests (P-5).
+    Memories(&'static str),
+}
+
+/// A purge in progress.
+pub(crate) struct Purge {
     pub(crate) retention: Retention,
     /// Start of the purge: retention is counted from here.
     pub(crate) began_at: Millis,
-    phase: Phase,
     pub(crate) purged: Purged,
+    /// Index in [`PHASES`].
+    phase: u8,
+    /// Position in the phase.
+    pub(crate) after: Vec<u8>,
     /// All changes are rolled back at the end.
     pub(crate) is_dry_run: bool,
     /// Transaction of a dry run, between its steps.
-    pub(crate) dry_txn: Option<DryTxn>,
+    dry_txn: Option<Transaction<'static, Postgres>>,
 }
 
-impl PurgeWork {
-    pub(crate) fn new(retention: Retention, began_at: Millis) -> Self {
-        let purged = Purged::default();
-        Self { retention, began_at, phase: Phase::Begin, purged, is_dry_run: false, dry_txn: None }
+impl Purge {
+    fn resume(retention: Retention, now: Millis, cursor: PurgeCursor) -> Self {
+        let PurgeCursor { began_at, purged, phase, after } = cursor;
+        let began_at = began_at.unwrap_or(now);
+        Self { retention, began_at, purged, phase, after, is_dry_run: false, dry_txn: None }
+    }
+
+    fn into_cursor(self) -> PurgeCursor {
+        PurgeCursor { began_at: Some(self.began_at), purged: self.purged, phase: self.phase, after: self.after }
     }
 }
 
-enum Phase {
-    Begin,
-    /// Months that may be past retention, in reverse order.
-    Months(Vec<Partition>),
-    /// Rows past retention, class by class, after a position in the order of age.
-    Ages {
-        class: usize,
-        after: (i64, i64),
-    },
-    /// Topics at their last stage, in reverse order; then the node.
-    Room(Vec<(TopicNo, TopicId)>),
-    Ids,
-    Outbox,
-    Memories {
-        table: usize,
-    },
-    Done,
-}
-
 /// Outcome of a step.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// It wrote, and its phase may have more to do.
     More,
     /// It wrote, and its phase is done.
     Last,
-    /// It had nothing to write: its phase is done.
+    /// It wrote nothing, and its phase is done.
     Nothing,
+    /// It wrote nothing, and its phase goes on at the next position.
+    Skipped,
 }
 
 impl Step {
     /// `More` if the step found as many rows as it may remove.
     fn after(found: u64) -> Self {
-        match signed(found) {
+        match found.to_sql() {
             0 => Self::Nothing,
             STEP.. => Self::More,
             _ => Self::Last,
         }
+    }
+
+    /// The outcome for a phase with many positions, of which this step is for one: when that is done, the next follows.
+    pub(crate) fn at(self, position: Vec<u8>, purge: &mut Purge) -> Self {
+        if self != Self::More {
+            purge.after = position;
+        }
+        if self == Self::Nothing { Self::Skipped } else { Self::More }
     }
 }
 
@@ -93,296 +129,235 @@ impl Writer {
             batch.commit().await?;
             return Ok((Swept { held: true, ..Swept::default() }, false));
         }
-        let due = batch.rows(sqlx::query(EXPIRED).bind(signed(now.seconds().0)).bind(STEP)).await?;
+        let due = batch.rows(sqlx::query(EXPIRED).bind(now.seconds().to_sql()).bind(STEP)).await?;
         for id in &due {
-            let row = batch.work.read_before(id)?;
+            let row = batch.row(id)?;
             batch.work.retire(row, Reason::Expiration, None)?;
         }
         batch.work.update_stages()?;
         batch.commit().await?;
-        let next = next_expiration(&mut *self.pool.acquire().await?).await?;
+        let next = sqlx::query_scalar(
+            "SELECT expires_at FROM cn_relay.events WHERE effective AND expires_at IS NOT NULL \
+             ORDER BY expires_at LIMIT 1",
+        );
+        let next = next.fetch_optional(&self.pool).await?.map(Timestamp::from_sql).transpose()?;
         Ok((Swept { expired: due.len() as u64, next, held: false }, due.len() as i64 == STEP))
     }
 
-    /// One step of a purge (P-5, P-6). Returns whether more is left. Skips phases that have nothing to do.
-    pub(crate) async fn purge_some(&self, work: &mut PurgeWork, now: Millis) -> Result<bool> {
-        loop {
-            let mut phase = std::mem::replace(&mut work.phase, Phase::Done);
-            let step = match &mut phase {
-                Phase::Begin => self.begin_purge(work, now).await?,
-                Phase::Months(left) => self.drop_some(left, work, now).await?,
-                Phase::Ages { class, after } => {
-                    self.purge_by_age(RetentionClass::ALL[*class], after, work, now).await?
-                }
-                Phase::Room(topics) => self.make_room(topics.last(), work, now).await?,
-                Phase::Ids => self.forget_ids(work, now).await?,
-                Phase::Outbox => self.drop_outbox(work, now).await?,
-                Phase::Memories { table } => self.drop_memories(MEMORIES[*table], work, now).await?,
-                Phase::Done => Step::Nothing,
-            };
-            work.purged.stages = StageChange::summed_up(std::mem::take(&mut work.purged.stages));
-            if work.purged.held {
-                return Ok(false);
-            }
-            work.phase = match step {
-                Step::More => phase,
-                Step::Last | Step::Nothing => self.after(phase, work).await?,
-            };
-            match (&work.phase, step) {
-                (Phase::Done, _) => return Ok(false),
-                (_, Step::Nothing) => {}
-                _ => return Ok(true),
-            }
-        }
+    /// One step of a purge (P-5, P-6).
+    pub(crate) async fn purge_some(&self, retention: Retention, now: Millis, cursor: PurgeCursor) -> Result<PurgeStep> {
+        let mut purge = Purge::resume(retention, now, cursor);
+        let more = self.continue_purge(&mut purge, now).await?;
+        Ok(PurgeStep { purged: purge.purged.clone(), next: more.then(|| purge.into_cursor()) })
     }
 
     /// Purges in a transaction that is rolled back. It blocks writers, so it stops after about `max_rows` rows. Months
     /// are not dropped but purged row by row, which locks no table.
     pub(crate) async fn dry_run_purge(&self, retention: Retention, now: Millis, max_rows: usize) -> Result<DryRun> {
-        if let Err(error) = self.flush().await {
-            tracing::warn!(%error, "can't write the counts of repeated events; trying again later");
-        }
-        let (txn, _turn) = Batch::resume(self).await?.into_dry_run();
-        let mut work = PurgeWork { is_dry_run: true, dry_txn: Some(txn), ..PurgeWork::new(retention, now) };
+        self.flush_or_warn().await;
+        let Batch { txn, turn: _turn, .. } = Batch::resume(self).await?;
+        let purge = Purge::resume(retention, now, PurgeCursor::default());
+        let mut purge = Purge { is_dry_run: true, dry_txn: Some(txn), ..purge };
         let (mut rows, mut more) = (0, true);
         while more && rows < max_rows {
-            more = self.purge_some(&mut work, now).await?;
+            more = self.continue_purge(&mut purge, now).await?;
             rows += STEP as usize;
         }
-        if let Some(DryTxn(txn)) = work.dry_txn {
+        if let Some(txn) = purge.dry_txn {
             txn.rollback().await?;
         }
-        Ok(DryRun { purged: work.purged, is_complete: !more })
+        Ok(DryRun { purged: purge.purged, is_complete: !more })
     }
 
-    /// The phase after this one.
-    async fn after(&self, phase: Phase, work: &mut PurgeWork) -> Result<Phase> {
-        Ok(match phase {
-            Phase::Begin if work.is_dry_run => Phase::Months(Vec::new()),
-            Phase::Begin => Phase::Months(self.past_months(work.began_at).await?),
-            Phase::Months(_) => Phase::Ages { class: 0, after: (-1, -1) },
-            Phase::Ages { class, .. } if class + 1 < RetentionClass::ALL.len() => {
-                Phase::Ages { class: class + 1, after: (-1, -1) }
+    /// One step that writes. Returns whether more is left.
+    async fn continue_purge(&self, purge: &mut Purge, now: Millis) -> Result<bool> {
+        while let Some(phase) = PHASES.get(usize::from(purge.phase)) {
+            let mut batch = match purge.dry_txn.take() {
+                Some(txn) => Batch::within(self, txn, None).await?,
+                None => Batch::resume(self).await?,
+            };
+            batch.tick(now);
+            if *phase == Phase::Begin {
+                purge.retention.validate(batch.work.subscriptions.retentions()).map_err(StoreError::from)?;
             }
-            Phase::Ages { .. } => Phase::Room(self.purging_topics(work).await?),
-            Phase::Room(mut topics) => match topics.pop() {
-                Some(_) => Phase::Room(topics),
-                None => Phase::Ids,
-            },
-            Phase::Ids => Phase::Outbox,
-            Phase::Outbox => Phase::Memories { table: 0 },
-            Phase::Memories { table } if table + 1 < MEMORIES.len() => Phase::Memories { table: table + 1 },
-            Phase::Memories { .. } | Phase::Done => Phase::Done,
-        })
-    }
-
-    /// Begins the transaction of a step. `None`: the clock is held, and nothing may be purged.
-    pub(crate) async fn begin_step(&self, work: &mut PurgeWork, now: Millis) -> Result<Option<Batch<'_>>> {
-        let batch = Batch::begin_step(self, &mut work.dry_txn, now).await?;
-        if !batch.clock().held {
-            return Ok(Some(batch));
-        }
-        batch.end_step(&mut work.dry_txn).await?;
-        work.purged.held = true;
-        Ok(None)
-    }
-
-    async fn begin_purge(&self, work: &mut PurgeWork, now: Millis) -> Result<Step> {
-        let mut batch = Batch::begin_step(self, &mut work.dry_txn, now).await?;
-        if let Err(error) = work.retention.validate(batch.work.subscriptions.retentions()) {
-            batch.skip_step(&mut work.dry_txn).await?;
-            return Err(StoreError::from(error).into());
-        }
-        work.purged.held = batch.clock().held;
-        if !work.purged.held && !work.is_dry_run {
-            // Purges run regularly, so every month has its partition before its first event.
-            batch.open_month().await?;
-        }
-        batch.end_step(&mut work.dry_txn).await?;
-        if !work.purged.held
-            && !work.is_dry_run
-            && let Err(error) = self.flush().await
-        {
-            tracing::warn!(%error, "can't write the counts of repeated events; trying again later");
-        }
-        Ok(Step::Nothing)
-    }
-
-    // Retention.
-
-    async fn purge_by_age(
-        &self,
-        class: RetentionClass,
-        after: &mut (i64, i64),
-        work: &mut PurgeWork,
-        now: Millis,
-    ) -> Result<Step> {
-        let Some(mut batch) = self.begin_step(work, now).await? else { return Ok(Step::Nothing) };
-        batch.read_all_topics().await?;
-        let (retention, since) = (&work.retention, work.began_at);
-        let cutoffs = Cutoffs::of(class, retention, since, &batch.topic_names(), &batch.work.subscriptions);
-        let Some(cutoffs) = cutoffs else {
-            batch.skip_step(&mut work.dry_txn).await?;
-            return Ok(Step::Nothing);
-        };
-        let due = batch.rows(cutoffs.due(*after, STEP)).await?;
-        let mut gone = 0;
-        for id in &due {
-            let Some(row) = batch.work.row(id).cloned() else { continue };
-            *after = (signed(row.place.ingested_at.0), signed(row.place.no));
-            // The statement finds candidates; the domain decides.
-            let mut policies = Vec::with_capacity(row.topics.len());
-            for topic in &row.topics {
-                let topic = batch.work.topic_id(*topic)?;
-                policies.push(batch.work.subscriptions.policy(&topic).retention);
+            if batch.clock().held {
+                purge.purged.held = true;
+                batch.end_step(purge).await?;
+                return Ok(false);
             }
-            if retention.keep(class, &policies).is_over(row.place.ingested_at, since) {
-                batch.work.purge_row(row, Reason::Retention)?;
-                gone += 1;
+            let step = batch.purge_step(*phase, purge).await?;
+            let has_written = matches!(step, Step::More | Step::Last);
+            if has_written {
+                batch.end_step(purge).await?;
+            } else {
+                batch.skip_step(purge).await?;
+            }
+            if matches!(step, Step::Last | Step::Nothing) {
+                purge.phase += 1;
+                purge.after.clear();
+            }
+            if *phase == Phase::Begin {
+                if !purge.is_dry_run {
+                    self.flush_or_warn().await;
+                }
+            } else if has_written {
+                return Ok(usize::from(purge.phase) < PHASES.len());
             }
         }
-        work.purged.by_retention += gone;
-        batch.finish_step(work).await?;
-        Ok(Step::after(due.len() as u64))
-    }
-
-    // Capacity.
-
-    async fn purging_topics(&self, work: &mut PurgeWork) -> Result<Vec<(TopicNo, TopicId)>> {
-        let purging = sqlx::query("SELECT no, topic_id FROM cn_relay.topics WHERE stage = $1 ORDER BY topic_id DESC")
-            .bind(stage_code(Stage::Purging));
-        let rows = match &mut work.dry_txn {
-            Some(DryTxn(txn)) => purging.fetch_all(&mut **txn).await?,
-            None => purging.fetch_all(&mut *self.pool.acquire().await?).await?,
-        };
-        rows.iter().map(|row| Ok((row.try_get("no")?, TopicId::trusted(row.try_get("topic_id")?)))).collect()
-    }
-
-    /// Evicts the oldest rows that may be evicted, while a topic (or the node) at its last stage holds too much.
-    async fn make_room(&self, topic: Option<&(TopicNo, TopicId)>, work: &mut PurgeWork, now: Millis) -> Result<Step> {
-        let Some(mut batch) = self.begin_step(work, now).await? else { return Ok(Step::Nothing) };
-        if let Some((_, id)) = topic {
-            batch.read_references(&HashSet::from([id.clone()])).await?;
-        }
-        let number = topic.map(|(no, _)| *no);
-        if !batch.work.must_make_room(number)? {
-            batch.skip_step(&mut work.dry_txn).await?;
-            return Ok(Step::Nothing);
-        }
-        let oldest = batch.rows(oldest(number, (-1, -1), STEP)).await?;
-        let mut gone = 0;
-        for id in &oldest {
-            if !batch.work.must_make_room(number)? {
-                break;
-            }
-            let row = batch.work.read_before(id)?;
-            batch.work.purge_row(row, Reason::Capacity)?;
-            gone += 1;
-        }
-        work.purged.by_capacity += gone;
-        batch.finish_step(work).await?;
-        Ok(Step::after(gone))
-    }
-
-    // Ids, outbox rows, tombstones, vanish marks and floors.
-
-    async fn forget_ids(&self, work: &mut PurgeWork, now: Millis) -> Result<Step> {
-        let Some(cutoff) = work.retention.dedupe.cutoff(work.began_at) else { return Ok(Step::Nothing) };
-        let forgotten = self.delete_some(FORGET_IDS, cutoff, work, now).await?;
-        work.purged.ids += forgotten;
-        Ok(Step::after(forgotten))
-    }
-
-    async fn drop_outbox(&self, work: &mut PurgeWork, now: Millis) -> Result<Step> {
-        let Some(cutoff) = work.retention.outbox.cutoff(work.began_at) else { return Ok(Step::Nothing) };
-        let Some(mut batch) = self.begin_step(work, now).await? else { return Ok(Step::Nothing) };
-        // `written_at` rises with the sequence: the oldest rows come first.
-        let row = sqlx::query(
-            "SELECT count(*) AS count, max(seq) AS last FROM (SELECT seq, written_at FROM cn_relay.events_outbox \
-             ORDER BY seq LIMIT $2) first WHERE written_at <= $1",
-        )
-        .bind(signed(cutoff.0))
-        .bind(STEP)
-        .fetch_one(batch.connection())
-        .await?;
-        let (count, last): (i64, Option<i64>) = (row.try_get("count")?, row.try_get("last")?);
-        let Some(last) = last else {
-            batch.skip_step(&mut work.dry_txn).await?;
-            return Ok(Step::Nothing);
-        };
-        let drop = sqlx::query("DELETE FROM cn_relay.events_outbox WHERE seq <= $1").bind(last);
-        drop.execute(batch.connection()).await?;
-        batch.work.node.outbox_dropped = Seq(unsigned(last));
-        batch.end_step(&mut work.dry_txn).await?;
-        work.purged.outbox += unsigned(count);
-        Ok(Step::after(unsigned(count)))
-    }
-
-    /// Removes tombstones, vanish marks, and floors without an effective version; they follow the retention of requests
-    /// (P-5).
-    async fn drop_memories(&self, sql: &'static str, work: &mut PurgeWork, now: Millis) -> Result<Step> {
-        let Some(cutoff) = work.retention.requests.cutoff(work.began_at) else { return Ok(Step::Nothing) };
-        let dropped = self.delete_some(sql, cutoff, work, now).await?;
-        work.purged.memories += dropped;
-        Ok(Step::after(dropped))
-    }
-
-    /// One step: deletes rows that are not newer than a cutoff. Returns how many.
-    async fn delete_some(&self, sql: &'static str, cutoff: Millis, work: &mut PurgeWork, now: Millis) -> Result<u64> {
-        let Some(mut batch) = self.begin_step(work, now).await? else { return Ok(0) };
-        let deleted = sqlx::query(sql).bind(signed(cutoff.0)).bind(STEP).execute(batch.connection()).await?;
-        let count = deleted.rows_affected();
-        if count == 0 {
-            batch.skip_step(&mut work.dry_txn).await?;
-            return Ok(0);
-        }
-        if sql == FORGET_IDS {
-            batch.work.node.ids = batch.work.node.ids.saturating_sub(count);
-        }
-        batch.end_step(&mut work.dry_txn).await?;
-        Ok(count)
+        Ok(false)
     }
 }
 
 impl Batch<'_> {
-    /// Ends a step that removed rows.
-    pub(crate) async fn finish_step(mut self, work: &mut PurgeWork) -> Result<()> {
-        self.work.update_stages()?;
-        let stages = self.end_step(&mut work.dry_txn).await?;
-        work.purged.stages.extend(stages);
+    /// Ends a step and writes its changes.
+    async fn end_step(mut self, purge: &mut Purge) -> Result<()> {
+        let mut stages = std::mem::take(&mut purge.purged.stages);
+        if purge.is_dry_run {
+            self.write().await?;
+            purge.dry_txn = Some(self.txn);
+            stages.extend(self.work.stages);
+        } else {
+            stages.extend(self.commit().await?.stages);
+        }
+        purge.purged.stages = StageChange::summed_up(stages);
         Ok(())
     }
 
-    /// Loads the rows of a statement with the keys and topics they refer to. Returns their ids, in order.
-    pub(crate) async fn rows(&mut self, query: SqlQuery<'_, sqlx::Postgres, PgArguments>) -> Result<Vec<EventId>> {
+    /// Ends a step without writing its changes.
+    async fn skip_step(self, purge: &mut Purge) -> Result<()> {
+        if purge.is_dry_run {
+            purge.dry_txn = Some(self.txn);
+        } else {
+            self.txn.rollback().await?;
+        }
+        Ok(())
+    }
+
+    async fn purge_step(&mut self, phase: Phase, purge: &mut Purge) -> Result<Step> {
+        match phase {
+            Phase::Begin => {
+                if !purge.is_dry_run {
+                    // Purges run regularly, so every month has its partition before its first event.
+                    self.open_month().await?;
+                }
+                Ok(Step::Last)
+            }
+            Phase::Months => self.drop_some(purge).await,
+            Phase::Age(class) => self.purge_by_age(class, purge).await,
+            Phase::Topics => {
+                let topic = sqlx::query(
+                    "SELECT no, topic_id FROM cn_relay.topics WHERE stage = $1 AND topic_id > convert_from($2, 'UTF8') \
+                     ORDER BY topic_id LIMIT 1",
+                );
+                let topic = topic.bind(Stage::Purging.to_sql()).bind(&purge.after);
+                let Some(topic) = topic.fetch_optional(self.connection()).await? else { return Ok(Step::Nothing) };
+                let (no, id): (TopicNo, TopicId) = (topic.read("no")?, topic.read("topic_id")?);
+                self.read_references(&HashSet::from([id.clone()])).await?;
+                Ok(self.make_room(Some(no), purge).await?.at(id.as_str().into(), purge))
+            }
+            Phase::Node => self.make_room(None, purge).await,
+            Phase::Ids => {
+                let count = self.delete_some(FORGET_IDS, purge.retention.dedupe, purge).await?;
+                self.work.node.ids = self.work.node.ids.saturating_sub(count);
+                purge.purged.ids += count;
+                Ok(Step::after(count))
+            }
+            Phase::Outbox => self.drop_outbox(purge).await,
+            Phase::Memories(sql) => {
+                let count = self.delete_some(sql, purge.retention.requests, purge).await?;
+                purge.purged.memories += count;
+                Ok(Step::after(count))
+            }
+        }
+    }
+
+    async fn purge_by_age(&mut self, class: RetentionClass, purge: &mut Purge) -> Result<Step> {
+        self.read_all_topics().await?;
+        let (retention, since) = (&purge.retention, purge.began_at);
+        let Some(cutoffs) = Cutoffs::of(class, retention, since, &self.work) else { return Ok(Step::Nothing) };
+        let after = (number_at(&purge.after, 0), number_at(&purge.after, 8));
+        let due = self.rows(cutoffs.due(after, STEP)).await?;
+        for id in &due {
+            let row = self.row(id)?;
+            purge.after = [row.place.ingested_at.to_sql(), row.place.no.to_sql()].map(i64::to_be_bytes).concat();
+            // The statement finds candidates; the domain decides.
+            let mut policies = Vec::with_capacity(row.topics.len());
+            for topic in &row.topics {
+                let topic = self.work.topic_id(*topic)?;
+                policies.push(self.work.subscriptions.policy(&topic).retention);
+            }
+            if retention.keep(class, &policies).is_over(row.place.ingested_at, since) {
+                self.work.purge_row(row, Reason::Retention)?;
+                purge.purged.by_retention += 1;
+            }
+        }
+        self.work.update_stages()?;
+        Ok(Step::after(due.len() as u64))
+    }
+
+    /// Evicts the oldest rows that may be evicted, while a topic (or the node) at its last stage holds too much.
+    async fn make_room(&mut self, topic: Option<TopicNo>, purge: &mut Purge) -> Result<Step> {
+        if !self.work.must_make_room(topic)? {
+            return Ok(Step::Nothing);
+        }
+        let mut evicted = 0;
+        for id in self.rows(oldest(topic, STEP)).await? {
+            if !self.work.must_make_room(topic)? {
+                break;
+            }
+            let row = self.row(&id)?;
+            self.work.purge_row(row, Reason::Capacity)?;
+            evicted += 1;
+        }
+        purge.purged.by_capacity += evicted;
+        self.work.update_stages()?;
+        Ok(Step::after(evicted))
+    }
+
+    async fn drop_outbox(&mut self, purge: &mut Purge) -> Result<Step> {
+        let Some(cutoff) = purge.retention.outbox.cutoff(purge.began_at) else { return Ok(Step::Nothing) };
+        // `written_at` rises with the sequence: the oldest rows come first.
+        let row = sqlx::query(
+            "SELECT count(*) AS count, max(seq) AS last FROM (SELECT seq, written_at FROM cn_relay.events_outbox \
+             ORDER BY seq LIMIT $2) first WHERE written_at <= $1",
+        );
+        let row = row.bind(cutoff.to_sql()).bind(STEP).fetch_one(self.connection()).await?;
+        let (count, last): (u64, Option<Seq>) = (row.read("count")?, row.read("last")?);
+        let Some(last) = last else { return Ok(Step::Nothing) };
+        let drop = sqlx::query("DELETE FROM cn_relay.events_outbox WHERE seq <= $1").bind(last.to_sql());
+        drop.execute(self.connection()).await?;
+        self.work.node.outbox_dropped = last;
+        purge.purged.outbox += count;
+        Ok(Step::after(count))
+    }
+
+    /// Deletes rows that are past their retention. Returns how many.
+    async fn delete_some(&mut self, sql: &'static str, keep: Keep, purge: &Purge) -> Result<u64> {
+        let Some(cutoff) = keep.cutoff(purge.began_at) else { return Ok(0) };
+        let deleted = sqlx::query(sql).bind(cutoff.to_sql()).bind(STEP).execute(self.connection()).await?;
+        Ok(deleted.rows_affected())
+    }
+
+    /// Reads the rows of a statement with the keys and topics they refer to. Returns their ids, in order.
+    pub(crate) async fn rows(&mut self, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<EventId>> {
         let rows = query.fetch_all(&mut *self.txn).await?;
         self.put_rows(&rows)?;
         self.read_references(&HashSet::new()).await?;
-        rows.iter().map(|row| Ok(crate::codes::event_id(row.try_get("id")?))).collect()
+        rows.iter().map(|row| row.read("id")).collect()
     }
 
-    pub(crate) fn topic_names(&self) -> Vec<(TopicNo, TopicId)> {
-        self.work.topic_nos.iter().map(|(id, no)| (*no, id.clone())).collect()
+    /// A row that was read before.
+    fn row(&self, id: &EventId) -> Result<Row> {
+        self.work.row(id).cloned().ok_or_else(|| damaged(format!("row {id} was not read")))
     }
 }
-
-pub(crate) async fn next_expiration(connection: &mut PgConnection) -> Result<Option<Timestamp>> {
-    let next = sqlx::query_scalar(
-        "SELECT expires_at FROM cn_relay.events WHERE effective AND expires_at IS NOT NULL \
-         ORDER BY expires_at LIMIT 1",
-    );
-    let next: Option<i64> = next.fetch_optional(connection).await?;
-    Ok(next.map(timestamp))
-}
-
-const MEMORIES: [&str; 3] = [DROP_TOMBSTONES, DROP_MARKS, DROP_FLOORS];
 
 const FORGET_IDS: &str = "DELETE FROM cn_relay.event_dedupe WHERE event_id IN ( \
      SELECT event_id FROM cn_relay.event_dedupe WHERE no IS NULL AND last_seen_at <= $1 \
      ORDER BY last_seen_at LIMIT $2)";
 const DROP_TOMBSTONES: &str = "DELETE FROM cn_relay.deletion_tombstones WHERE (target, is_address, requester) IN ( \
      SELECT target, is_address, requester FROM cn_relay.deletion_tombstones WHERE noted_at <= $1 LIMIT $2)";
-const DROP_MARKS: &str = "DELETE FROM cn_relay.vanish_marks WHERE pubkey IN ( \
+const DROP_VANISH_MARKS: &str = "DELETE FROM cn_relay.vanish_marks WHERE pubkey IN ( \
      SELECT pubkey FROM cn_relay.vanish_marks WHERE noted_at <= $1 LIMIT $2)";
 const DROP_FLOORS: &str = "DELETE FROM cn_relay.floors WHERE key IN ( \
      SELECT f.key FROM cn_relay.floors f WHERE f.raised_at <= $1 \

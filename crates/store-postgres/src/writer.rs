@@ -25,7 +25,7 @@ use tokio::sync::watch;
 
 use crate::{
     batch::{Batch, read_node},
-    codes::signed,
+    columns::{Column as _, write_arrays},
     error::{Failure, Result},
     open::PostgresOptions,
     subscriptions,
@@ -42,13 +42,15 @@ pub(crate) struct Writer {
     pub(crate) repeats: Repeats,
     pub(crate) head: watch::Sender<Seq>,
     pub(crate) subscription_version: watch::Sender<u64>,
-    subscriptions: Mutex<Option<(u64, Arc<Subscriptions>)>>,
-    months: Mutex<HashSet<Millis>>,
+    /// The subscriptions at a version.
+    pub(crate) subscriptions: Mutex<Option<(u64, Arc<Subscriptions>)>>,
+    /// Months whose partitions exist.
+    pub(crate) months: Mutex<HashSet<Millis>>,
     /// The clock as last seen. It stamps repeated copies of events.
     clock: Mutex<Clock>,
     /// While this writer loads another store: the indexes to create afterwards.
     pub(crate) loading: Mutex<Option<Vec<String>>>,
-    commit_delay: Option<fn() -> Duration>,
+    pub(crate) commit_delay: Option<fn() -> Duration>,
     #[cfg(test)]
     pub(crate) faults: Mutex<kukuri_store::conformance::faults::Faults>,
 }
@@ -77,8 +79,7 @@ impl Writer {
     pub(crate) async fn review_stages(&self) -> Result<()> {
         let mut batch = Batch::resume(self).await?;
         batch.read_all_topics().await?;
-        batch.work.touch_all();
-        batch.work.update_stages()?;
+        batch.update_all_stages()?;
         self.subscription_version.send_replace(batch.work.node.subscriptions_version);
         batch.commit().await.map(drop)
     }
@@ -95,38 +96,10 @@ impl Writer {
         Ok(())
     }
 
-    // State between transactions.
-
-    pub(crate) fn known_subscriptions(&self, version: u64) -> Option<Arc<Subscriptions>> {
-        let kept = self.subscriptions.lock();
-        kept.as_ref().filter(|(kept, _)| *kept == version).map(|(_, subscriptions)| Arc::clone(subscriptions))
-    }
-
-    pub(crate) fn keep_subscriptions(&self, version: u64, subscriptions: Arc<Subscriptions>) {
-        *self.subscriptions.lock() = Some((version, subscriptions));
-    }
-
-    pub(crate) fn knows_month(&self, month: Millis) -> bool {
-        self.months.lock().contains(&month)
-    }
-
-    pub(crate) fn note_month(&self, month: Millis) {
-        self.months.lock().insert(month);
-    }
-
     /// Records the clock and the head of a commit.
     pub(crate) fn note_commit(&self, clock: Clock, head: Seq) {
         *self.clock.lock() = clock;
-        self.note_head(head);
-    }
-
-    /// Raises the head. It never falls: reports of commits may arrive out of order.
-    pub(crate) fn note_head(&self, newest: Seq) {
-        self.head.send_if_modified(|head| {
-            let is_new = *head < newest;
-            *head = newest.max(*head);
-            is_new
-        });
+        raise(&self.head, head);
     }
 
     /// The error for a store with an unfinished load.
@@ -139,19 +112,9 @@ impl Writer {
         self.clock.lock().latest.max(now)
     }
 
-    pub(crate) async fn delay_commit(&self) {
-        if let Some(delay) = self.commit_delay {
-            tokio::time::sleep(delay()).await;
-        }
-    }
-
-    // Repeated copies.
-
-    /// Repeat counts may be lost, so a failed flush fails no other operation.
-    pub(crate) async fn flush_if_due(&self, now: Millis) {
-        if self.repeats.are_due(now)
-            && let Err(error) = self.flush().await
-        {
+    /// Writes the pending repeat counts. They may be lost, so a failure fails no other operation.
+    pub(crate) async fn flush_or_warn(&self) {
+        if let Err(error) = self.flush().await {
             tracing::warn!(%error, "can't write the counts of repeated events; trying again later");
         }
     }
@@ -171,16 +134,13 @@ impl Writer {
 
     async fn write_repeats(&self, counts: &BTreeMap<EventId, Repeat>) -> Result<()> {
         let mut batch = Batch::resume(self).await?;
-        sqlx::query(
+        write_arrays!(
+            batch.connection(),
             "UPDATE cn_relay.event_dedupe d SET last_seen_at = greatest(d.last_seen_at, n.at), \
              seen_count = d.seen_count + n.count FROM unnest($1::bytea[], $2::bigint[], $3::bigint[]) \
              AS n (id, at, count) WHERE d.event_id = n.id",
-        )
-        .bind(counts.keys().map(|id| *id.as_bytes()).collect::<Vec<_>>())
-        .bind(counts.values().map(|repeat| signed(repeat.last_seen_at.0)).collect::<Vec<_>>())
-        .bind(counts.values().map(|repeat| signed(repeat.count)).collect::<Vec<_>>())
-        .execute(batch.connection())
-        .await?;
+            for (id, repeat) in counts; id, repeat.last_seen_at, repeat.count
+        );
         batch.commit().await.map(drop)
     }
 
@@ -208,8 +168,8 @@ impl Writer {
         )
         .bind(consumer)
         .bind(holder.0.to_be_bytes())
-        .bind(signed(until.0))
-        .bind(signed(now.0))
+        .bind(until.to_sql())
+        .bind(now.to_sql())
         .execute(&self.pool)
         .await?;
         Ok(taken.rows_affected() > 0)
@@ -227,7 +187,6 @@ impl Writer {
         let own = sqlx::query("SELECT 1 FROM cn_relay.consumer_leases WHERE consumer = $1 AND holder = $2 FOR UPDATE");
         let own = own.bind(consumer).bind(holder.0.to_be_bytes()).fetch_optional(batch.connection()).await?;
         if own.is_none() {
-            batch.abandon().await?;
             return Err(StoreError::LeaseLost { consumer: consumer.to_owned() }.into());
         }
         batch.move_consumer(consumer, seq, now).await
@@ -246,11 +205,10 @@ impl Writer {
         let version = batch.work.node.subscriptions_version;
         batch.work.subscriptions = Arc::new(subscriptions::load(batch.connection()).await?);
         batch.read_references(&HashSet::from([topic.clone()])).await?;
-        batch.work.touch_all();
-        batch.work.update_stages()?;
+        batch.update_all_stages()?;
         let subscriptions = Arc::clone(&batch.work.subscriptions);
         batch.commit().await?;
-        self.keep_subscriptions(version, subscriptions);
+        *self.subscriptions.lock() = Some((version, subscriptions));
         self.subscription_version.send_replace(version);
         Ok(changed)
     }
@@ -260,18 +218,30 @@ impl Batch<'_> {
     async fn move_consumer(mut self, consumer: &str, seq: Seq, now: Millis) -> Result<()> {
         let head = self.work.node.head;
         if seq > head {
-            self.abandon().await?;
             return Err(StoreError::OffsetAhead { offset: seq, head }.into());
         }
-        sqlx::query(
+        let query = sqlx::query(
             "INSERT INTO cn_relay.consumer_offsets (consumer, last_seq, updated_at) VALUES ($1, $2, $3) \
              ON CONFLICT (consumer) DO UPDATE SET last_seq = excluded.last_seq, updated_at = excluded.updated_at",
-        )
-        .bind(consumer)
-        .bind(signed(seq.0))
-        .bind(signed(now.0))
-        .execute(self.connection())
-        .await?;
+        );
+        query.bind(consumer).bind(seq.to_sql()).bind(now.to_sql()).execute(self.connection()).await?;
         self.commit().await.map(drop)
     }
+
+    /// Recomputes the stages of the node and of all topics that were read.
+    fn update_all_stages(&mut self) -> Result<()> {
+        self.work.changed_topics.extend(self.work.topics.values().map(|topic| topic.no));
+        self.work.update_stages()
+    }
+}
+
+/// Raises a watched number. It never falls: reports of commits may arrive out of order.
+pub(crate) fn raise<T: Ord>(watched: &watch::Sender<T>, newest: T) {
+    watched.send_if_modified(|number| {
+        let is_new = *number < newest;
+        if is_new {
+            *number = newest;
+        }
+        is_new
+    });
 }

@@ -2,8 +2,9 @@
 //! keep counters.
 
 use kukuri_domain::{
-    TopicId,
-    capacity::{Capacity, Load, Stage, Thresholds, TopicLoad, Usage},
+    Kind, State, TopicId,
+    capacity::{Capacity, Load, Stage, TopicLoad, Usage},
+    retention::RetentionClass,
 };
 
 use crate::{
@@ -25,26 +26,18 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Adds (1) or subtracts (-1) a stored row.
+    pub fn count(&mut self, kind: Kind, state: State, bytes: usize, sign: i64) {
+        let is_effective = state == State::Effective;
+        let usage = &mut self.by_class[RetentionClass::of(kind, is_effective) as usize];
+        usage.events = usage.events.saturating_add_signed(sign);
+        usage.bytes = usage.bytes.saturating_add_signed(sign * bytes as i64);
+        self.effective = self.effective.saturating_add_signed(sign * i64::from(is_effective));
+    }
+
     /// The load under this capacity.
     pub fn load(&self, capacity: Capacity) -> Load {
         Load { stage: self.stage, is_full: capacity.is_reached(lasting(&self.by_class), 100) }
-    }
-
-    /// Updates the stage. Returns the change, if any, as one of this topic or of the node (`None`).
-    pub fn update_stage(
-        &mut self,
-        topic: Option<&TopicId>,
-        capacity: Capacity,
-        thresholds: &Thresholds,
-    ) -> Option<StageChange> {
-        let from = self.stage;
-        self.stage = from.next(total(&self.by_class), capacity, thresholds);
-        (from != self.stage).then(|| StageChange { topic: topic.cloned(), from, to: self.stage })
-    }
-
-    /// Whether a purge still has to remove rows to get down to the `purge_to` threshold.
-    pub fn must_make_room(&self, capacity: Capacity, thresholds: &Thresholds) -> bool {
-        self.stage == Stage::Purging && capacity.is_exceeded(total(&self.by_class), thresholds.purge_to)
     }
 }
 
@@ -61,17 +54,14 @@ pub trait Tally {
     /// The node-level subscriptions, which hold the policies of topics.
     fn subscriptions(&self) -> &Subscriptions;
 
-    /// The counters of the node.
-    fn node_counters(&mut self) -> &mut Counters;
-
     /// The number of a topic. `None`: no event was ever bound to it.
     fn find_topic(&mut self, topic: &TopicId) -> Result<Option<Self::TopicNo>, Self::Error>;
 
     /// The id of a topic.
     fn topic_id(&mut self, topic: Self::TopicNo) -> Result<TopicId, Self::Error>;
 
-    /// The counters of a topic.
-    fn topic_counters(&mut self, topic: Self::TopicNo) -> Result<&mut Counters, Self::Error>;
+    /// The counters of a topic, or of the node (`None`).
+    fn counters(&mut self, topic: Option<Self::TopicNo>) -> Result<&mut Counters, Self::Error>;
 
     /// Topics whose counters or policy changed since the last [`Self::update_stages`], in any order.
     fn changed_topics(&mut self) -> &mut Vec<Self::TopicNo>;
@@ -79,50 +69,55 @@ pub trait Tally {
     /// The stage changes of this transaction.
     fn stage_changes(&mut self) -> &mut Vec<StageChange>;
 
+    /// The id and the capacity of a topic, or of the node (`None`).
+    fn capacity(&mut self, topic: Option<Self::TopicNo>) -> Result<(Option<TopicId>, Capacity), Self::Error> {
+        let Some(no) = topic else { return Ok((None, self.rules().capacity)) };
+        let id = self.topic_id(no)?;
+        let capacity = self.subscriptions().policy(&id).capacity();
+        Ok((Some(id), capacity))
+    }
+
     /// The load of the node.
-    fn node_load(&mut self) -> Load {
+    fn node_load(&mut self) -> Result<Load, Self::Error> {
         let capacity = self.rules().capacity;
-        self.node_counters().load(capacity)
+        Ok(self.counters(None)?.load(capacity))
     }
 
     /// The load of a topic.
     fn topic_load(&mut self, topic: &TopicId) -> Result<TopicLoad, Self::Error> {
         let capacity = self.subscriptions().policy(topic).capacity();
-        let is_first_to_go = self.subscriptions().is_first_to_go(topic);
+        let is_shed_first = self.subscriptions().is_shed_first(topic);
         let load = match self.find_topic(topic)? {
-            Some(no) => self.topic_counters(no)?.load(capacity),
+            Some(no) => self.counters(Some(no))?.load(capacity),
             None => Counters::default().load(capacity),
         };
-        Ok(TopicLoad { load, is_first_to_go })
+        Ok(TopicLoad { load, is_shed_first })
     }
 
     /// Updates the stages of the node and of every changed topic.
     fn update_stages(&mut self) -> Result<(), Self::Error> {
-        let (capacity, thresholds) = (self.rules().capacity, self.rules().thresholds);
-        let change = self.node_counters().update_stage(None, capacity, &thresholds);
-        self.stage_changes().extend(change);
+        let thresholds = self.rules().thresholds;
         let mut changed = std::mem::take(self.changed_topics());
         changed.sort_unstable();
         changed.dedup();
-        for no in changed {
-            let id = self.topic_id(no)?;
-            let capacity = self.subscriptions().policy(&id).capacity();
-            let change = self.topic_counters(no)?.update_stage(Some(&id), capacity, &thresholds);
-            self.stage_changes().extend(change);
+        for topic in std::iter::once(None).chain(changed.into_iter().map(Some)) {
+            let (id, capacity) = self.capacity(topic)?;
+            let counters = self.counters(topic)?;
+            let (from, to) = (counters.stage, counters.stage.next(total(&counters.by_class), capacity, &thresholds));
+            counters.stage = to;
+            if from != to {
+                self.stage_changes().push(StageChange { topic: id, from, to });
+            }
         }
         Ok(())
     }
 
-    /// Whether a purge must remove rows from a topic, or from the node (`None`), to make room.
+    /// Whether a purge must remove rows from a topic, or from the node (`None`), to get down to the `purge_to`
+    /// threshold.
     fn must_make_room(&mut self, topic: Option<Self::TopicNo>) -> Result<bool, Self::Error> {
-        let thresholds = self.rules().thresholds;
-        let (counters, capacity) = match topic {
-            Some(no) => {
-                let id = self.topic_id(no)?;
-                (*self.topic_counters(no)?, self.subscriptions().policy(&id).capacity())
-            }
-            None => (*self.node_counters(), self.rules().capacity),
-        };
-        Ok(counters.must_make_room(capacity, &thresholds))
+        let (_, capacity) = self.capacity(topic)?;
+        let purge_to = self.rules().thresholds.purge_to;
+        let counters = self.counters(topic)?;
+        Ok(counters.stage == Stage::Purging && capacity.is_exceeded(total(&counters.by_class), purge_to))
     }
 }

@@ -3,24 +3,24 @@
 //! # Layout
 //!
 //! - [`port`]: the traits of a [`Store`]. A store applies whole decisions; the rules are in `kukuri_domain`.
-//! - [`event`], [`ingest`], [`query`], [`outbox`], [`maintenance`], [`sharing`], [`report`]: argument and return types
-//!   of the port, one module per concern.
+//! - [`ingest`], [`query`], [`outbox`], [`maintenance`], [`sharing`], [`report`]: argument and return types of the port,
+//!   one module per concern.
 //! - Code shared by store implementations: [`repeats`] counts copies of known events; [`subscriptions`] holds the
 //!   node-level subscriptions; [`counters`] counts stored rows and bytes; [`lease`] lets one instance at a time run a
 //!   consumer.
 //! - [`archive`]: dump and load of a whole store, to move it into another. [`error`]: the error enum of the port.
-//! - [`model`]: the in-memory reference store, simple enough to be obviously right. Tests compare other stores with it.
-//! - `conformance` (a feature, for tests): the test suite that every store passes.
+//! - For tests, with the feature `conformance`: `conformance`, the test suite that every store passes; `model`, the
+//!   in-memory reference store, simple enough to be obviously right, with which it compares them.
 
 pub mod archive;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod counters;
 pub mod error;
-pub mod event;
 pub mod ingest;
 pub mod lease;
 pub mod maintenance;
+#[cfg(feature = "conformance")]
 pub mod model;
 pub mod outbox;
 pub mod port;
@@ -32,12 +32,11 @@ pub mod subscriptions;
 
 pub use archive::{Archive, DumpCursor, DumpPage, Piece};
 pub use error::{Result, StoreError};
-pub use event::{BoundEvent, StoredEvent};
 pub use ingest::{Ingested, Outcome, StageChange, StoreRules};
 pub use lease::Holder;
 pub use maintenance::{DryRun, PurgeCursor, PurgeStep, Purged, Swept};
 pub use outbox::{ConsumerOffset, Op, OutboxRow, Seq, SnapshotCursor, SnapshotPage};
 pub use port::{Events, Inspect, Outbox, Sharing, Store, Topics, Upkeep};
-pub use query::{Answer, Count, Query, Rest};
+pub use query::{Answer, BoundEvent, Count, Query, Rest, StoredEvent};
 pub use report::{AddressExplanation, CheckReport, Explanation, IdRecord, RowRecord, Standing, Stats, TopicStats};
 pub use sharing::{HintOutcome, Item, Raised, Shared, SharedPage, SharedSet, Span};

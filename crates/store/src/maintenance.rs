@@ -1,8 +1,6 @@
 //! Reports of expiry sweeps and purges.
 
-use std::any::Any;
-
-use kukuri_domain::Timestamp;
+use kukuri_domain::{Millis, Timestamp};
 
 use crate::ingest::StageChange;
 
@@ -49,11 +47,21 @@ pub struct DryRun {
     pub is_complete: bool,
 }
 
-/// The position at which a purge continues. Opaque to callers.
-#[derive(Default)]
-pub struct PurgeCursor(pub Option<Box<dyn Any + Send>>);
+/// The position at which a purge continues. Opaque to callers; holds no resource of the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PurgeCursor {
+    /// When the purge began: retention is counted from there. `None` before the first step.
+    pub began_at: Option<Millis>,
+    /// Totals of all steps so far.
+    pub purged: Purged,
+    /// The phase, in the store's own numbering.
+    pub phase: u8,
+    /// The last key that the phase read, in the store's own encoding.
+    pub after: Vec<u8>,
+}
 
 /// The result of one bounded step of a purge.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PurgeStep {
     /// Totals of this step and all steps before it.
     pub purged: Purged,

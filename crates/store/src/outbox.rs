@@ -6,7 +6,7 @@ use kukuri_domain::{Address, EventId, Kind, Millis, Reason, Timestamp, TopicId};
 
 use crate::{
     error::{Result, StoreError},
-    event::BoundEvent,
+    query::BoundEvent,
 };
 
 /// The sequence number of an outbox row. The first row is 1; 0 is before the first.

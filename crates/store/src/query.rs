@@ -1,8 +1,12 @@
-//! Queries for events, and their answers.
+//! Queries for events, and events as a store returns them.
 
-use kukuri_domain::{Event, Filter, Millis, Sketch, TopicId, Viewer, Visibility};
+use bytes::Bytes;
+use kukuri_domain::{Event, EventId, Filter, Millis, Sketch, Timestamp, TopicId, Viewer, Visibility};
 
-use crate::{event::StoredEvent, outbox::Seq};
+use crate::{
+    error::{Result, StoreError},
+    outbox::Seq,
+};
 
 /// A query for the events that match any of the filters and are visible to the viewer now.
 #[derive(Clone, Debug)]
@@ -67,4 +71,33 @@ pub struct Count {
     pub events: u64,
     /// The given sketch, with the authors of these events added (NIP-45).
     pub sketch: Option<Sketch>,
+}
+
+/// An effective event: its JSON, ready to be served, and the two fields by which answers are ordered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredEvent {
+    /// The event's id.
+    pub id: EventId,
+    /// `created_at`, as claimed by the author.
+    pub created_at: Timestamp,
+    /// The event's JSON.
+    pub json: Bytes,
+}
+
+/// An effective event with the topics it is bound to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoundEvent {
+    /// The event.
+    pub event: StoredEvent,
+    /// The topics that the event is bound to.
+    pub topics: Vec<TopicId>,
+    /// When this node ingested the event.
+    pub ingested_at: Millis,
+}
+
+impl StoredEvent {
+    /// Parses the stored JSON.
+    pub fn event(&self) -> Result<Event> {
+        Event::from_json(&self.json).map_err(|error| StoreError::Damaged(format!("event {}: {error}", self.id)))
+    }
 }

@@ -74,13 +74,13 @@ pub struct SharedPage {
 }
 
 impl SharedPage {
-    /// Builds a page of at most `most` items from concatenated lists. Each list must hold at least its first `most + 1`
-    /// items.
-    pub fn first(most: usize, mut items: Vec<Item>) -> Self {
+    /// Builds a page of at most `limit` items from concatenated lists. Each list must hold at least its first
+    /// `limit + 1` items.
+    pub fn first(limit: usize, mut items: Vec<Item>) -> Self {
         items.sort_unstable();
         items.dedup();
-        let next = items.get(most).copied();
-        items.truncate(most);
+        let next = items.get(limit).copied();
+        items.truncate(limit);
         Self { items, next }
     }
 }

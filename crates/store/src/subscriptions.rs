@@ -12,14 +12,15 @@ use kukuri_domain::{
 #[derive(Clone, Debug, Default)]
 pub struct Subscriptions {
     by_topic: BTreeMap<TopicId, NodeSubscription>,
-    first_to_go: Option<u8>,
+    /// The lowest priority of enabled subscriptions, if not all have the same.
+    shed_priority: Option<u8>,
 }
 
 impl Subscriptions {
     /// Adds a subscription, or replaces the one of the same topic.
     pub fn insert(&mut self, subscription: NodeSubscription) {
         self.by_topic.insert(subscription.topic.clone(), subscription);
-        self.find_first_to_go();
+        self.update_shed_priority();
     }
 
     /// The subscription of a topic.
@@ -42,22 +43,22 @@ impl Subscriptions {
         self.all().map(|subscription| &subscription.policy.retention)
     }
 
-    /// Whether a topic of this priority is shed first (P-6).
-    pub fn is_first_to_go(&self, topic: &TopicId) -> bool {
-        self.first_to_go == Some(self.policy(topic).priority)
+    /// Whether events of this topic are shed first (P-6).
+    pub fn is_shed_first(&self, topic: &TopicId) -> bool {
+        self.shed_priority == Some(self.policy(topic).priority)
     }
 
-    fn find_first_to_go(&mut self) {
+    fn update_shed_priority(&mut self) {
         let enabled = self.by_topic.values().filter(|subscription| subscription.enabled);
-        self.first_to_go = capacity::shed_priority(enabled.map(|subscription| subscription.policy.priority));
+        self.shed_priority = capacity::shed_priority(enabled.map(|subscription| subscription.policy.priority));
     }
 }
 
 impl FromIterator<NodeSubscription> for Subscriptions {
-    fn from_iter<I: IntoIterator<Item = NodeSubscription>>(some: I) -> Self {
-        let by_topic = some.into_iter().map(|subscription| (subscription.topic.clone(), subscription)).collect();
-        let mut all = Self { by_topic, first_to_go: None };
-        all.find_first_to_go();
+    fn from_iter<I: IntoIterator<Item = NodeSubscription>>(subscriptions: I) -> Self {
+        let keyed = subscriptions.into_iter().map(|subscription| (subscription.topic.clone(), subscription));
+        let mut all = Self { by_topic: keyed.collect(), shed_priority: None };
+        all.update_shed_priority();
         all
     }
 }

@@ -3,14 +3,14 @@
 use std::{borrow::Cow, sync::Arc};
 
 use kukuri_domain::{
-    Address, Admitted, Event, EventId, Kind, Letter, Millis, PublicKey, Rank, Reason, State, Timestamp, TopicId,
+    Address, Admitted, Event, EventId, Kind, Letter, Millis, PublicKey, Rank, Reason, State, Tags, Timestamp, TopicId,
     decision::KeyState,
     deletion::{DeletionTargetKind, Tombstone},
     sharing::Trace,
     vanish::VanishMark,
 };
 use kukuri_store::{
-    StageChange, Standing, StoreRules,
+    Op, StageChange, Standing, StoreRules,
     counters::{Counters, Tally},
     ingest::Ledger,
     subscriptions::Subscriptions,
@@ -18,13 +18,11 @@ use kukuri_store::{
 
 use super::{Batch, StoredRow};
 use crate::{
-    error::{Failure, Result, engine},
+    error::{Failure, Result, damaged},
     key::{self, AuthorNo, EventNo, Order, TopicNo, prefix},
-    known::{tombstones_of, vanish_marks_of},
-    lookup::row_of,
-    pack::Unpack,
-    record::{Cover, Row, TombstoneRecord, VanishRecord},
+    record::{Cover, KeyRecord, Row, TombstoneRecord, VanishRecord},
     tables::Table,
+    traces,
 };
 
 impl Tally for Batch<'_> {
@@ -39,10 +37,6 @@ impl Tally for Batch<'_> {
         self.ctx.subscriptions
     }
 
-    fn node_counters(&mut self) -> &mut Counters {
-        &mut self.node.counters
-    }
-
     fn find_topic(&mut self, topic: &TopicId) -> Result<Option<TopicNo>> {
         self.known_topic_no(topic)
     }
@@ -51,8 +45,11 @@ impl Tally for Batch<'_> {
         self.topic(topic).map(|topic| topic.id.clone())
     }
 
-    fn topic_counters(&mut self, topic: TopicNo) -> Result<&mut Counters> {
-        self.topic(topic).map(|topic| &mut topic.record.counters)
+    fn counters(&mut self, topic: Option<TopicNo>) -> Result<&mut Counters> {
+        match topic {
+            Some(topic) => self.topic(topic).map(|topic| &mut topic.record.counters),
+            None => Ok(&mut self.node.counters),
+        }
     }
 
     fn changed_topics(&mut self) -> &mut Vec<TopicNo> {
@@ -66,7 +63,7 @@ impl Tally for Batch<'_> {
 
 impl Ledger for Batch<'_> {
     type RowId = EventNo;
-    type Row = StoredRow;
+    type Row = StoredRow<'static>;
 
     fn known_state(&self, id: &EventId) -> Result<Option<State>> {
         Ok(self.known_id(id)?.map(|known| known.record.standing.state()))
@@ -76,12 +73,8 @@ impl Ledger for Batch<'_> {
         self.is_disk_full
     }
 
-    fn vanish_marks_of(&self, event: &Event) -> Result<Vec<VanishMark>> {
-        vanish_marks_of(&self.ctx.tables, &self.txn, event)
-    }
-
     fn tombstones_of(&self, event: &Event) -> Result<Vec<Tombstone>> {
-        tombstones_of(&self.ctx.tables, &self.txn, event)
+        self.ctx.tables.tombstones_of(&self.txn, event)
     }
 
     fn key_state(&self, address: &Address) -> Result<Option<KeyState>> {
@@ -89,17 +82,17 @@ impl Ledger for Batch<'_> {
     }
 
     fn tombstone(&self, target: &DeletionTargetKind, requester: &PublicKey) -> Result<Option<Tombstone>> {
-        let record = self.get(Table::Tombstones, &key::tombstone(target, requester))?;
-        Ok(record.map(TombstoneRecord::unpack).transpose()?.map(|record| record.tombstone))
+        let record: Option<TombstoneRecord> = self.find(&key::tombstone(target, requester))?;
+        Ok(record.map(|record| record.tombstone))
     }
 
     fn vanish_mark(&self, author: &PublicKey) -> Result<Option<VanishMark>> {
-        let record = self.get(Table::Vanished, author.as_bytes())?;
-        Ok(record.map(VanishRecord::unpack).transpose()?.map(|record| record.mark))
+        let record: Option<VanishRecord> = self.find(author.as_bytes())?;
+        Ok(record.map(|record| record.mark))
     }
 
     fn effective_request(&self, id: &EventId) -> Result<Option<Arc<Event>>> {
-        let row = row_of(&self.ctx.tables, &self.txn, id)?.filter(Row::is_effective);
+        let row = self.ctx.tables.row_of(&self.txn, id)?.filter(Row::is_effective);
         Ok(row.map(|row| row.event()).transpose()?.map(Arc::new))
     }
 
@@ -109,9 +102,9 @@ impl Ledger for Batch<'_> {
 
     fn versions_until(&self, address: &Address, until: Timestamp) -> Result<Vec<EventNo>> {
         let mut rows: Vec<_> = self.key(address)?.and_then(|key| key.current).into_iter().collect();
-        for no in self.numbers_under(Table::Hidden, &key::hidden_versions(address))? {
+        for no in self.hidden_rows(&key::hidden_versions(address))? {
             // An address may have many versions: later ones need no parsing.
-            if self.created_at(no)? <= until {
+            if self.row(no)?.created_at()? <= until {
                 rows.push(no);
             }
         }
@@ -120,9 +113,8 @@ impl Ledger for Batch<'_> {
 
     /// Rows of the mark's author, gift wraps for the author, and hidden rows of either.
     fn rows_owned_by(&self, mark: &VanishMark) -> Result<Vec<EventNo>> {
-        let mut rows = self.numbers_under(Table::Hidden, &key::hidden_of(&mark.pubkey))?;
-        if let Some(author) = self.get(Table::Authors, mark.pubkey.as_bytes())? {
-            let author = AuthorNo(Unpack::new("authors", author).u32()?);
+        let mut rows = self.hidden_rows(mark.pubkey.as_bytes())?;
+        if let Some(author) = self.find::<AuthorNo>(mark.pubkey.as_bytes())? {
             self.indexed_until(mark.until, Table::ByAuthor, &prefix::author(author), |_| true, &mut rows)?;
         }
         let recipient = prefix::tag(Letter::P, &mark.pubkey.to_string());
@@ -131,19 +123,30 @@ impl Ledger for Batch<'_> {
     }
 
     fn outline(&self, row: EventNo) -> Result<Option<(Cow<'_, Event>, State)>> {
-        Ok(Batch::outline(self, row)?.map(|(event, state)| (Cow::Owned(event), state)))
+        let Some(row) = self.ctx.tables.row(&self.txn, row)? else { return Ok(None) };
+        let mut event = row.event()?;
+        event.content = String::new();
+        if event.kind != Kind::GIFT_WRAP && !event.kind.is_keyed() {
+            event.tags = Tags::default();
+        }
+        Ok(Some((Cow::Owned(event), row.state)))
     }
 
-    fn read_row(&self, row: EventNo) -> Result<Option<StoredRow>> {
-        self.row(row)
+    fn read_row(&self, no: EventNo) -> Result<Option<StoredRow<'static>>> {
+        self.ctx.tables.row(&self.txn, no)?.map(|row| StoredRow::read(no, row)).transpose()
     }
 
-    fn event_of(row: &StoredRow) -> &Event {
+    fn event_of<'r>(row: &'r StoredRow<'static>) -> &'r Event {
         &row.event
     }
 
-    fn topics_reached(&mut self, row: &StoredRow) -> Result<Vec<TopicId>> {
-        Batch::topics_reached(self, row)
+    fn topics_reached(&mut self, row: &StoredRow<'static>) -> Result<Vec<TopicId>> {
+        let mut topics = self.topic_ids(&row.topics)?;
+        if row.event.kind.is_request() {
+            let traces = traces::of_id(&self.ctx.tables, &self.txn, &row.event.id)?;
+            topics.extend(traces.into_iter().map(|record| record.topic));
+        }
+        Ok(topics)
     }
 
     fn stamp(&self) -> Millis {
@@ -151,46 +154,90 @@ impl Ledger for Batch<'_> {
     }
 
     fn put(&mut self, admitted: &Admitted) -> Result<()> {
-        self.store(admitted)
+        let (event, stamp) = (admitted.event(), self.stamp());
+        let (topics, json) = (admitted.topics(), admitted.json().clone());
+        let row = self.add_row(Cow::Borrowed(event), topics, json, stamp, State::Effective)?;
+        let address = event.address();
+        if let Some(address) = &address {
+            self.put_key(address, &KeyRecord { floor: event.rank(), raised_at: stamp, current: Some(row.no) })?;
+        }
+        for topic in &row.topics {
+            self.topic(*topic)?.record.last_event_at = stamp;
+        }
+        self.put_id(admitted, Standing::Effective, Some(row.no))?;
+        self.write_outbox(&row, address, Op::Upsert)
     }
 
     fn remember(&mut self, admitted: &Admitted, standing: Standing) -> Result<()> {
         self.put_id(admitted, standing, None)
     }
 
-    fn retire(&mut self, row: StoredRow, reason: Reason, cause: Option<EventId>) -> Result<()> {
-        self.retire(row, reason, cause)
+    fn retire(&mut self, mut row: StoredRow<'static>, reason: Reason, cause: Option<EventId>) -> Result<()> {
+        if row.is_effective() {
+            let address = row.event.address();
+            // The key keeps its floor and has no effective version any more (D-9).
+            if let Some(address) = &address
+                && let Some(key) = self.key(address)?
+            {
+                self.put_key(address, &KeyRecord { current: None, ..key })?;
+            }
+            if row.event.kind.is_request() {
+                self.drop_traces(&row.event)?;
+            }
+            self.write_outbox(&row, address, Op::Delete(reason))?;
+        }
+        let keeps_row = self.ctx.rules.deletion.keeps_row(reason);
+        let id = row.event.id;
+        let mut known = self.known_id(&id)?.ok_or_else(|| damaged(format!("row {id} has no id record")))?;
+        known.no = keeps_row.then_some(row.no);
+        known.record.standing = Standing::Gone { reason, cause, since: self.stamp() };
+        self.put_known_id(&id, known)?;
+        self.unfile(&row)?;
+        if !keeps_row {
+            return self.delete(Table::Events, &row.no.key());
+        }
+        row.state = reason.state();
+        self.put(Table::Events, &row.no.key(), &row.pack())?;
+        self.file(&row)
     }
 
     fn raise_floor(&mut self, address: &Address, floor: Rank) -> Result<()> {
-        Batch::raise_floor(self, address, floor)
+        self.put_key(address, &KeyRecord { floor, raised_at: self.stamp(), current: None })
     }
 
     fn put_tombstone(&mut self, tombstone: Tombstone) -> Result<()> {
         let key = key::tombstone(&tombstone.target.target, &tombstone.target.requester_pubkey);
-        let record = TombstoneRecord { tombstone, noted_at: self.stamp() };
-        Batch::put(self, Table::Tombstones, &key, &record.pack())
+        self.put_record(&key, &TombstoneRecord { tombstone, noted_at: self.stamp() })
     }
 
     fn put_vanish_mark(&mut self, mark: VanishMark) -> Result<()> {
-        let record = VanishRecord { mark, noted_at: self.stamp() };
-        Batch::put(self, Table::Vanished, mark.pubkey.as_bytes(), &record.pack())
+        self.put_record(mark.pubkey.as_bytes(), &VanishRecord { mark, noted_at: self.stamp() })
     }
 
     fn leave_traces(&mut self, traces: Vec<(TopicId, Trace)>) -> Result<bool> {
-        Batch::leave_traces(self, &traces)
+        let mut is_new = false;
+        // Cached, because many traces belong to one request, which may be long.
+        let mut last: Option<(EventId, bool)> = None;
+        for (topic, trace) in traces {
+            let request = trace.request();
+            let passes = match last {
+                Some((id, passes)) if id == request => passes,
+                _ => traces::passed_on(&self.ctx.tables, &self.txn, &request)?.is_some(),
+            };
+            last = Some((request, passes));
+            if passes {
+                self.mark_written();
+                is_new |= traces::put(&self.ctx.tables, &mut self.txn, topic, trace)?;
+            }
+        }
+        Ok(is_new)
     }
 }
 
 impl Batch<'_> {
-    /// The row numbers at the end of the keys with this prefix.
-    fn numbers_under(&self, table: Table, prefix: &[u8]) -> Result<Vec<EventNo>> {
-        let mut numbers = Vec::new();
-        for entry in self.ctx.tables.of(table).prefix_iter(&self.txn, prefix).map_err(engine)? {
-            let (key, _) = entry.map_err(engine)?;
-            numbers.push(EventNo::of_key(key)?);
-        }
-        Ok(numbers)
+    fn hidden_rows(&self, prefix: &[u8]) -> Result<Vec<EventNo>> {
+        let entries = self.ctx.tables.of(Table::Hidden).prefix_iter(&self.txn, prefix)?;
+        entries.map(|entry| EventNo::of_key(entry?.0)).collect()
     }
 
     fn indexed_until(
@@ -201,9 +248,8 @@ impl Batch<'_> {
         wanted: impl Fn(&Cover) -> bool,
         numbers: &mut Vec<EventNo>,
     ) -> Result<()> {
-        let entries = self.ctx.tables.of(table).prefix_iter(&self.txn, prefix).map_err(engine)?;
-        for entry in entries {
-            let (key, cover) = entry.map_err(engine)?;
+        for entry in self.ctx.tables.of(table).prefix_iter(&self.txn, prefix)? {
+            let (key, cover) = entry?;
             let Some(order) = Order::of_key(key) else { continue };
             if order.created_at() <= until && wanted(&Cover::unpack(cover)?) {
                 numbers.push(order.no());

@@ -3,31 +3,30 @@
 //! Counters, topic and author numbers are changed in memory and written once, when the batch commits.
 //!
 //! - This file: the transaction, topic and author numbers, the outbox.
-//! - `ledger`: the ingest procedure's reads and writes. `rows`: storing and removing events.
-//! - `counting`: ages, counters and stages.
+//! - `ledger`: the ingest procedure's reads and writes. `rows`: rows with their index rows and counters.
 
-mod counting;
 mod ledger;
 mod rows;
 
 use std::{collections::HashMap, time::Duration};
 
 use heed::RwTxn;
-use kukuri_domain::{Address, Event, Millis, PublicKey, TopicId, capacity::Stage, clock::Clock};
+use kukuri_domain::{Address, Millis, PublicKey, TopicId, capacity::Stage, clock::Clock};
 use kukuri_store::{
     Op, OutboxRow, Seq, StageChange, StoreRules, counters::Tally as _, ingest::Ledger as _,
     subscriptions::Subscriptions,
 };
 
 use crate::{
-    error::{Result, damaged, engine},
+    error::{Result, damaged},
     format,
     key::{self, AuthorNo, TopicNo},
+    pack::{Field as _, Record},
     record::{NodeRecord, OutboxRecord, TopicRecord},
     tables::{LmdbEnv, Table, Tables},
 };
 
-pub(crate) use rows::{StoredRow, hidden_keys};
+pub(crate) use rows::StoredRow;
 
 /// The writer's state that a batch works with.
 #[derive(Clone, Copy)]
@@ -111,7 +110,7 @@ impl<'s> Batch<'s> {
 
     /// Begins a transaction without advancing the clock.
     pub(crate) fn resume(ctx: BatchContext<'s>) -> Result<Self> {
-        let txn = ctx.env.write_txn().map_err(engine)?;
+        let txn = ctx.env.write_txn()?;
         let stored = format::node_record(&ctx.tables, &txn)?;
         Ok(Self {
             ctx,
@@ -133,7 +132,7 @@ impl<'s> Batch<'s> {
     pub(crate) fn commit(mut self) -> Result<Committed> {
         let topics = std::mem::take(&mut self.topics);
         for topic in topics.values().filter(|topic| topic.stored != Some(topic.record)) {
-            self.put(Table::Topics, topic.id.as_str().as_bytes(), &topic.record.pack())?;
+            self.put_record(topic.id.as_str().as_bytes(), &topic.record)?;
         }
         let (seen, clock) = (self.ctx.clock, self.node.clock);
         if clock.held && !seen.held {
@@ -149,8 +148,8 @@ impl<'s> Batch<'s> {
         let clock_is_near = self.node.clock.held == self.stored.clock.held
             && self.node.clock.last.0.abs_diff(self.stored.clock.last.0) < CLOCK_LAG.as_millis() as u64;
         if self.written > 0 || !is_same || !clock_is_near {
-            format::put_node_record(&self.ctx.tables, &mut self.txn, &self.node)?;
-            self.txn.commit().map_err(engine)?;
+            self.ctx.tables.put(&mut self.txn, Table::Meta, format::STATE_KEY, &self.node.pack())?;
+            self.txn.commit()?;
         }
         Ok(committed)
     }
@@ -175,12 +174,20 @@ impl<'s> Batch<'s> {
         self.ctx.tables.get(&self.txn, table, key)
     }
 
+    pub(crate) fn find<R: Record>(&self, key: &[u8]) -> Result<Option<R>> {
+        self.ctx.tables.find(&self.txn, key)
+    }
+
+    pub(crate) fn put_record<R: Record>(&mut self, key: &[u8], record: &R) -> Result<()> {
+        self.put(R::TABLE, key, &record.pack())
+    }
+
     pub(crate) fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
         self.mark_written();
         self.ctx.tables.put(&mut self.txn, table, key, value)
     }
 
-    pub(crate) fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool> {
+    pub(crate) fn delete(&mut self, table: Table, key: &[u8]) -> Result<()> {
         self.mark_written();
         self.ctx.tables.delete(&mut self.txn, table, key)
     }
@@ -198,7 +205,7 @@ impl<'s> Batch<'s> {
         if let Some(no) = self.topic_nos.get(id) {
             return Ok(Some(*no));
         }
-        let stored = self.get(Table::Topics, id.as_str().as_bytes())?.map(TopicRecord::unpack).transpose()?;
+        let stored: Option<TopicRecord> = self.find(id.as_str().as_bytes())?;
         if let Some(record) = stored {
             self.hold_topic(id, record, stored);
         }
@@ -231,26 +238,21 @@ impl<'s> Batch<'s> {
         Ok(())
     }
 
-    /// Appends an outbox row of another store unchanged.
-    pub(crate) fn load_outbox(&mut self, row: OutboxRow) -> Result<()> {
-        let record = OutboxRecord {
-            op: row.op,
-            event_id: row.event_id,
-            topic: self.topic_no(&row.topic)?,
-            kind: row.kind,
-            created_at: row.created_at,
-            ingested_at: row.ingested_at,
-            written_at: row.written_at,
-            effective_key: row.effective_key,
-        };
-        self.append(Table::Outbox, &key::seq(row.seq), &record.pack())
+    /// Marks a topic whose policy changed, so that its stage is recomputed.
+    pub(crate) fn touch(&mut self, topic: &TopicId) -> Result<()> {
+        let no = self.known_topic_no(topic)?;
+        self.changed_topics.extend(no);
+        Ok(())
+    }
+
+    /// Marks every topic after a change of configuration, so that its stage is recomputed.
+    pub(crate) fn touch_all(&mut self) {
+        self.changed_topics.extend((1..=self.node.last_topic.0).map(TopicNo));
     }
 
     fn topic(&mut self, no: TopicNo) -> Result<&mut Topic> {
         if !self.topics.contains_key(&no) {
-            let name = self.get(Table::TopicNames, &no.0.to_be_bytes())?;
-            let name = name.and_then(|name| std::str::from_utf8(name).ok());
-            let id = TopicId::trusted(name.ok_or_else(|| damaged(format!("topic number {} has no name", no.0)))?);
+            let id = self.ctx.tables.topic_id(&self.txn, no)?;
             self.topic_no(&id)?;
         }
         self.topics.get_mut(&no).ok_or_else(|| damaged(format!("topic number {} is not its name's", no.0)))
@@ -260,13 +262,12 @@ impl<'s> Batch<'s> {
         if let Some(no) = self.authors.get(pubkey) {
             return Ok(*no);
         }
-        let known = self.get(Table::Authors, pubkey.as_bytes())?;
-        let no = match known {
-            Some(no) => AuthorNo(crate::pack::Unpack::new("authors", no).u32()?),
+        let no = match self.find(pubkey.as_bytes())? {
+            Some(no) => no,
             None => {
                 self.node.last_author.0 += 1;
                 let no = self.node.last_author;
-                self.put(Table::Authors, pubkey.as_bytes(), &no.0.to_be_bytes())?;
+                self.put_record(pubkey.as_bytes(), &no)?;
                 no
             }
         };
@@ -276,25 +277,26 @@ impl<'s> Batch<'s> {
 
     // Outbox.
 
-    fn write_outbox(
-        &mut self,
-        event: &Event,
-        effective_key: Option<Address>,
-        topics: &[TopicNo],
-        ingested_at: Millis,
-        op: Op,
-    ) -> Result<()> {
+    /// Appends an outbox row of another store unchanged.
+    pub(crate) fn load_outbox(&mut self, row: OutboxRow) -> Result<()> {
+        let OutboxRow { seq, op, event_id, topic, kind, created_at, ingested_at, effective_key, written_at } = row;
+        let topic = self.topic_no(&topic)?;
+        let record = OutboxRecord { op, event_id, topic, kind, created_at, ingested_at, written_at, effective_key };
+        self.append(Table::Outbox, &key::seq(seq), &record.pack())
+    }
+
+    fn write_outbox(&mut self, row: &StoredRow<'_>, effective_key: Option<Address>, op: Op) -> Result<()> {
         let mut record = OutboxRecord {
             op,
-            event_id: event.id,
+            event_id: row.event.id,
             topic: TopicNo::default(),
-            kind: event.kind,
-            created_at: event.created_at,
-            ingested_at,
+            kind: row.event.kind,
+            created_at: row.event.created_at,
+            ingested_at: row.ingested_at,
             written_at: self.stamp(),
             effective_key,
         };
-        for topic in topics {
+        for topic in &row.topics {
             self.node.head = self.node.head.next();
             record.topic = *topic;
             self.append(Table::Outbox, &key::seq(self.node.head), &record.pack())?;

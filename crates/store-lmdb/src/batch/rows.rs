@@ -1,34 +1,36 @@
 //! Storing and removing events.
 
-use std::collections::BTreeSet;
+use std::{borrow::Cow, iter};
 
 use bytes::Bytes;
 use kukuri_domain::{
-    Address, Admitted, Event, EventId, Kind, Millis, Rank, Reason, State, Tags, Timestamp, TopicId,
-    retention::RetentionClass,
+    Address, Admitted, Event, EventId, Millis, Reason, State, TopicId,
+    capacity::Stage,
+    retention::{RetentionClass, TopicRetention},
 };
-use kukuri_store::{IdRecord, Op, Standing, counters::Tally as _, ingest::Ledger as _};
+use kukuri_store::{IdRecord, Standing, counters::Tally as _, ingest::Ledger as _};
 
-use super::{Batch, counting::add};
+use super::Batch;
 use crate::{
     error::{Result, damaged},
     index::IndexRows,
     key::{self, EventNo, TopicNo},
-    record::{KeyRecord, KnownId, Row, Traits},
+    pack::Record as _,
+    record::{KeyRecord, KnownId, Row, TopicRecord, Traits},
     tables::Table,
 };
 
-/// A row read in the transaction.
-pub(crate) struct StoredRow {
+/// A row as it is stored, effective or hidden.
+pub(crate) struct StoredRow<'e> {
     pub(crate) no: EventNo,
-    pub(crate) event: Event,
+    pub(crate) event: Cow<'e, Event>,
     pub(crate) json: Bytes,
     pub(crate) topics: Vec<TopicNo>,
     pub(crate) ingested_at: Millis,
     pub(crate) state: State,
 }
 
-impl StoredRow {
+impl StoredRow<'_> {
     pub(crate) fn class(&self) -> RetentionClass {
         RetentionClass::of(self.event.kind, self.is_effective())
     }
@@ -38,238 +40,132 @@ impl StoredRow {
     }
 
     pub(crate) fn read(no: EventNo, row: Row<'_>) -> Result<Self> {
-        Ok(Self {
-            no,
-            event: row.event()?,
-            json: row.json(),
-            ingested_at: row.ingested_at,
-            state: row.state,
-            topics: row.topics,
-        })
+        let (event, json) = (Cow::Owned(row.event()?), row.json());
+        Ok(Self { no, event, json, ingested_at: row.ingested_at, state: row.state, topics: row.topics })
     }
 
-    fn as_row(&self) -> Row<'_> {
-        Row {
-            ingested_at: self.ingested_at,
-            state: self.state,
-            traits: Traits::of(&self.event, self.topics.len()),
-            topics: self.topics.clone(),
-            json: &self.json,
-        }
+    pub(super) fn pack(&self) -> Vec<u8> {
+        let (ingested_at, state, topics) = (self.ingested_at, self.state, self.topics.clone());
+        Row { ingested_at, state, traits: Traits::of(&self.event, topics.len()), topics, json: &self.json }.pack()
     }
 }
 
 impl Batch<'_> {
     pub(crate) fn known_id(&self, id: &EventId) -> Result<Option<KnownId>> {
-        self.get(Table::Ids, id.as_bytes())?.map(KnownId::unpack).transpose().map_err(Into::into)
+        self.ctx.tables.known_id(&self.txn, id)
     }
 
-    pub(crate) fn row(&self, no: EventNo) -> Result<Option<StoredRow>> {
-        let Some(record) = self.get(Table::Events, &no.key())? else { return Ok(None) };
-        StoredRow::read(no, Row::unpack(record)?).map(Some)
+    pub(crate) fn key(&self, address: &Address) -> Result<Option<KeyRecord>> {
+        self.ctx.tables.key(&self.txn, address)
     }
 
-    /// The event's `created_at`, without parsing the rest of the row.
-    pub(crate) fn created_at(&self, no: EventNo) -> Result<Timestamp> {
-        let record = self.get(Table::Events, &no.key())?;
-        let record = record.ok_or_else(|| damaged(format!("row {} is not there", no.0)))?;
-        Ok(Row::unpack(record)?.created_at()?)
+    pub(crate) fn put_key(&mut self, address: &Address, key: &KeyRecord) -> Result<()> {
+        self.put_record(&address.digest().0, key)
     }
 
-    /// The part of a row that a decision needs: the event without its content, and with only the tags that determine
-    /// its owner and its key.
-    pub(crate) fn outline(&self, no: EventNo) -> Result<Option<(Event, State)>> {
-        let Some(record) = self.get(Table::Events, &no.key())? else { return Ok(None) };
-        let row = Row::unpack(record)?;
-        let mut event = row.event()?;
-        event.content = String::new();
-        if event.kind != Kind::GIFT_WRAP && !event.kind.is_keyed() {
-            event.tags = Tags::default();
-        }
-        Ok(Some((event, row.state)))
+    /// A row that an index or another record names.
+    pub(crate) fn row(&self, no: EventNo) -> Result<Row<'_>> {
+        self.ctx.tables.row(&self.txn, no)?.ok_or_else(|| damaged(format!("row {} is missing", no.0)))
     }
 
-    /// Stores an event as effective.
-    pub(crate) fn store(&mut self, admitted: &Admitted) -> Result<()> {
-        let event = admitted.event();
-        let stamp = self.stamp();
-        let address = event.address();
-        let (no, topics) = self.file(event, admitted.topics(), admitted.json(), stamp)?;
-        if let Some(address) = &address {
-            let floor = event.rank();
-            let record = KeyRecord { floor, raised_at: stamp, current: Some(no) };
-            self.put(Table::Keys, &address.digest().0, &record.pack())?;
-        }
-        for topic in &topics {
-            self.topic(*topic)?.record.last_event_at = stamp;
-        }
-        self.put_id(admitted, Standing::Effective, Some(no))?;
-        self.write_outbox(event, address, &topics, stamp, Op::Upsert)
-    }
-
-    /// Writes the row of an effective event, its index rows and its counters.
-    pub(crate) fn file(
+    /// Stores a new row with its index rows and counters.
+    pub(crate) fn add_row<'e>(
         &mut self,
-        event: &Event,
-        topic_ids: &[TopicId],
-        json: &[u8],
-        ingested_at: Millis,
-    ) -> Result<(EventNo, Vec<TopicNo>)> {
-        let (no, topics) = self.next_row(topic_ids)?;
-        let traits = Traits::of(event, topics.len());
-        let row = Row { ingested_at, state: State::Effective, traits, topics, json };
-        self.append(Table::Events, &no.key(), &row.pack())?;
-        let topics = row.topics;
-
-        let author = self.author_no(&event.pubkey)?;
-        let named: Vec<_> = topics.iter().copied().zip(topic_ids).collect();
-        let rows = IndexRows::of(event, no, author, &named);
-        for (table, key) in &rows.keys {
-            self.put(*table, key, rows.value(*table))?;
-        }
-        let class = RetentionClass::of(event.kind, true);
-        self.age(no, &topics, class)?;
-        self.count(&topics, |counters| {
-            counters.effective += 1;
-            add(&mut counters.by_class[class as usize], json.len());
-        })?;
-        Ok((no, topics))
-    }
-
-    /// Writes the row of a hidden event, its index rows and its counters.
-    pub(crate) fn file_hidden(
-        &mut self,
-        event: Event,
-        topic_ids: &[TopicId],
+        event: Cow<'e, Event>,
+        topics: &[TopicId],
         json: Bytes,
         ingested_at: Millis,
         state: State,
-    ) -> Result<EventNo> {
-        let (no, topics) = self.next_row(topic_ids)?;
-        self.put_hidden(&StoredRow { no, event, json, topics, ingested_at, state })?;
-        Ok(no)
-    }
-
-    fn next_row(&mut self, topics: &[TopicId]) -> Result<(EventNo, Vec<TopicNo>)> {
+    ) -> Result<StoredRow<'e>> {
         self.node.last_event.0 += 1;
-        let topics = topics.iter().map(|topic| self.topic_no(topic)).collect::<Result<Vec<_>>>()?;
-        Ok((self.node.last_event, topics))
+        let topics = topics.iter().map(|topic| self.topic_no(topic)).collect::<Result<_>>()?;
+        let row = StoredRow { no: self.node.last_event, event, json, topics, ingested_at, state };
+        self.append(Table::Events, &row.no.key(), &row.pack())?;
+        self.file(&row)?;
+        Ok(row)
     }
 
     /// Records the id of an event after its first decision.
     pub(super) fn put_id(&mut self, admitted: &Admitted, standing: Standing, no: Option<EventNo>) -> Result<()> {
         let stamp = self.stamp();
-        let id = admitted.event().id;
         let record =
             IdRecord { source: admitted.source(), first_seen_at: stamp, last_seen_at: stamp, seen_count: 1, standing };
-        self.put(Table::Ids, id.as_bytes(), &KnownId { record, no }.pack())?;
-        if no.is_none() {
-            self.put(Table::Gone, &key::gone(stamp, &id), &[])?;
-        }
-        Ok(())
+        self.put_known_id(&admitted.event().id, KnownId { record, no })
     }
 
-    /// Retires a row, effective or hidden, for this reason.
-    pub(crate) fn retire(&mut self, mut row: StoredRow, reason: Reason, cause: Option<EventId>) -> Result<()> {
-        if row.is_effective() {
-            self.leave_indexes(&row)?;
-            self.leave_key(&row.event)?;
-            if row.event.kind.is_request() {
-                self.drop_traces(&row.event)?;
-            }
-            self.write_outbox(&row.event, row.event.address(), &row.topics, row.ingested_at, Op::Delete(reason))?;
+    /// Writes the record of an id. An id without a row is listed to be forgotten.
+    pub(crate) fn put_known_id(&mut self, id: &EventId, known: KnownId) -> Result<()> {
+        if known.no.is_none() {
+            self.put(Table::Gone, &key::gone(known.record.last_seen_at, id), &[])?;
         }
-        let keeps_row = self.ctx.rules.deletion.keeps_row(reason);
-        let standing = Standing::Gone { reason, cause, since: self.stamp() };
-        self.change_standing(&row.event.id, standing, keeps_row.then_some(row.no))?;
-        if !keeps_row {
-            return self.remove(&row);
-        }
-        self.unfile(&row)?;
-        row.state = reason.state();
-        self.put_hidden(&row)
+        self.put_record(id.as_bytes(), &known)
     }
 
     /// Deletes a row for good. A hidden row is not announced (P-8).
-    pub(crate) fn purge_row(&mut self, row: StoredRow, reason: Reason) -> Result<()> {
+    pub(crate) fn purge_row(&mut self, row: StoredRow<'static>, reason: Reason) -> Result<()> {
         if row.is_effective() {
             return self.retire(row, reason, None);
         }
         if let Some(known) = self.known_id(&row.event.id)? {
-            self.change_standing(&row.event.id, known.record.standing, None)?;
+            self.put_known_id(&row.event.id, KnownId { no: None, ..known })?;
         }
-        self.remove(&row)
+        self.unfile(&row)?;
+        self.delete(Table::Events, &row.no.key())
     }
 
-    fn leave_indexes(&mut self, row: &StoredRow) -> Result<()> {
-        let author = self.author_no(&row.event.pubkey)?;
-        let ids = row.topics.iter().map(|topic| self.topic_id(*topic)).collect::<Result<Vec<_>>>()?;
-        let named: Vec<_> = row.topics.iter().copied().zip(&ids).collect();
-        let rows = IndexRows::of(&row.event, row.no, author, &named);
+    /// Inserts the index rows of a row and counts it, by its class and state.
+    pub(super) fn file(&mut self, row: &StoredRow<'_>) -> Result<()> {
+        let rows = self.index_rows(row)?;
         for (table, key) in &rows.keys {
-            self.delete(*table, key)?;
+            self.put(*table, key, rows.value(*table))?;
         }
-        Ok(())
+        self.count(row, 1)
     }
 
-    /// The key keeps its floor and has no effective version any more (D-9).
-    fn leave_key(&mut self, event: &Event) -> Result<()> {
-        let Some(address) = event.address() else { return Ok(()) };
-        let Some(mut key) = self.key(&address)? else { return Ok(()) };
-        key.current = None;
-        self.put(Table::Keys, &address.digest().0, &key.pack())
-    }
-
-    pub(crate) fn key(&self, address: &Address) -> Result<Option<KeyRecord>> {
-        self.get(Table::Keys, &address.digest().0)?.map(KeyRecord::unpack).transpose().map_err(Into::into)
-    }
-
-    /// Raises a key's floor for a version that is refused (D-9).
-    pub(crate) fn raise_floor(&mut self, address: &Address, floor: Rank) -> Result<()> {
-        let record = KeyRecord { floor, raised_at: self.stamp(), current: None };
-        self.put(Table::Keys, &address.digest().0, &record.pack())
-    }
-
-    fn put_hidden(&mut self, row: &StoredRow) -> Result<()> {
-        self.put(Table::Events, &row.no.key(), &row.as_row().pack())?;
-        for key in hidden_keys(row) {
-            self.put(Table::Hidden, &key, &[])?;
+    /// Reverses [`Self::file`].
+    pub(super) fn unfile(&mut self, row: &StoredRow<'_>) -> Result<()> {
+        for (table, key) in self.index_rows(row)?.keys {
+            self.delete(table, &key)?;
         }
-        self.age(row.no, &row.topics, row.class())?;
-        self.count(&row.topics, |counters| add(&mut counters.by_class[row.class() as usize], row.json.len()))
+        self.count(row, -1)
     }
 
-    fn remove(&mut self, row: &StoredRow) -> Result<()> {
-        self.unfile(row)?;
-        self.delete(Table::Events, &row.no.key())?;
-        Ok(())
-    }
-
-    /// Removes the index rows of a row and subtracts it from the counters, by its class and state.
-    fn unfile(&mut self, row: &StoredRow) -> Result<()> {
-        self.uncount(row)?;
+    fn index_rows(&mut self, row: &StoredRow<'_>) -> Result<IndexRows> {
         if !row.is_effective() {
-            for key in hidden_keys(row) {
-                self.delete(Table::Hidden, &key)?;
+            return Ok(IndexRows::of_hidden(row));
+        }
+        let author = self.author_no(&row.event.pubkey)?;
+        Ok(IndexRows::of_effective(row, author, &self.topic_ids(&row.topics)?))
+    }
+
+    /// Adds (1) or subtracts (-1) a row from the counters of the node and of its topics.
+    fn count(&mut self, row: &StoredRow<'_>, sign: i64) -> Result<()> {
+        for topic in iter::once(None).chain(row.topics.iter().copied().map(Some)) {
+            self.counters(topic)?.count(row.event.kind, row.state, row.json.len(), sign);
+        }
+        self.changed_topics.extend_from_slice(&row.topics);
+        Ok(())
+    }
+
+    pub(crate) fn topic_ids(&mut self, topics: &[TopicNo]) -> Result<Vec<TopicId>> {
+        topics.iter().map(|topic| self.topic_id(*topic)).collect()
+    }
+
+    pub(crate) fn topic_retention(&mut self, topic: TopicNo) -> Result<TopicRetention> {
+        let id = self.topic_id(topic)?;
+        Ok(self.ctx.subscriptions.policy(&id).retention)
+    }
+
+    /// The first topic after this one, by id, that is at its last stage.
+    pub(crate) fn purging_topic_after(&self, after: &[u8]) -> Result<Option<(Vec<u8>, TopicNo)>> {
+        for entry in self.ctx.tables.after(&self.txn, Table::Topics, after)? {
+            let (id, record) = entry?;
+            let stored = TopicRecord::unpack(record)?;
+            let TopicRecord { no, counters, .. } = self.topics.get(&stored.no).map_or(stored, |topic| topic.record);
+            if counters.stage == Stage::Purging {
+                return Ok(Some((id.to_vec(), no)));
             }
         }
-        Ok(())
+        Ok(None)
     }
-
-    fn change_standing(&mut self, id: &EventId, standing: Standing, no: Option<EventNo>) -> Result<()> {
-        let Some(mut known) = self.known_id(id)? else { return Err(damaged(format!("row {id} has no id record"))) };
-        known.record.standing = standing;
-        known.no = no;
-        if no.is_none() {
-            self.put(Table::Gone, &key::gone(known.record.last_seen_at, id), &[])?;
-        }
-        self.put(Table::Ids, id.as_bytes(), &known.pack())
-    }
-}
-
-/// Keys of a hidden row, one for each of its owners, so that their requests find it. A deleted row need not be found by
-/// its address again.
-pub(crate) fn hidden_keys(row: &StoredRow) -> BTreeSet<Vec<u8>> {
-    let address = row.event.address().filter(|_| row.state != State::Deleted);
-    row.event.owners().map(|owner| key::hidden(&owner, address.as_ref(), row.no)).collect()
 }

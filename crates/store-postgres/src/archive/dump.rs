@@ -2,18 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use kukuri_domain::{AddressDigest, Rank};
-use kukuri_store::{DumpCursor, DumpPage, Piece, RowRecord, StoreError};
+use kukuri_store::{DumpCursor, DumpPage, Piece, StoreError};
 use sqlx::{Connection, PgConnection, PgPool, Row as _, postgres::PgRow};
 use tokio::sync::Mutex;
 
 use crate::{
     batch::{read_node, writers_lock},
-    codes::{event_id, millis, signed, timestamp},
+    columns::{ReadColumn as _, number_at, signed},
     error::Result,
-    lookup::{named, names_of},
     records, sharing, subscriptions,
-    work::{Node, TopicNo},
+    work::TopicNo,
     writer::Writer,
 };
 
@@ -102,13 +100,20 @@ async fn begin(readers: &PgPool, writer: &Writer) -> Result<PgConnection> {
 async fn read_page(cursor: DumpCursor, limit: usize, session: &mut PgConnection) -> Result<DumpPage> {
     let section = usize::from(cursor.section);
     let Some(sql) = SECTIONS.get(section) else {
-        let standing = standing(&read_node(session).await?);
+        let node = read_node(session).await?;
+        let standing = Piece::Standing {
+            head: node.head,
+            dropped: node.outbox_dropped,
+            clock: node.clock,
+            failed: node.failed,
+            stage: node.counters.stage,
+        };
         return Ok(DumpPage { pieces: vec![standing], next: None });
     };
     let query = sqlx::query(*sql).bind(signed(limit as u64));
     let query = match section {
-        EVENTS => query.bind(number(&cursor.after, 0)).bind(number(&cursor.after, 8)),
-        OUTBOX => query.bind(number(&cursor.after, 0)),
+        EVENTS => query.bind(number_at(&cursor.after, 0)).bind(number_at(&cursor.after, 8)),
+        OUTBOX => query.bind(number_at(&cursor.after, 0)),
         _ => query.bind(cursor.after),
     };
     let rows = query.fetch_all(&mut *session).await?;
@@ -123,24 +128,14 @@ async fn read_page(cursor: DumpCursor, limit: usize, session: &mut PgConnection)
     Ok(DumpPage { pieces, next: Some(next) })
 }
 
-/// A number of a cursor. The first page has none.
-fn number(after: &[u8], place: usize) -> i64 {
-    let bytes = after.get(place..).and_then(|rest| rest.first_chunk());
-    bytes.map_or(-1, |bytes| i64::from_be_bytes(*bytes))
-}
-
 fn piece(section: usize, row: &PgRow) -> Result<Piece> {
     Ok(match section {
         0 => Piece::Subscription(subscriptions::read(row)?),
         1 => {
-            let (_, topic) = records::topic(row)?;
+            let topic = records::topic(row)?;
             Piece::Topic { topic: topic.id, stage: topic.counters.stage, last_event_at: topic.last_event_at }
         }
-        2 => Piece::Floor {
-            key: AddressDigest(row.try_get("key")?),
-            floor: Rank { created_at: timestamp(row.try_get("created_at")?), id: event_id(row.try_get("id")?) },
-            raised_at: millis(row.try_get("raised_at")?),
-        },
+        2 => Piece::Floor { key: row.read("key")?, floor: records::rank(row)?, raised_at: row.read("raised_at")? },
         3 => {
             let noted = records::tombstone(row)?;
             Piece::Tombstone(noted.what, noted.at)
@@ -153,38 +148,21 @@ fn piece(section: usize, row: &PgRow) -> Result<Piece> {
             let (topic, trace) = sharing::trace(row)?;
             Piece::Trace(topic, trace)
         }
-        7 => Piece::Id(event_id(row.try_get("event_id")?), records::known_id(row)?.record),
+        7 => Piece::Id(row.read("event_id")?, records::id_record(row)?),
         OUTBOX => Piece::Outbox(records::outbox_row(row)?),
         _ => Piece::Offset(records::offset(row)?),
     })
 }
 
 async fn read_events(rows: &[PgRow], session: &mut PgConnection) -> Result<Vec<Piece>> {
-    let topics = rows.iter().map(|row| row.try_get::<Vec<TopicNo>, _>("topics"));
-    let topics: Vec<Vec<TopicNo>> = topics.collect::<sqlx::Result<_>>()?;
-    let numbers: BTreeSet<TopicNo> = topics.iter().flatten().copied().collect();
-    let names = sqlx::query("SELECT no, topic_id FROM cn_relay.topics WHERE no = ANY($1)")
-        .bind(numbers.into_iter().collect::<Vec<_>>())
-        .fetch_all(session)
-        .await?;
-    let names = names_of(&names)?;
-    let read = |(row, topics): (&PgRow, &Vec<TopicNo>)| {
-        let row_record = RowRecord {
-            json: row.try_get::<Vec<u8>, _>("json")?.into(),
-            topics: named(&names, topics)?,
-            ingested_at: millis(row.try_get("ingested_at")?),
-        };
-        Ok(Piece::Event(event_id(row.try_get("id")?), records::known_id(row)?.record, row_record))
-    };
-    rows.iter().zip(&topics).map(read).collect()
-}
-
-fn standing(node: &Node) -> Piece {
-    Piece::Standing {
-        head: node.head,
-        dropped: node.outbox_dropped,
-        clock: node.clock,
-        failed: node.failed,
-        stage: node.counters.stage,
+    let mut numbers = BTreeSet::new();
+    for row in rows {
+        numbers.extend(row.read::<Vec<TopicNo>>("topics")?);
     }
+    let names = sqlx::query("SELECT no, topic_id FROM cn_relay.topics WHERE no = ANY($1)");
+    let names = names.bind(numbers.into_iter().collect::<Vec<_>>()).fetch_all(session).await?;
+    let names = records::topic_names(&names)?;
+    let read =
+        |row: &PgRow| Ok(Piece::Event(row.read("id")?, records::id_record(row)?, records::row_record(row, &names)?));
+    rows.iter().map(read).collect()
 }

@@ -1,21 +1,21 @@
-//! Loads the pieces of another store's dump.
+//! Loads the pieces of another store's dump unchanged: nothing is decided, announced or stamped again.
 
-use std::collections::{BTreeSet, HashSet};
-
-use kukuri_domain::{
-    Event, EventId, Millis, TopicId, capacity::Stage, clock::Clock, deletion::Tombstone, sharing::Trace,
-    subscription::NodeSubscription, vanish::VanishMark,
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
 };
-use kukuri_store::{IdRecord, OutboxRow, Piece, RowRecord, Seq, StoreError};
 
-use super::indexes;
+use kukuri_domain::{Event, TopicId};
+use kukuri_store::{IdRecord, Piece, RowRecord, Standing, StoreError};
+use sqlx::{AssertSqlSafe, PgConnection, Row as _};
+
 use crate::{
     batch::Batch,
-    codes::{Class, signed},
-    copy::Copy,
+    columns::{Class, Column as _},
+    copy::{Copy, copy_row},
     error::Result,
     months, partitions, records, subscriptions,
-    work::Node,
+    work::{Key, Node, Noted, Row, RowSource},
     writer::Writer,
 };
 
@@ -25,17 +25,10 @@ const LARGE_LOAD_EVENTS: usize = 1_000;
 impl Writer {
     /// Loads pieces of another store, in one transaction.
     pub(crate) async fn load(&self, pieces: Vec<Piece>) -> Result<()> {
-        let mut sorted = Pieces::default();
-        for piece in pieces {
-            sorted.add(piece)?;
-        }
         let mut batch = Batch::resume_any(self).await?;
-        if let Err(refused) = batch.begin_loading().await {
-            batch.abandon().await?;
-            return Err(refused);
-        }
+        batch.begin_loading().await?;
         let mut indexes = self.loading.lock().take().unwrap_or_default();
-        batch.load(sorted, &mut indexes).await?;
+        batch.load(pieces, &mut indexes).await?;
         let Node { loading, subscriptions_version, .. } = batch.work.node;
         batch.commit().await?;
         *self.loading.lock() = loading.then_some(indexes);
@@ -60,125 +53,119 @@ impl Batch<'_> {
     }
 
     /// Adds pieces to the changes in `Work`; kinds that `Work` does not hold are written at once.
-    async fn load(&mut self, pieces: Pieces, indexes: &mut Vec<String>) -> Result<()> {
-        self.take_time().await?;
-        if indexes.is_empty() && pieces.events.len() >= LARGE_LOAD_EVENTS {
-            *indexes = indexes::drop_all(self.connection()).await?;
+    async fn load(&mut self, pieces: Vec<Piece>, indexes: &mut Vec<String>) -> Result<()> {
+        let mut floors = Copy::new("floors", "key, created_at, id, raised_at");
+        let mut offsets = Copy::new("consumer_offsets", "consumer, last_seq, updated_at");
+        let (mut subscriptions, mut traces, mut events) = (Vec::new(), Vec::new(), Vec::new());
+        for piece in pieces {
+            match piece {
+                Piece::Subscription(subscription) => subscriptions.push(subscription),
+                Piece::Topic { topic, stage, last_event_at } => {
+                    let no = self.work.topic_no(&topic);
+                    let topic = self.work.topic(no)?;
+                    (topic.counters.stage, topic.last_event_at) = (stage, last_event_at);
+                }
+                Piece::Floor { key, floor, raised_at } => {
+                    copy_row!(floors; key, floor.created_at, floor.id, raised_at);
+                }
+                Piece::Tombstone(what, at) => self.work.put_noted_tombstone(Noted { what, at }),
+                Piece::Vanish(what, at) => self.work.marks.put(what.pubkey, Noted { what, at }),
+                Piece::Trace(topic, trace) => traces.push((topic, trace)),
+                Piece::Event(id, record, row) => events.push((records::event(&id, &row.json)?, record, row)),
+                Piece::Id(id, record) => {
+                    self.work.node.ids += 1;
+                    self.work.new_ids.push((id, record));
+                }
+                Piece::Outbox(row) => self.work.outbox.push(row),
+                Piece::Offset(offset) => {
+                    copy_row!(offsets; offset.consumer, offset.last_seq, offset.updated_at);
+                }
+                Piece::Standing { head, dropped, clock, failed, stage } => {
+                    let node = &mut self.work.node;
+                    (node.head, node.outbox_dropped, node.clock, node.failed) = (head, dropped, clock, failed);
+                    node.counters.stage = stage;
+                    node.loading = false;
+                }
+            }
         }
-        if !pieces.subscriptions.is_empty() {
-            subscriptions::write(&pieces.subscriptions, self.connection()).await?;
+        self.raise_timeout().await?;
+        if indexes.is_empty() && events.len() >= LARGE_LOAD_EVENTS {
+            *indexes = drop_indexes(self.connection()).await?;
+        }
+        if !subscriptions.is_empty() {
+            subscriptions::write(&subscriptions, self.connection()).await?;
             self.work.node.subscriptions_version += 1;
         }
-        pieces.floors.send(self.connection()).await?;
-        pieces.offsets.send(self.connection()).await?;
-        self.make_ready_for(&pieces.events).await?;
-        for (topic, stage, last_event_at) in &pieces.topics {
-            self.work.load_topic(topic, *stage, *last_event_at)?;
+        floors.send(self.connection()).await?;
+        offsets.send(self.connection()).await?;
+        self.put_traces(&traces).await?;
+        self.prepare_for(&events).await?;
+        for (event, record, row) in events {
+            self.load_row(event, record, row)?;
         }
-        for (tombstone, at) in pieces.tombstones {
-            self.work.load_tombstone(tombstone, at);
-        }
-        for (mark, at) in pieces.marks {
-            self.work.load_mark(mark, at);
-        }
-        self.put_traces(&pieces.traces).await?;
-        for (event, record, row) in pieces.events {
-            self.work.load_row(event, record, row)?;
-        }
-        for (id, record) in pieces.ids {
-            self.work.load_id(id, record, None);
-        }
-        self.work.outbox = pieces.outbox;
-        if let Some((head, dropped, clock, failed, stage)) = pieces.standing {
-            let node = &mut self.work.node;
-            (node.head, node.outbox_dropped, node.clock, node.failed) = (head, dropped, clock, failed);
-            node.counters.stage = stage;
-            node.loading = false;
-            indexes::make(std::mem::take(indexes), self.connection()).await?;
+        if !self.work.node.loading {
+            sqlx::raw_sql("SET LOCAL statement_timeout = 0").execute(self.connection()).await?;
+            for index in std::mem::take(indexes) {
+                sqlx::raw_sql(AssertSqlSafe(index)).execute(self.connection()).await?;
+            }
         }
         Ok(())
     }
 
     /// Reads the records that rows refer to, and creates the partitions for their months.
-    async fn make_ready_for(&mut self, events: &[LoadedEvent]) -> Result<()> {
+    async fn prepare_for(&mut self, events: &[(Event, IdRecord, RowRecord)]) -> Result<()> {
         let topics: HashSet<TopicId> = events.iter().flat_map(|(_, _, row)| row.topics.iter().cloned()).collect();
         self.read_references(&topics).await?;
-        let addresses = events.iter().filter_map(|(event, ..)| event.address());
-        self.read_keys(addresses.map(|address| (address.digest().0, address)).collect()).await?;
+        self.read_keys(events.iter().filter_map(|(event, ..)| event.address())).await?;
         let months = events.iter().map(|(event, _, row)| (Class::of(event.kind), months::begin_of(row.ingested_at)));
         for (class, month) in months.collect::<BTreeSet<_>>() {
             partitions::open_one(class, month, self.connection()).await?;
         }
         Ok(())
     }
+
+    /// Loads a row, effective or hidden. Rows come in the other store's order of arrival.
+    fn load_row(&mut self, event: Event, record: IdRecord, row: RowRecord) -> Result<()> {
+        let work = &mut self.work;
+        if let (Standing::Effective, Some(address)) = (record.standing, event.address()) {
+            // The key's floor was loaded before; without one, this version is the floor.
+            let raised_at = work.keys.get(&address.digest()).map_or(row.ingested_at, |key| key.raised_at);
+            let key = Key { floor: event.rank(), raised_at, current: Some(event.id), address };
+            work.keys.put(key.address.digest(), key);
+        }
+        work.node.ids += 1;
+        let row = Row {
+            place: work.next_place(&event, row.ingested_at),
+            outline: Event { content: String::new(), ..event.clone() },
+            bytes: row.json.len() as u64,
+            topics: row.topics.iter().map(|topic| work.topic_no(topic)).collect(),
+            record,
+            source: RowSource::Loaded(Arc::new((event, row))),
+            is_gone: false,
+        };
+        work.count(&row, 1)?;
+        work.put_row(row);
+        Ok(())
+    }
+}
+
+/// Drops the indexes of the monthly tables, except unique ones: no query reads the store while it is loaded, and
+/// indexes are rebuilt faster from all rows at once. Returns the statements that create them again.
+async fn drop_indexes(connection: &mut PgConnection) -> Result<Vec<String>> {
+    let indexes = sqlx::query(
+        "SELECT indexrelid::regclass::text AS name, pg_get_indexdef(indexrelid) AS definition FROM pg_index \
+         WHERE indrelid IN ('cn_relay.events'::regclass, 'cn_relay.event_topics'::regclass, \
+         'cn_relay.event_tags'::regclass) AND NOT indisunique",
+    );
+    let indexes = indexes.fetch_all(&mut *connection).await?;
+    let names = indexes.iter().map(|index| index.try_get::<&str, _>("name")).collect::<sqlx::Result<Vec<_>>>()?;
+    sqlx::raw_sql(AssertSqlSafe(format!("DROP INDEX {}", names.join(", ")))).execute(connection).await?;
+    // The server defines the index for the parent table only; the partitions need it, too.
+    let definitions = indexes.iter().map(|index| index.try_get::<&str, _>("definition"));
+    definitions.map(|definition| Ok(definition?.replacen(" ON ONLY ", " ON ", 1))).collect()
 }
 
 const IS_FILLED: &str = "SELECT (SELECT head > 0 OR ids > 0 FROM cn_relay.node) \
      OR EXISTS (SELECT 1 FROM cn_relay.node_subscriptions) OR EXISTS (SELECT 1 FROM cn_relay.topics) \
      OR EXISTS (SELECT 1 FROM cn_relay.floors) OR EXISTS (SELECT 1 FROM cn_relay.deletion_tombstones) \
      OR EXISTS (SELECT 1 FROM cn_relay.vanish_marks) OR EXISTS (SELECT 1 FROM cn_relay.consumer_offsets)";
-
-type LoadedEvent = (Event, IdRecord, RowRecord);
-
-/// Pieces by kind.
-struct Pieces {
-    subscriptions: Vec<NodeSubscription>,
-    topics: Vec<(TopicId, Stage, Millis)>,
-    floors: Copy,
-    tombstones: Vec<(Tombstone, Millis)>,
-    marks: Vec<(VanishMark, Millis)>,
-    traces: Vec<(TopicId, Trace)>,
-    events: Vec<LoadedEvent>,
-    ids: Vec<(EventId, IdRecord)>,
-    outbox: Vec<OutboxRow>,
-    offsets: Copy,
-    standing: Option<(Seq, Seq, Clock, u64, Stage)>,
-}
-
-impl Default for Pieces {
-    fn default() -> Self {
-        Self {
-            subscriptions: Vec::new(),
-            topics: Vec::new(),
-            floors: Copy::new("COPY cn_relay.floors (key, created_at, id, raised_at) FROM STDIN (FORMAT binary)", 4),
-            tombstones: Vec::new(),
-            marks: Vec::new(),
-            traces: Vec::new(),
-            events: Vec::new(),
-            ids: Vec::new(),
-            outbox: Vec::new(),
-            offsets: Copy::new(
-                "COPY cn_relay.consumer_offsets (consumer, last_seq, updated_at) FROM STDIN (FORMAT binary)",
-                3,
-            ),
-            standing: None,
-        }
-    }
-}
-
-impl Pieces {
-    fn add(&mut self, piece: Piece) -> Result<()> {
-        match piece {
-            Piece::Subscription(subscription) => self.subscriptions.push(subscription),
-            Piece::Topic { topic, stage, last_event_at } => self.topics.push((topic, stage, last_event_at)),
-            Piece::Floor { key, floor, raised_at } => {
-                let row = self.floors.row().bytes(&key.0).i64(signed(floor.created_at.0));
-                row.bytes(floor.id.as_bytes()).i64(signed(raised_at.0));
-            }
-            Piece::Tombstone(tombstone, at) => self.tombstones.push((tombstone, at)),
-            Piece::Vanish(mark, at) => self.marks.push((mark, at)),
-            Piece::Trace(topic, trace) => self.traces.push((topic, trace)),
-            Piece::Event(id, record, row) => self.events.push((records::event(&id, &row.json)?, record, row)),
-            Piece::Id(id, record) => self.ids.push((id, record)),
-            Piece::Outbox(row) => self.outbox.push(row),
-            Piece::Offset(offset) => {
-                let row = self.offsets.row().text(&offset.consumer);
-                row.i64(signed(offset.last_seq.0)).i64(signed(offset.updated_at.0));
-            }
-            Piece::Standing { head, dropped, clock, failed, stage } => {
-                self.standing = Some((head, dropped, clock, failed, stage));
-            }
-        }
-        Ok(())
-    }
-}

@@ -8,7 +8,6 @@
 //! the last of them the node's row marks the load as unfinished, and no other process can write.
 
 mod dump;
-mod indexes;
 mod load;
 
 pub(crate) use dump::Dumping;

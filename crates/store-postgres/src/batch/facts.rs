@@ -3,16 +3,15 @@
 use std::collections::{HashMap, HashSet};
 
 use kukuri_domain::{
-    Address, Admitted, EventId, Kind, PublicKey, TopicId,
+    Address, AddressDigest, Admitted, EventId, Kind, PublicKey, Reason, Timestamp, TopicId,
     deletion::{DeletionTarget, DeletionTargetKind},
     sharing::FloorHint,
 };
-use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
 use super::Batch;
 use crate::{
-    codes::{self, event_id, signed},
+    columns::{Column as _, ReadColumn as _, array, bind_arrays},
     error::Result,
     records::{self, select_rows},
     work::TopicNo,
@@ -21,18 +20,17 @@ use crate::{
 /// A request that names or affects more rows than this may exceed the usual statement timeout.
 const SLOW_ROW_COUNT: usize = 10_000;
 
+/// A key's floor and effective version, by the digests of keys.
+pub(crate) const KEYS: &str = "SELECT f.*, coalesce(r.event_id, a.event_id) AS current FROM cn_relay.floors f \
+     LEFT JOIN cn_relay.replaceable_current r ON r.key = f.key \
+     LEFT JOIN cn_relay.addressable_current a ON a.key = f.key WHERE f.key = ANY($1)";
+
 impl Batch<'_> {
-    /// Reads the records of these ids.
+    /// Reads the states of these ids.
     pub(crate) async fn read_ids(&mut self, ids: &[EventId]) -> Result<()> {
-        if ids.is_empty() {
-            return Ok(());
-        }
-        let rows = sqlx::query("SELECT * FROM cn_relay.ids WHERE event_id = ANY($1)")
-            .bind(codes::ids(ids))
-            .fetch_all(&mut *self.txn)
-            .await?;
-        for row in &rows {
-            self.work.put_id(event_id(row.try_get("event_id")?), records::known_id(row)?);
+        for row in self.fetch(records::STATES, array(ids)).await? {
+            let (id, state) = records::state(&row)?;
+            self.work.known.insert(id, state);
         }
         Ok(())
     }
@@ -41,12 +39,15 @@ impl Batch<'_> {
     pub(crate) async fn read_facts(&mut self, events: &[&Admitted]) -> Result<()> {
         let mut named = Named::default();
         events.iter().for_each(|admitted| named.add(admitted));
-        self.read_tombstones(&named).await?;
-        self.read_marks(&named.owners).await?;
-        self.read_keys(std::mem::take(&mut named.keys)).await?;
-        let currents = self.work.keys.values().filter_map(|cell| cell.now.as_ref()?.current);
-        let ids: HashSet<EventId> = currents.chain(named.targets.iter().copied()).collect();
-        self.read_rows_of(&ids).await?;
+        self.read_tombstones(named.tombstones).await?;
+        for row in
+            self.fetch("SELECT * FROM cn_relay.vanish_marks WHERE pubkey = ANY($1)", array(&named.owners)).await?
+        {
+            let noted = records::vanish_mark(&row)?;
+            self.work.marks.load(noted.what.pubkey, noted);
+        }
+        self.read_keys(named.keys).await?;
+        self.read_rows_of(named.targets).await?;
         self.read_hidden_versions(&named.versions).await?;
         self.read_vanishing(&named.vanishing).await?;
         self.read_references(&named.topics).await
@@ -56,113 +57,82 @@ impl Batch<'_> {
     pub(crate) async fn read_hint_facts(&mut self, hints: &[FloorHint]) -> Result<()> {
         let ids: Vec<EventId> = hints.iter().map(|hint| hint.floor.id).collect();
         self.read_ids(&ids).await?;
-        let stones = ids.iter().map(|id| *id.as_bytes()).collect();
-        self.read_tombstones(&Named { stones, ..Named::default() }).await?;
-        self.read_keys(hints.iter().map(|hint| (hint.key.digest().0, hint.key.clone())).collect()).await?;
-        let currents = self.work.keys.values().filter_map(|cell| cell.now.as_ref()?.current).collect();
-        self.read_rows_of(&currents).await?;
+        self.read_tombstones(array(&ids)).await?;
+        self.read_keys(hints.iter().map(|hint| hint.key.clone())).await?;
+        self.read_rows_of(HashSet::new()).await?;
         self.read_references(&HashSet::new()).await
     }
 
-    async fn read_tombstones(&mut self, named: &Named) -> Result<()> {
-        if named.stones.is_empty() {
-            return Ok(());
+    /// The rows that a statement selects by these keys.
+    async fn fetch(&mut self, sql: &'static str, keys: Vec<[u8; 32]>) -> Result<Vec<PgRow>> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
         }
-        let targets: Vec<_> = named.stones.iter().copied().collect();
-        let rows = sqlx::query("SELECT * FROM cn_relay.deletion_tombstones WHERE target = ANY($1)")
-            .bind(targets)
-            .fetch_all(&mut *self.txn)
-            .await?;
-        for row in &rows {
-            self.work.put_tombstone(records::tombstone(row)?);
-        }
-        Ok(())
+        Ok(sqlx::query(sql).bind(keys).fetch_all(&mut *self.txn).await?)
     }
 
-    async fn read_marks(&mut self, owners: &HashSet<PublicKey>) -> Result<()> {
-        if owners.is_empty() {
-            return Ok(());
-        }
-        let rows = sqlx::query("SELECT * FROM cn_relay.vanish_marks WHERE pubkey = ANY($1)")
-            .bind(codes::keys(owners))
-            .fetch_all(&mut *self.txn)
-            .await?;
-        for row in &rows {
-            self.work.put_mark(records::vanish_mark(row)?);
+    async fn read_tombstones(&mut self, targets: Vec<[u8; 32]>) -> Result<()> {
+        for row in self.fetch("SELECT * FROM cn_relay.deletion_tombstones WHERE target = ANY($1)", targets).await? {
+            let noted = records::tombstone(&row)?;
+            let (target, requester) = (noted.what.target.target.clone(), noted.what.target.requester_pubkey);
+            self.work.tombstones.entry(target).or_default().load(requester, noted);
         }
         Ok(())
     }
 
     /// Reads the floors and effective versions of these keys.
-    pub(crate) async fn read_keys(&mut self, mut addresses: HashMap<[u8; 32], Address>) -> Result<()> {
-        addresses.retain(|_, address| !self.work.keys.contains_key(&address.digest()));
-        if addresses.is_empty() {
-            return Ok(());
-        }
-        let digests: Vec<_> = addresses.keys().copied().collect();
-        let rows = sqlx::query(
-            "SELECT f.*, coalesce(r.event_id, a.event_id) AS current FROM cn_relay.floors f \
-             LEFT JOIN cn_relay.replaceable_current r ON r.key = f.key \
-             LEFT JOIN cn_relay.addressable_current a ON a.key = f.key WHERE f.key = ANY($1)",
-        )
-        .bind(digests)
-        .fetch_all(&mut *self.txn)
-        .await?;
-        for row in &rows {
-            if let Some(address) = addresses.remove(&row.try_get::<[u8; 32], _>("key")?) {
-                self.work.put_key(records::key(row, address)?);
+    pub(crate) async fn read_keys(&mut self, keys: impl IntoIterator<Item = Address>) -> Result<()> {
+        let keys = keys.into_iter().map(|address| (address.digest(), address));
+        let mut keys: HashMap<AddressDigest, Address> =
+            keys.filter(|(digest, _)| self.work.keys.get(digest).is_none()).collect();
+        for row in self.fetch(KEYS, array(keys.keys())).await? {
+            let digest = row.read("key")?;
+            if let Some(address) = keys.remove(&digest) {
+                self.work.keys.load(digest, records::key(&row, address)?);
             }
         }
         Ok(())
     }
 
-    async fn read_rows_of(&mut self, ids: &HashSet<EventId>) -> Result<()> {
-        if ids.is_empty() {
-            return Ok(());
-        }
+    /// Reads the rows of these ids, and the effective versions of the keys that were read.
+    async fn read_rows_of(&mut self, mut ids: HashSet<EventId>) -> Result<()> {
+        ids.extend(self.work.keys.values().filter_map(|key| key.current));
         if ids.len() > SLOW_ROW_COUNT {
-            self.take_time().await?;
+            self.raise_timeout().await?;
         }
-        let rows = sqlx::query(select_rows!(
+        let sql = select_rows!(
             "FROM cn_relay.event_dedupe d JOIN cn_relay.events e \
              ON e.class = d.class AND e.ingested_at = d.ingested_at AND e.no = d.no WHERE d.event_id = ANY($1)"
-        ))
-        .bind(codes::ids(ids))
-        .fetch_all(&mut *self.txn)
-        .await?;
+        );
+        let rows = self.fetch(sql, array(&ids)).await?;
         self.put_rows(&rows)
     }
 
     /// Reads replaced versions of addresses that a deletion names, up to its time. Versions already deleted are
     /// skipped.
-    async fn read_hidden_versions(&mut self, versions: &[([u8; 32], i64)]) -> Result<()> {
+    async fn read_hidden_versions(&mut self, versions: &[(AddressDigest, Timestamp)]) -> Result<()> {
         if versions.is_empty() {
             return Ok(());
         }
-        self.take_time().await?;
-        let (keys, times): (Vec<_>, Vec<_>) = versions.iter().copied().unzip();
-        let rows = sqlx::query(select_rows!(
+        self.raise_timeout().await?;
+        let query = sqlx::query(select_rows!(
             "FROM unnest($1::bytea[], $2::bigint[]) AS n (key, until) \
              JOIN cn_relay.events e ON e.key = n.key AND e.created_at <= n.until \
              JOIN cn_relay.event_dedupe d ON d.event_id = e.id \
              WHERE NOT e.effective AND e.key IS NOT NULL AND d.reason <> $3"
-        ))
-        .bind(keys)
-        .bind(times)
-        .bind(codes::reason_code(kukuri_domain::Reason::Nip09))
-        .fetch_all(&mut *self.txn)
-        .await?;
+        ));
+        let query = bind_arrays!(query, for (key, until) in versions; key, until).bind(Reason::Nip09.to_sql());
+        let rows = query.fetch_all(&mut *self.txn).await?;
         self.put_rows(&rows)
     }
 
     /// Reads rows of vanishing authors, gift wraps for them, and hidden rows of either.
-    async fn read_vanishing(&mut self, vanishing: &[([u8; 32], i64)]) -> Result<()> {
+    async fn read_vanishing(&mut self, vanishing: &[(PublicKey, Timestamp)]) -> Result<()> {
         if vanishing.is_empty() {
             return Ok(());
         }
-        self.take_time().await?;
-        let (authors, times): (Vec<_>, Vec<_>) = vanishing.iter().copied().unzip();
-        let rows = sqlx::query(select_rows!(
+        self.raise_timeout().await?;
+        let query = sqlx::query(select_rows!(
             "FROM unnest($1::bytea[], $2::bigint[]) AS n (author, until) CROSS JOIN LATERAL ( \
                  SELECT * FROM cn_relay.events WHERE effective AND pubkey = n.author AND created_at <= n.until \
                  UNION ALL \
@@ -171,54 +141,45 @@ impl Batch<'_> {
                  SELECT * FROM cn_relay.events WHERE parties IS NOT NULL AND parties @> ARRAY[n.author] \
                      AND kind = $3 AND pubkey <> n.author AND created_at <= n.until \
              ) e JOIN cn_relay.event_dedupe d ON d.event_id = e.id"
-        ))
-        .bind(authors)
-        .bind(times)
-        .bind(i32::from(Kind::GIFT_WRAP.0))
-        .fetch_all(&mut *self.txn)
-        .await?;
+        ));
+        let query = bind_arrays!(query, for (author, until) in vanishing; author, until).bind(Kind::GIFT_WRAP.to_sql());
+        let rows = query.fetch_all(&mut *self.txn).await?;
         self.put_rows(&rows)
     }
 
     /// Adds rows that were selected with [`select_rows`].
     pub(crate) fn put_rows(&mut self, rows: &[PgRow]) -> Result<()> {
-        for row in rows {
-            let (row, known) = records::row(row)?;
-            self.work.put_id(row.outline.id, known);
-            self.work.put_row(row);
-        }
-        Ok(())
+        rows.iter().try_for_each(|row| {
+            self.work.put_row(records::row(row)?);
+            Ok(())
+        })
     }
 
     /// Reads these topics, the topics of the loaded rows, and the keys whose effective version they are.
     pub(crate) async fn read_references(&mut self, topics: &HashSet<TopicId>) -> Result<()> {
         let effective = self.work.rows.values().filter(|row| row.is_effective());
-        let keys = effective.filter_map(|row| row.outline.address()).map(|address| (address.digest().0, address));
-        let keys = keys.collect();
+        let keys: Vec<Address> = effective.filter_map(|row| row.outline.address()).collect();
         self.read_keys(keys).await?;
-        let names: Vec<String> = topics.iter().map(|topic| topic.as_str().to_owned()).collect();
         let numbers: HashSet<TopicNo> = self.work.rows.values().flat_map(|row| row.topics.iter().copied()).collect();
-        let numbers: Vec<_> = numbers.into_iter().filter(|no| !self.work.topics.contains_key(no)).collect();
-        if names.is_empty() && numbers.is_empty() {
+        let numbers: Vec<_> = numbers.into_iter().filter(|no| self.work.topics.get(no).is_none()).collect();
+        if topics.is_empty() && numbers.is_empty() {
             return Ok(());
         }
-        let rows = sqlx::query("SELECT * FROM cn_relay.topics WHERE topic_id = ANY($1) OR no = ANY($2)")
-            .bind(names)
-            .bind(numbers)
-            .fetch_all(&mut *self.txn)
-            .await?;
-        for row in &rows {
-            let (no, topic) = records::topic(row)?;
-            self.work.put_topic(no, topic);
-        }
-        Ok(())
+        let query = sqlx::query("SELECT * FROM cn_relay.topics WHERE topic_id = ANY($1) OR no = ANY($2)");
+        let rows = query.bind(array(topics)).bind(numbers).fetch_all(&mut *self.txn).await?;
+        self.put_topics(&rows)
     }
 
     pub(crate) async fn read_all_topics(&mut self) -> Result<()> {
         let rows = sqlx::query("SELECT * FROM cn_relay.topics").fetch_all(&mut *self.txn).await?;
-        for row in &rows {
-            let (no, topic) = records::topic(row)?;
-            self.work.put_topic(no, topic);
+        self.put_topics(&rows)
+    }
+
+    fn put_topics(&mut self, rows: &[PgRow]) -> Result<()> {
+        for row in rows {
+            let topic = records::topic(row)?;
+            self.work.topic_nos.insert(topic.id.clone(), topic.no);
+            self.work.topics.load(topic.no, topic);
         }
         Ok(())
     }
@@ -227,28 +188,28 @@ impl Batch<'_> {
 /// Ids, keys, authors and topics that the events of a batch refer to.
 #[derive(Default)]
 struct Named {
-    /// Possible tombstone targets: ids and digests of addresses.
-    stones: HashSet<[u8; 32]>,
+    /// Possible targets of tombstones: ids and digests of addresses.
+    tombstones: Vec<[u8; 32]>,
     owners: HashSet<PublicKey>,
-    keys: HashMap<[u8; 32], Address>,
+    keys: Vec<Address>,
     /// Rows that deletions name by id.
     targets: HashSet<EventId>,
     /// Addresses that deletions name, each with the deletion's time.
-    versions: Vec<([u8; 32], i64)>,
+    versions: Vec<(AddressDigest, Timestamp)>,
     /// Vanishing authors, each with the time of the vanish request.
-    vanishing: Vec<([u8; 32], i64)>,
+    vanishing: Vec<(PublicKey, Timestamp)>,
     topics: HashSet<TopicId>,
 }
 
 impl Named {
     fn add(&mut self, admitted: &Admitted) {
         let event = admitted.event();
-        self.stones.insert(*event.id.as_bytes());
+        self.tombstones.push(event.id.to_sql());
         self.owners.extend(event.owners());
         self.topics.extend(admitted.topics().iter().cloned());
         if let Some(address) = event.address() {
-            self.stones.insert(address.digest().0);
-            self.keys.insert(address.digest().0, address);
+            self.tombstones.push(address.digest().0);
+            self.keys.push(address);
         }
         if event.kind == Kind::DELETION {
             for target in DeletionTarget::parse_from_event(event) {
@@ -256,21 +217,20 @@ impl Named {
             }
         }
         if admitted.vanishes() {
-            self.vanishing.push((*event.pubkey.as_bytes(), signed(event.created_at.0)));
+            self.vanishing.push((event.pubkey, event.created_at));
         }
     }
 
     fn add_target(&mut self, target: DeletionTarget) {
         match target.target {
             DeletionTargetKind::EventId(id) => {
-                self.stones.insert(*id.as_bytes());
+                self.tombstones.push(id.to_sql());
                 self.targets.insert(id);
             }
             DeletionTargetKind::Address(address) => {
-                let digest = address.digest().0;
-                self.stones.insert(digest);
-                self.versions.push((digest, signed(target.request_created_at.0)));
-                self.keys.insert(digest, address);
+                self.tombstones.push(address.digest().0);
+                self.versions.push((address.digest(), target.request_created_at));
+                self.keys.push(address);
             }
         }
     }

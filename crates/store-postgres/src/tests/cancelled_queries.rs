@@ -11,7 +11,7 @@ use kukuri_store::{
 use sqlx::{Connection as _, PgConnection};
 
 use super::support::{Database, block_on, numbers};
-use kukuri_postgres::Asking;
+use kukuri_postgres::QuerySession;
 
 use crate::{PostgresOptions, PostgresStore};
 
@@ -81,9 +81,9 @@ fn cancelled_query_ends_while_the_server_is_computing() {
         let database = Database::new().await;
         let (url, store) = (database.url(), open(&database).await);
         let work = async {
-            let mut asking = Asking::of(store.readers()).await.unwrap();
+            let mut session = QuerySession::acquire(&store.readers).await.unwrap();
             let sum = "SELECT sum(a * b) FROM generate_series(1, 200000) a, generate_series(1, 200000) b";
-            sqlx::raw_sql(sum).execute(&mut *asking).await.unwrap();
+            sqlx::raw_sql(sum).execute(&mut *session).await.unwrap();
         };
         tokio::select! {
             () = work => panic!("nobody counts that fast"),

@@ -19,7 +19,7 @@ fn event_that_can_not_be_stored_is_refused_alone_and_counted() {
         let database = Database::new().await;
         let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
         let events: Vec<_> = (0..7).map(|n| note(&format!("note {n}")).at(n).build()).collect();
-        *store.writer().faults.lock() = Faults { failing: vec![events[1].id], panicking: vec![events[4].id] };
+        *store.writer.faults.lock() = Faults { failing: vec![events[1].id], panicking: vec![events[4].id] };
         // The server itself rejects this event.
         let id = events[6].id;
         let refuse = format!("ALTER TABLE cn_relay.event_dedupe ADD CONSTRAINT no CHECK (event_id <> '\\x{id}')");
@@ -34,7 +34,7 @@ fn event_that_can_not_be_stored_is_refused_alone_and_counted() {
         assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
 
         // The failed event left nothing behind and is stored once the fault is gone (E-9).
-        *store.writer().faults.lock() = Faults::default();
+        *store.writer.faults.lock() = Faults::default();
         run(&database.url(), "ALTER TABLE cn_relay.event_dedupe DROP CONSTRAINT no").await.unwrap();
         let again = [&events[1], &events[4], &events[6]].map(admitted).to_vec();
         assert!(store.ingest(again, NOW).await.unwrap().outcomes.iter().all(|outcome| *outcome == Outcome::Stored));

@@ -5,15 +5,14 @@ use kukuri_store::{
     conformance::build::{ALICE, BOB, NOW, OTHER_TOPIC, TOPIC, admitted, article, deletion, note, profile},
     port::*,
 };
-use sqlx::Row as _;
+use sqlx::{AssertSqlSafe, Row as _};
 
 use super::support::{Database, block_on, run};
 use crate::{
     PostgresOptions, PostgresStore,
-    batch::own,
-    codes::signed,
-    lookup::SNAPSHOT,
-    plan::{Part, Plan},
+    columns::signed,
+    lookup::SNAPSHOT_PAGE,
+    plan::{Bind, Part, Plan},
     sharing::{EVENTS as SHARED_EVENTS, TRACES},
 };
 
@@ -37,6 +36,22 @@ fn events() -> Vec<Event> {
     events.extend((0..2_000).map(|number| profile("p").by(author(number)).build()));
     events.extend((0..200).map(|number| article(&format!("a{number}"), "text").by(ALICE).build()));
     events
+}
+
+/// A value as text, for EXPLAIN with the generic plan.
+fn text_of(bind: &Bind) -> String {
+    let list = |items: Vec<String>| format!("'{{{}}}'", items.join(","));
+    let bytes = |bytes: &[u8]| {
+        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("\"\\\\x{digits}\"")
+    };
+    match bind {
+        Bind::Number(number) => number.map_or("NULL".to_owned(), |number| number.to_string()),
+        Bind::Numbers(numbers) => list(numbers.iter().map(ToString::to_string).collect()),
+        Bind::Ids(ids) => list(ids.iter().map(|id| bytes(id)).collect()),
+        Bind::Digests(digests) => list(digests.iter().map(|digest| bytes(digest)).collect()),
+        Bind::Texts(texts) => list(texts.iter().map(|text| format!("\"{text}\"")).collect()),
+    }
 }
 
 #[test]
@@ -80,14 +95,15 @@ fn no_filter_reads_a_whole_table_or_more_than_its_limit() {
             ("a window", limited().with_until(events[100].created_at), "_created_at_id_idx"),
         ] {
             for viewer in [Viewer::stranger(), Viewer::Client([ALICE].into())] {
-                let (sql, values) = Plan::of(&filter, &viewer, NOW, Some(51), Part::Event).into_text();
-                let mut session = store.readers().acquire().await.unwrap();
-                sqlx::raw_sql(own(format!("DEALLOCATE ALL; PREPARE plan AS {sql}")))
+                let Plan { sql, binds } = Plan::of(&filter, &viewer, NOW, Some(51), Part::Event);
+                let values = binds.iter().map(text_of).collect::<Vec<_>>().join(", ");
+                let mut session = store.readers.acquire().await.unwrap();
+                sqlx::raw_sql(AssertSqlSafe(format!("DEALLOCATE ALL; PREPARE plan AS {sql}")))
                     .execute(&mut *session)
                     .await
                     .unwrap();
                 let explain = format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) EXECUTE plan ({values})");
-                let rows = sqlx::raw_sql(own(explain)).fetch_all(&mut *session).await.unwrap();
+                let rows = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_all(&mut *session).await.unwrap();
                 session.close().await.unwrap();
                 let lines: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
                 let plan = lines.join("\n");
@@ -114,8 +130,9 @@ fn snapshot_page_reads_no_more_rows_than_a_page() {
         let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
         let batch = (0..3_000).map(|number| admitted(&note(&format!("note {number}")).build())).collect();
         store.ingest(batch, NOW).await.unwrap();
-        let explain = format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) {SNAPSHOT}");
-        let rows = sqlx::query(own(explain)).bind(1_000i64).bind(50i64).fetch_all(store.readers()).await.unwrap();
+        let explain = format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) {SNAPSHOT_PAGE}");
+        let rows =
+            sqlx::query(AssertSqlSafe(explain)).bind(1_000i64).bind(50i64).fetch_all(&store.readers).await.unwrap();
         let lines: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
         assert!(most_rows(&lines) <= 60, "{}", lines.join("\n"));
     });
@@ -137,12 +154,17 @@ fn shared_set_page_reads_no_more_rows_than_a_page() {
         let middle = signed(versions[450].created_at.0);
         for (sql, index) in [(SHARED_EVENTS, "_topic_created_at_id_idx"), (TRACES, "traces_by_time")] {
             let explain = format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) {sql}");
-            let query = sqlx::query(own(explain)).bind(TOPIC).bind(middle).bind(vec![0u8]).bind(-1i64).bind(vec![0u8]);
+            let query = sqlx::query(AssertSqlSafe(explain))
+                .bind(TOPIC)
+                .bind(middle)
+                .bind(vec![0u8])
+                .bind(-1i64)
+                .bind(vec![0u8]);
             let query = match sql {
                 SHARED_EVENTS => query.bind(signed(NOW.seconds().0)).bind(0i64).bind(0i16).bind(50i64),
                 _ => query.bind(50i64),
             };
-            let rows = query.fetch_all(store.readers()).await.unwrap();
+            let rows = query.fetch_all(&store.readers).await.unwrap();
             let lines: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
             let plan = lines.join("\n");
             assert!(plan.contains(index), "{plan}");

@@ -10,13 +10,13 @@ use kukuri_domain::{
     vanish::VanishMark,
 };
 use kukuri_store::{
-    StageChange, Standing, StoreRules,
+    IdRecord, Op, OutboxRow, StageChange, Standing, StoreRules,
     counters::{Counters, Tally},
     ingest::Ledger,
     subscriptions::Subscriptions,
 };
 
-use super::{Cell, Noted, Row, TopicNo, Work};
+use super::{Key, Noted, Row, RowSource, TopicNo, Work};
 use crate::error::{Failure, Result, damaged};
 
 impl Tally for Work {
@@ -31,10 +31,6 @@ impl Tally for Work {
         &self.subscriptions
     }
 
-    fn node_counters(&mut self) -> &mut Counters {
-        &mut self.node.counters
-    }
-
     fn find_topic(&mut self, topic: &TopicId) -> Result<Option<TopicNo>> {
         Ok(self.topic_nos.get(topic).copied())
     }
@@ -43,8 +39,11 @@ impl Tally for Work {
         self.topic(topic).map(|topic| topic.id.clone())
     }
 
-    fn topic_counters(&mut self, topic: TopicNo) -> Result<&mut Counters> {
-        self.topic(topic).map(|topic| &mut topic.counters)
+    fn counters(&mut self, topic: Option<TopicNo>) -> Result<&mut Counters> {
+        match topic {
+            Some(topic) => self.topic(topic).map(|topic| &mut topic.counters),
+            None => Ok(&mut self.node.counters),
+        }
     }
 
     fn changed_topics(&mut self) -> &mut Vec<TopicNo> {
@@ -62,32 +61,26 @@ impl Ledger for Work {
     type Row = Row;
 
     fn known_state(&self, id: &EventId) -> Result<Option<State>> {
-        Ok(self.known_id(id).map(|known| known.record.standing.state()))
-    }
-
-    fn vanish_marks_of(&self, event: &Event) -> Result<Vec<VanishMark>> {
-        Ok(event.owners().filter_map(|owner| self.mark(&owner)).collect())
+        Ok(self.known.get(id).copied())
     }
 
     fn tombstones_of(&self, event: &Event) -> Result<Vec<Tombstone>> {
-        let mut tombstones = self.tombstones_under(&DeletionTargetKind::EventId(event.id));
-        if let Some(address) = event.address() {
-            tombstones.extend(self.tombstones_under(&DeletionTargetKind::Address(address)));
-        }
-        Ok(tombstones)
+        let targets = [Some(DeletionTargetKind::EventId(event.id)), event.address().map(DeletionTargetKind::Address)];
+        let tombstones = targets.into_iter().flatten().filter_map(|target| self.tombstones.get(&target));
+        Ok(tombstones.flat_map(|tombstones| tombstones.values()).map(|noted| noted.what.clone()).collect())
     }
 
     fn key_state(&self, address: &Address) -> Result<Option<KeyState>> {
-        Ok(self.key(address).map(|key| key.state()))
+        Ok(self.keys.get(&address.digest()).map(Key::state))
     }
 
     fn tombstone(&self, target: &DeletionTargetKind, requester: &PublicKey) -> Result<Option<Tombstone>> {
-        let cell = self.tombstones.get(&(target.clone(), *requester));
-        Ok(cell.and_then(|cell| cell.now.as_ref()).map(|noted| noted.what.clone()))
+        let noted = self.tombstones.get(target).and_then(|tombstones| tombstones.get(requester));
+        Ok(noted.map(|noted| noted.what.clone()))
     }
 
     fn vanish_mark(&self, author: &PublicKey) -> Result<Option<VanishMark>> {
-        Ok(self.mark(author))
+        Ok(self.marks.get(author).map(|noted| noted.what))
     }
 
     fn effective_request(&self, id: &EventId) -> Result<Option<Arc<Event>>> {
@@ -99,9 +92,11 @@ impl Ledger for Work {
     }
 
     fn versions_until(&self, address: &Address, until: Timestamp) -> Result<Vec<(u64, EventId)>> {
-        let is_within_reach = |row: &&Row| row.state != State::Deleted && row.outline.created_at <= until;
-        let rows = self.versions(address).filter(is_within_reach);
-        Ok(rows.map(|row| (row.place.no, row.outline.id)).collect())
+        let ids = self.versions.get(&address.digest()).map_or(&[][..], Vec::as_slice);
+        let rows = ids.iter().filter_map(|id| self.row(id));
+        let is_within_reach =
+            |row: &&Row| row.record.standing.state() != State::Deleted && row.outline.created_at <= until;
+        Ok(rows.filter(is_within_reach).map(|row| (row.place.no, row.outline.id)).collect())
     }
 
     fn rows_owned_by(&self, mark: &VanishMark) -> Result<Vec<(u64, EventId)>> {
@@ -110,7 +105,7 @@ impl Ledger for Work {
     }
 
     fn outline(&self, (_, id): (u64, EventId)) -> Result<Option<(Cow<'_, Event>, State)>> {
-        Ok(self.row(&id).map(|row| (Cow::Borrowed(&row.outline), row.state)))
+        Ok(self.row(&id).map(|row| (Cow::Borrowed(&row.outline), row.record.standing.state())))
     }
 
     fn read_row(&self, (_, id): (u64, EventId)) -> Result<Option<Row>> {
@@ -136,34 +131,77 @@ impl Ledger for Work {
     }
 
     fn put(&mut self, admitted: &Admitted) -> Result<()> {
-        self.store(admitted)
-    }
-
-    fn remember(&mut self, admitted: &Admitted, standing: Standing) -> Result<()> {
-        self.note_id(admitted, standing, None);
+        let (event, stamp) = (admitted.event(), self.stamp());
+        let row = Row {
+            place: self.next_place(event, stamp),
+            outline: Event { content: String::new(), ..event.clone() },
+            bytes: admitted.json().len() as u64,
+            topics: admitted.topics().iter().map(|topic| self.topic_no(topic)).collect(),
+            record: self.new_record(admitted, Standing::Effective),
+            source: RowSource::Admitted(admitted.clone()),
+            is_gone: false,
+        };
+        self.count(&row, 1)?;
+        for topic in &row.topics {
+            self.topic(*topic)?.last_event_at = stamp;
+        }
+        if let Some(address) = event.address() {
+            self.put_key(address, event.rank(), Some(event.id));
+        }
+        self.write_outbox(&row, Op::Upsert)?;
+        self.put_row(row);
         Ok(())
     }
 
-    fn retire(&mut self, row: Row, reason: Reason, cause: Option<EventId>) -> Result<()> {
-        self.retire(row, reason, cause)
+    fn remember(&mut self, admitted: &Admitted, standing: Standing) -> Result<()> {
+        let (id, record) = (admitted.event().id, self.new_record(admitted, standing));
+        self.known.insert(id, standing.state());
+        self.new_ids.push((id, record));
+        Ok(())
+    }
+
+    fn retire(&mut self, mut row: Row, reason: Reason, cause: Option<EventId>) -> Result<()> {
+        let id = row.outline.id;
+        if row.is_effective() {
+            if let Some(address) = row.outline.address() {
+                // The key keeps its floor and has no effective version any more (D-9).
+                let key = self.keys.get_mut(&address.digest());
+                let key = key.ok_or_else(|| damaged(format!("the effective version {address} has no floor")))?;
+                key.current = None;
+            }
+            self.write_outbox(&row, Op::Delete(reason))?;
+            if row.outline.kind.is_request() {
+                self.gone_requests.push(id);
+                self.traces.retain(|(_, trace)| trace.request() != id);
+                if let (Reason::Vanish, Some(cause)) = (reason, cause) {
+                    self.heirs.push((id, cause));
+                }
+            }
+        }
+        self.count(&row, -1)?;
+        row.record.standing = Standing::Gone { reason, cause, since: self.stamp() };
+        row.is_gone = !self.rules.deletion.keeps_row(reason);
+        if !row.is_gone {
+            self.count(&row, 1)?;
+        }
+        self.known.insert(id, reason.state());
+        self.rows.insert(id, row);
+        Ok(())
     }
 
     fn raise_floor(&mut self, address: &Address, floor: Rank) -> Result<()> {
-        self.change_key(address, floor, None);
+        self.put_key(address.clone(), floor, None);
         Ok(())
     }
 
     fn put_tombstone(&mut self, tombstone: Tombstone) -> Result<()> {
-        let at = self.stamp();
-        let cell = self.tombstone_cell(&tombstone);
-        cell.now = Some(Noted { what: tombstone, at });
+        let noted = Noted { at: self.stamp(), what: tombstone };
+        self.put_noted_tombstone(noted);
         Ok(())
     }
 
     fn put_vanish_mark(&mut self, mark: VanishMark) -> Result<()> {
-        let at = self.stamp();
-        let cell = self.marks.entry(mark.pubkey).or_insert_with(|| Cell::stored(None));
-        cell.now = Some(Noted { what: mark, at });
+        self.marks.put(mark.pubkey, Noted { what: mark, at: self.stamp() });
         Ok(())
     }
 
@@ -179,8 +217,50 @@ impl Ledger for Work {
 }
 
 impl Work {
-    /// The row of an id that a purge or a sweep has just read.
-    pub(crate) fn read_before(&self, id: &EventId) -> Result<Row> {
-        self.row(id).cloned().ok_or_else(|| damaged(format!("row {id} was not read")))
+    /// Deletes a row for good. A hidden row is not announced (P-8).
+    pub(crate) fn purge_row(&mut self, row: Row, reason: Reason) -> Result<()> {
+        if row.is_effective() {
+            return self.retire(row, reason, None);
+        }
+        self.count(&row, -1)?;
+        self.rows.insert(row.outline.id, Row { is_gone: true, ..row });
+        Ok(())
+    }
+
+    pub(crate) fn put_noted_tombstone(&mut self, noted: Noted<Tombstone>) {
+        let (target, requester) = (noted.what.target.target.clone(), noted.what.target.requester_pubkey);
+        self.tombstones.entry(target).or_default().put(requester, noted);
+    }
+
+    fn put_key(&mut self, address: Address, floor: Rank, current: Option<EventId>) {
+        let raised_at = self.stamp();
+        self.keys.put(address.digest(), Key { address, floor, raised_at, current });
+    }
+
+    /// The record of an id after its first decision.
+    fn new_record(&mut self, admitted: &Admitted, standing: Standing) -> IdRecord {
+        let stamp = self.stamp();
+        self.node.ids += 1;
+        IdRecord { source: admitted.source(), first_seen_at: stamp, last_seen_at: stamp, seen_count: 1, standing }
+    }
+
+    fn write_outbox(&mut self, row: &Row, op: Op) -> Result<()> {
+        let (event, effective_key, written_at) = (&row.outline, row.outline.address(), self.stamp());
+        for topic in &row.topics {
+            let topic = self.topic_id(*topic)?;
+            self.node.head = self.node.head.next();
+            self.outbox.push(OutboxRow {
+                seq: self.node.head,
+                op,
+                event_id: event.id,
+                topic,
+                kind: event.kind,
+                created_at: event.created_at,
+                ingested_at: row.place.ingested_at,
+                effective_key: effective_key.clone(),
+                written_at,
+            });
+        }
+        Ok(())
     }
 }

@@ -1,26 +1,22 @@
-//! The facts that one write transaction has read, and its changes so far, all in memory.
+//! The unit of work of one write transaction: the facts that it has read and its changes so far, all in memory.
 //!
-//! `batch` loads the facts before decisions are made and writes the differences afterwards. In between no statement
-//! runs, so a batch costs a constant number of statements whatever its size, and every event sees the changes of those
-//! before it.
+//! `batch` loads the facts before decisions are made and writes the changes afterwards. In between no statement runs,
+//! so a batch costs a constant number of statements whatever its size, and every event sees the changes of earlier
+//! events.
 //!
-//! - This file: facts and their differences from the stored state; topic numbers; the outbox.
-//! - `ledger`: the ingest procedure's reads and writes. `rows`: storing and removing events. `loading`: another store's
-//!   pieces.
-//! - `counting`: counters and stages.
+//! - This file: facts, rows, topic numbers, counters.
+//! - `ledger`: the ingest procedure's reads and writes, and purges.
 
-mod counting;
 mod ledger;
-mod loading;
-mod rows;
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{HashMap, HashSet},
+    hash::Hash,
     sync::Arc,
 };
 
 use kukuri_domain::{
-    Address, AddressDigest, Event, EventId, Millis, PublicKey, Rank, TopicId,
+    Address, AddressDigest, Admitted, Event, EventId, Millis, PublicKey, Rank, State, TopicId,
     clock::Clock,
     decision::KeyState,
     deletion::{DeletionTargetKind, Tombstone},
@@ -29,54 +25,62 @@ use kukuri_domain::{
     vanish::VanishMark,
 };
 use kukuri_store::{
-    IdRecord, Op, OutboxRow, Seq, StageChange, StoreRules,
-    counters::{Counters, Tally as _},
-    ingest::Ledger as _,
+    IdRecord, OutboxRow, RowRecord, Seq, StageChange, Standing, StoreRules, counters::Counters,
     subscriptions::Subscriptions,
 };
 
 use crate::{
-    codes::Class,
+    columns::Class,
     error::{Result, damaged},
+    months,
 };
-
-pub(crate) use counting::NODE;
-pub(crate) use rows::{Filed, Loaded, Row};
 
 /// Number of a topic in other tables.
 pub(crate) type TopicNo = i32;
 
-/// Position of a row: its partition, and its number in the order of arrival.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct RowPlace {
-    pub(crate) class: Class,
-    pub(crate) ingested_at: Millis,
-    pub(crate) no: u64,
+/// Topic number that stands for the node in partition counters.
+pub(crate) const NODE: TopicNo = 0;
+
+/// Facts by key, each as stored and as changed by this transaction.
+pub(crate) struct Facts<K, T>(HashMap<K, Fact<T>>);
+
+pub(crate) struct Fact<T> {
+    pub(crate) stored: Option<T>,
+    pub(crate) now: T,
 }
 
-/// A fact as it is stored and as it is now.
-#[derive(Debug)]
-pub(crate) struct Cell<T> {
-    pub(crate) was: Option<T>,
-    pub(crate) now: Option<T>,
-}
-
-impl<T: Clone + PartialEq> Cell<T> {
-    pub(crate) fn stored(fact: Option<T>) -> Self {
-        Self { was: fact.clone(), now: fact }
-    }
-
-    pub(crate) fn is_changed(&self) -> bool {
-        self.was != self.now
+impl<K, T> Default for Facts<K, T> {
+    fn default() -> Self {
+        Self(HashMap::new())
     }
 }
 
-/// The record of a known id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KnownId {
-    pub(crate) record: IdRecord,
-    /// Position of its row, if it has one.
-    pub(crate) place: Option<RowPlace>,
+impl<K: Eq + Hash, T: Clone + PartialEq> Facts<K, T> {
+    pub(crate) fn get(&self, key: &K) -> Option<&T> {
+        self.0.get(key).map(|fact| &fact.now)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut T> {
+        self.0.get_mut(key).map(|fact| &mut fact.now)
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.0.values().map(|fact| &fact.now)
+    }
+
+    /// Adds a stored fact, unless it was read before.
+    pub(crate) fn load(&mut self, key: K, stored: T) {
+        self.0.entry(key).or_insert_with(|| Fact { stored: Some(stored.clone()), now: stored });
+    }
+
+    pub(crate) fn put(&mut self, key: K, now: T) {
+        let stored = self.0.remove(&key).and_then(|fact| fact.stored);
+        self.0.insert(key, Fact { stored, now });
+    }
+
+    pub(crate) fn changed(&self) -> impl Iterator<Item = &Fact<T>> {
+        self.0.values().filter(|fact| fact.stored.as_ref() != Some(&fact.now))
+    }
 }
 
 /// The state of a replaceable key.
@@ -104,6 +108,7 @@ pub(crate) struct Noted<T> {
 /// A topic that an event was bound to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Topic {
+    pub(crate) no: TopicNo,
     pub(crate) id: TopicId,
     pub(crate) counters: Counters,
     pub(crate) last_event_at: Millis,
@@ -125,10 +130,56 @@ pub(crate) struct Node {
     pub(crate) loading: bool,
 }
 
-/// A counter of a partition: class, start of its month, topic (0 is the node), retention class.
-pub(crate) type PartKey = (Class, Millis, TopicNo, RetentionClass);
+/// Position of a row: its partition, and its number in the order of arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RowPlace {
+    pub(crate) class: Class,
+    pub(crate) ingested_at: Millis,
+    pub(crate) no: u64,
+}
 
-/// Change of a partition counter.
+/// The part of a row that decisions and counters need, and the record of its id.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) place: RowPlace,
+    /// The event without its content, and with only the tags that determine its owners and its key.
+    pub(crate) outline: Event,
+    /// Length of its JSON.
+    pub(crate) bytes: u64,
+    pub(crate) topics: Vec<TopicNo>,
+    pub(crate) record: IdRecord,
+    pub(crate) source: RowSource,
+    /// The row is removed; the record of its id stays.
+    pub(crate) is_gone: bool,
+}
+
+/// Where a row comes from.
+#[derive(Clone, Debug)]
+pub(crate) enum RowSource {
+    /// Ingested by this transaction.
+    Admitted(Admitted),
+    /// Loaded from another store, unchanged.
+    Loaded(Arc<(Event, RowRecord)>),
+    /// Stored on the server, with this record and in this class.
+    Stored { record: IdRecord, class: Class },
+}
+
+impl Row {
+    pub(crate) fn class(&self) -> RetentionClass {
+        RetentionClass::of(self.outline.kind, self.is_effective())
+    }
+
+    pub(crate) fn is_effective(&self) -> bool {
+        self.record.standing == Standing::Effective
+    }
+
+    /// Whether the server has index rows for this row.
+    pub(crate) fn was_effective(&self) -> bool {
+        matches!(&self.source, RowSource::Stored { record, .. } if record.standing == Standing::Effective)
+    }
+}
+
+/// Change of a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Delta {
     pub(crate) effective: i64,
@@ -136,20 +187,23 @@ pub(crate) struct Delta {
     pub(crate) bytes: i64,
 }
 
+#[derive(Default)]
 pub(crate) struct Work {
     pub(crate) rules: Arc<StoreRules>,
     pub(crate) subscriptions: Arc<Subscriptions>,
     pub(crate) node: Node,
-    pub(crate) topics: BTreeMap<TopicNo, Cell<Topic>>,
+    pub(crate) topics: Facts<TopicNo, Topic>,
     pub(crate) topic_nos: HashMap<TopicId, TopicNo>,
-    pub(crate) ids: HashMap<EventId, Cell<KnownId>>,
+    /// States of known ids.
+    pub(crate) known: HashMap<EventId, State>,
+    /// New records of ids without a row.
+    pub(crate) new_ids: Vec<(EventId, IdRecord)>,
     pub(crate) rows: HashMap<EventId, Row>,
     /// Rows of a key, hidden or not.
-    versions: HashMap<AddressDigest, Vec<EventId>>,
-    pub(crate) keys: HashMap<AddressDigest, Cell<Key>>,
-    pub(crate) tombstones: HashMap<(DeletionTargetKind, PublicKey), Cell<Noted<Tombstone>>>,
-    requesters: HashMap<DeletionTargetKind, Vec<PublicKey>>,
-    pub(crate) marks: HashMap<PublicKey, Cell<Noted<VanishMark>>>,
+    pub(crate) versions: HashMap<AddressDigest, Vec<EventId>>,
+    pub(crate) keys: Facts<AddressDigest, Key>,
+    pub(crate) tombstones: HashMap<DeletionTargetKind, Facts<PublicKey, Noted<Tombstone>>>,
+    pub(crate) marks: Facts<PublicKey, Noted<VanishMark>>,
     /// Traces to write, if their requests are stored and shared.
     pub(crate) traces: Vec<(TopicId, Trace)>,
     /// Topic and item of traces that already exist, so that hints need not leave them again.
@@ -161,161 +215,95 @@ pub(crate) struct Work {
     /// Removed requests, each with the request that removed it and inherits its topics.
     pub(crate) heirs: Vec<(EventId, EventId)>,
     pub(crate) outbox: Vec<OutboxRow>,
-    pub(crate) parts: HashMap<PartKey, Delta>,
+    /// By class, start of the month, topic (0 is the node) and retention class.
+    pub(crate) partition_counters: HashMap<(Class, Millis, TopicNo, RetentionClass), Delta>,
     pub(crate) stages: Vec<StageChange>,
-    changed_topics: Vec<TopicNo>,
+    /// Topics whose stage has to be recomputed.
+    pub(crate) changed_topics: Vec<TopicNo>,
 }
 
 impl Work {
-    pub(crate) fn new(rules: Arc<StoreRules>, subscriptions: Arc<Subscriptions>, node: Node) -> Self {
-        Self {
-            rules,
-            subscriptions,
-            node,
-            topics: BTreeMap::new(),
-            topic_nos: HashMap::new(),
-            ids: HashMap::new(),
-            rows: HashMap::new(),
-            versions: HashMap::new(),
-            keys: HashMap::new(),
-            tombstones: HashMap::new(),
-            requesters: HashMap::new(),
-            marks: HashMap::new(),
-            traces: Vec::new(),
-            traced: HashSet::new(),
-            requests: HashMap::new(),
-            gone_requests: Vec::new(),
-            heirs: Vec::new(),
-            outbox: Vec::new(),
-            parts: HashMap::new(),
-            stages: Vec::new(),
-            changed_topics: Vec::new(),
-        }
-    }
-
-    // Facts.
-
-    pub(crate) fn known_id(&self, id: &EventId) -> Option<&KnownId> {
-        self.ids.get(id)?.now.as_ref()
-    }
-
+    /// A row that is not removed.
     pub(crate) fn row(&self, id: &EventId) -> Option<&Row> {
         self.rows.get(id).filter(|row| !row.is_gone)
     }
 
-    pub(crate) fn key(&self, address: &Address) -> Option<&Key> {
-        self.keys.get(&address.digest())?.now.as_ref()
-    }
-
-    /// The known rows of a key, hidden or not.
-    pub(crate) fn versions(&self, address: &Address) -> impl Iterator<Item = &Row> {
-        let ids = self.versions.get(&address.digest()).map_or(&[][..], Vec::as_slice);
-        ids.iter().filter_map(|id| self.row(id))
-    }
-
-    pub(crate) fn tombstones_under(&self, target: &DeletionTargetKind) -> Vec<Tombstone> {
-        let requesters = self.requesters.get(target).map_or(&[][..], Vec::as_slice);
-        let stones = requesters.iter().filter_map(|requester| self.tombstones.get(&(target.clone(), *requester)));
-        stones.filter_map(|stone| stone.now.as_ref()).map(|noted| noted.what.clone()).collect()
-    }
-
-    pub(crate) fn mark(&self, owner: &PublicKey) -> Option<VanishMark> {
-        self.marks.get(owner)?.now.as_ref().map(|noted| noted.what)
-    }
-
-    // Loaded facts.
-
-    pub(crate) fn put_id(&mut self, id: EventId, known: KnownId) {
-        self.ids.entry(id).or_insert_with(|| Cell::stored(Some(known)));
-    }
-
+    /// Adds a row, unless it was read before.
     pub(crate) fn put_row(&mut self, row: Row) {
         let id = row.outline.id;
         if self.rows.contains_key(&id) {
             return;
         }
-        self.list_version(&row);
+        self.known.insert(id, row.record.standing.state());
+        if let Some(address) = row.outline.address() {
+            self.versions.entry(address.digest()).or_default().push(id);
+        }
         self.rows.insert(id, row);
     }
 
-    fn list_version(&mut self, row: &Row) {
-        if let Some(address) = row.outline.address() {
-            self.versions.entry(address.digest()).or_default().push(row.outline.id);
-        }
+    pub(crate) fn next_place(&mut self, event: &Event, ingested_at: Millis) -> RowPlace {
+        self.node.last_event += 1;
+        RowPlace { class: Class::of(event.kind), ingested_at, no: self.node.last_event }
     }
 
-    pub(crate) fn put_key(&mut self, key: Key) {
-        self.keys.entry(key.address.digest()).or_insert_with(|| Cell::stored(Some(key)));
-    }
-
-    pub(crate) fn put_tombstone(&mut self, noted: Noted<Tombstone>) {
-        let cell = self.tombstone_cell(&noted.what);
-        *cell = Cell::stored(Some(noted));
-    }
-
-    pub(crate) fn put_mark(&mut self, noted: Noted<VanishMark>) {
-        self.marks.insert(noted.what.pubkey, Cell::stored(Some(noted)));
-    }
-
-    pub(crate) fn put_topic(&mut self, no: TopicNo, topic: Topic) {
-        self.topic_nos.insert(topic.id.clone(), no);
-        self.topics.entry(no).or_insert_with(|| Cell::stored(Some(topic)));
-    }
-
-    fn tombstone_cell(&mut self, tombstone: &Tombstone) -> &mut Cell<Noted<Tombstone>> {
-        let (target, requester) = (tombstone.target.target.clone(), tombstone.target.requester_pubkey);
-        self.tombstones.entry((target.clone(), requester)).or_insert_with(|| {
-            self.requesters.entry(target).or_default().push(requester);
-            Cell::stored(None)
-        })
-    }
-
-    // Traces of requests.
-
-    /// Schedules the traces of a removed request for deletion.
-    fn drop_traces(&mut self, request: &EventId) {
-        self.gone_requests.push(*request);
-        self.traces.retain(|(_, trace)| trace.request() != *request);
-    }
-
-    // Topic numbers.
-
-    fn topic_no(&mut self, id: &TopicId) -> TopicNo {
+    /// The number of a topic, a new one if no event was ever bound to it.
+    pub(crate) fn topic_no(&mut self, id: &TopicId) -> TopicNo {
         if let Some(no) = self.topic_nos.get(id) {
             return *no;
         }
         self.node.last_topic += 1;
         let no = self.node.last_topic;
-        let topic = Topic { id: id.clone(), counters: Counters::default(), last_event_at: Millis::default() };
+        let topic = Topic { no, id: id.clone(), counters: Counters::default(), last_event_at: Millis::default() };
         self.topic_nos.insert(id.clone(), no);
-        self.topics.insert(no, Cell { was: None, now: Some(topic) });
+        self.topics.put(no, topic);
         no
     }
 
     pub(crate) fn topic(&mut self, no: TopicNo) -> Result<&mut Topic> {
-        let topic = self.topics.get_mut(&no).and_then(|cell| cell.now.as_mut());
-        topic.ok_or_else(|| damaged(format!("topic number {no} was not read")))
+        self.topics.get_mut(&no).ok_or_else(|| damaged(format!("topic number {no} was not read")))
     }
 
-    // Outbox.
-
-    fn write_outbox(&mut self, event: &Event, topics: &[TopicNo], ingested_at: Millis, op: Op) -> Result<()> {
-        let (effective_key, written_at) = (event.address(), self.stamp());
-        for topic in topics {
-            let topic = self.topic_id(*topic)?;
-            self.node.head = self.node.head.next();
-            self.outbox.push(OutboxRow {
-                seq: self.node.head,
-                op,
-                event_id: event.id,
-                topic,
-                kind: event.kind,
-                created_at: event.created_at,
-                ingested_at,
-                effective_key: effective_key.clone(),
-                written_at,
-            });
+    /// Adds (1) or subtracts (-1) a row, in its current state, from the counters of the node, its topics and its
+    /// partition.
+    pub(crate) fn count(&mut self, row: &Row, sign: i64) -> Result<()> {
+        let (class, month) = (row.class(), months::begin_of(row.place.ingested_at));
+        let effective = sign * i64::from(row.is_effective());
+        let delta = Delta { effective, events: sign, bytes: sign * row.bytes as i64 };
+        for topic in std::iter::once(NODE).chain(row.topics.iter().copied()) {
+            self.change_counters(topic, class, delta)?;
+            let sum = self.partition_counters.entry((row.place.class, month, topic, class)).or_default();
+            sum.effective += delta.effective;
+            sum.events += delta.events;
+            sum.bytes += delta.bytes;
         }
+        Ok(())
+    }
+
+    /// Changes the counters of a topic, or of the node.
+    pub(crate) fn change_counters(&mut self, topic: TopicNo, class: RetentionClass, delta: Delta) -> Result<()> {
+        let counters = if topic == NODE {
+            &mut self.node.counters
+        } else {
+            self.changed_topics.push(topic);
+            &mut self.topic(topic)?.counters
+        };
+        let usage = &mut counters.by_class[class as usize];
+        let changed = (|| {
+            counters.effective = counters.effective.checked_add_signed(delta.effective)?;
+            usage.events = usage.events.checked_add_signed(delta.events)?;
+            usage.bytes = usage.bytes.checked_add_signed(delta.bytes)?;
+            Some(())
+        })();
+        changed.ok_or_else(|| damaged(format!("the counters of topic {topic} hold less than there is")))
+    }
+
+    /// Moves a row to another partition class.
+    pub(crate) fn change_class(&mut self, id: &EventId, class: Class) -> Result<()> {
+        let Some(mut row) = self.row(id).cloned() else { return Ok(()) };
+        self.count(&row, -1)?;
+        row.place.class = class;
+        self.count(&row, 1)?;
+        self.rows.insert(*id, row);
         Ok(())
     }
 }

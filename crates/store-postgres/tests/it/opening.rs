@@ -7,7 +7,7 @@ use kukuri_store::{
     StoreError, StoreRules,
     conformance::{
         build::{NOW, OTHER_TOPIC, admitted, admitted_from, article, bare, note, topic},
-        hearsay::{items, set_of},
+        partial_sets::{items, set_of},
     },
     port::*,
 };

@@ -24,7 +24,7 @@ use crate::{ingest::StoreRules, model::ModelStore, port::*, query::Query};
 
 /// A filter that names ids by index into the events of a world.
 #[derive(Clone, Debug)]
-struct Wish {
+struct FilterSpec {
     ids: Option<Vec<Index>>,
     authors: Option<Vec<PublicKey>>,
     kinds: Option<Vec<u16>>,
@@ -38,8 +38,8 @@ struct Wish {
 }
 
 #[derive(Clone, Debug)]
-struct Question {
-    wishes: Vec<Wish>,
+struct QuerySpec {
+    filter_specs: Vec<FilterSpec>,
     viewer: Option<Vec<PublicKey>>,
     /// An author whose events are withheld.
     withheld: Option<PublicKey>,
@@ -60,7 +60,7 @@ impl Overlay for WithheldAuthor {
 const KINDS: [u16; 9] = [0, 1, 5, 62, 1059, 1111, 10_002, 30_023, 7];
 const TOPICS: [&str; 5] = [TOPIC, OTHER_TOPIC, "kukuri:global", "hashtag", "nothing"];
 
-fn wishes() -> impl Strategy<Value = Wish> {
+fn filter_specs() -> impl Strategy<Value = FilterSpec> {
     let rarely = 0.15;
     let lists = (
         option::weighted(rarely, vec(any::<Index>(), 0..6)),
@@ -73,18 +73,18 @@ fn wishes() -> impl Strategy<Value = Wish> {
     );
     let bounds = (option::weighted(0.3, 0..6u64), option::weighted(0.3, 0..6u64), option::weighted(0.6, 0..12usize));
     (lists, bounds).prop_map(|((ids, authors, kinds, topics, people, identifiers, mentions), (since, until, limit))| {
-        Wish { ids, authors, kinds, topics, people, identifiers, mentions, since, until, limit }
+        FilterSpec { ids, authors, kinds, topics, people, identifiers, mentions, since, until, limit }
     })
 }
 
-fn questions() -> impl Strategy<Value = Question> {
+fn query_specs() -> impl Strategy<Value = QuerySpec> {
     let viewer = prop_oneof![Just(None), subsequence(&AUTHORS[..], 0..=AUTHORS.len()).prop_map(Some)];
     let withheld = option::weighted(0.4, select(AUTHORS.to_vec()));
-    (vec(wishes(), 1..4), viewer, withheld, select(vec![NOW, later(30)]))
-        .prop_map(|(wishes, viewer, withheld, now)| Question { wishes, viewer, withheld, now })
+    (vec(filter_specs(), 1..4), viewer, withheld, select(vec![NOW, later(30)]))
+        .prop_map(|(filter_specs, viewer, withheld, now)| QuerySpec { filter_specs, viewer, withheld, now })
 }
 
-impl Wish {
+impl FilterSpec {
     fn filter(&self, events: &[Event]) -> Filter {
         let id_of = |index: &Index| index.get(events).id;
         let mut filter = Filter::new();
@@ -122,10 +122,10 @@ impl Wish {
     }
 }
 
-impl Question {
+impl QuerySpec {
     fn query(&self, events: &[Event]) -> Query {
         Query {
-            filters: self.wishes.iter().map(|wish| wish.filter(events)).collect(),
+            filters: self.filter_specs.iter().map(|spec| spec.filter(events)).collect(),
             viewer: self.viewer.as_ref().map_or(Viewer::Node, |keys| Viewer::Client(keys.as_slice().into())),
             visibility: match self.withheld {
                 Some(author) => Visibility::with_overlay(Arc::new(WithheldAuthor(author))),
@@ -138,8 +138,8 @@ impl Question {
 }
 
 pub(super) fn random_filters_get_the_models_answers<H: Harness>(harness: &H) {
-    let cases = (worlds(), vec(questions(), 1..20));
-    Property { harness, name: "answers", one_in: 4 }.hold(&cases, async |(world, questions): (World, _)| {
+    let cases = (worlds(), vec(query_specs(), 1..20));
+    Property { harness, name: "answers", one_in: 4 }.hold(&cases, async |(world, query_specs): (World, _)| {
         let model = ModelStore::new(StoreRules::default());
         let store = Subject::open(harness, StoreRules::default()).await;
         for batch in world.batches() {
@@ -148,8 +148,8 @@ pub(super) fn random_filters_get_the_models_answers<H: Harness>(harness: &H) {
             model.ingest(batch, NOW).await.expect("a batch");
         }
         let events = world.events();
-        for question in questions {
-            let query = question.query(&events);
+        for spec in query_specs {
+            let query = spec.query(&events);
             let found = store.query(&query).await.expect("an answer");
             let expected = model.query(&query).await.expect("an answer");
             prop_assert_eq!((found.seq, &found.events), (expected.seq, &expected.events), "{:?}", query);

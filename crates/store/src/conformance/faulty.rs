@@ -74,13 +74,13 @@ pass_on!(Events {
     recall(ids: &[EventId], now: Millis) -> Vec<Option<State>>;
     flush() -> ();
     query(query: &Query) -> Answer;
-    ids(query: &Query, most: usize) -> Option<Vec<(Timestamp, EventId)>>;
+    ids(query: &Query, max: usize) -> Option<Vec<(Timestamp, EventId)>>;
     count(query: &Query, sketch: Option<Sketch>) -> Count;
     get(ids: &[EventId], now: Millis) -> Vec<Option<BoundEvent>>;
 });
 
 pass_on!(Sharing {
-    shared(set: &SharedSet, span: Span, most: usize) -> SharedPage;
+    shared(set: &SharedSet, span: Span, limit: usize) -> SharedPage;
     share(set: &SharedSet, ids: &[EventId]) -> Vec<Option<Shared>>;
     raise_floors(topic: &TopicId, hints: Vec<FloorHint>, now: Millis) -> Raised;
 });

@@ -16,7 +16,7 @@
 //!     detects the hard cases; `fold` reads the outbox as a consumer does.
 //!   - `answers`: random filters get the model's answers.
 //!   - `lifecycle`: a random sequence of `steps` leaves a store in the same state as the model.
-//!   - `reconciling`: nodes that each know a part of a random event set, from [`hearsay`], catch up and converge.
+//!   - `reconciling`: nodes that each know a part of a random event set, from [`partial_sets`], catch up and converge.
 //! - Durability: [`crash`] kills a store while it writes; [`sync`] checks for a sync before each acknowledgement.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a suite of tests: what can't happen may stop it")]
@@ -33,10 +33,10 @@ mod expiration;
 pub mod faults;
 pub mod faulty;
 mod fold;
-pub mod hearsay;
 mod lifecycle;
 mod oracle;
 mod outbox;
+pub mod partial_sets;
 mod patterns;
 mod probe;
 mod queries;

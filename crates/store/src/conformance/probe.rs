@@ -8,7 +8,7 @@ use kukuri_domain::{
 
 use super::{
     build::{at, other_topic, topic},
-    hearsay,
+    partial_sets,
 };
 use crate::{
     maintenance::Purged,
@@ -148,7 +148,7 @@ async fn shared(store: &dyn Store, now: Millis) -> Vec<Told> {
     let mut shared = Vec::new();
     for topic in [topic(), other_topic(), TopicId::global()] {
         let set = SharedSet { topic: topic.clone(), window: Window { regular_since: at(2), now } };
-        let items = hearsay::items(store, &set, 7).await;
+        let items = partial_sets::items(store, &set, 7).await;
         let ids: Vec<_> = items.iter().map(|item| item.id).collect();
         let given = store.share(&set, &ids).await.expect("items");
         shared.push((topic, items.into_iter().zip(given).collect()));

@@ -8,8 +8,8 @@ use proptest::{prelude::Just, prop_assert_eq, prop_oneof, test_runner::TestCaseE
 use super::{
     build::{NOW, OTHER_TOPIC, article, bare, deletion, topic},
     coverage::Coverage,
-    hearsay::{Hearsay, TOPICS, hearsay, pull, shown, tell},
     oracle,
+    partial_sets::{PartialSets, TOPICS, deliver, partial_sets, pull, shown},
     probe::effective,
     runner::Property,
     subject::{Harness, Subject},
@@ -20,33 +20,33 @@ pub(super) fn nodes_that_carry_the_same_topics_end_with_the_same<H: Harness>(har
     let deletion = prop_oneof![Just(DeletionMode::Soft), Just(DeletionMode::Physical)];
     let coverage = RefCell::new(Coverage::default());
     let property = Property { harness, name: "reconciling", one_in: 8 };
-    property.hold(&(hearsay(), deletion), async |(story, deletion)| {
+    property.hold(&(partial_sets(), deletion), async |(sets, deletion)| {
         let rules = StoreRules { deletion, ..StoreRules::default() };
         let mut subjects = Vec::new();
-        for _ in 0..story.nodes() {
+        for _ in 0..sets.nodes() {
             subjects.push(Subject::open(harness, rules.clone()).await);
         }
         let stores: Vec<&dyn Store> = subjects.iter().map(|subject| &**subject).collect();
-        tell(&story, &stores).await;
-        let situations = situations(&story, &stores).await;
+        deliver(&sets, &stores).await;
+        let situations = situations(&sets, &stores).await;
         coverage.borrow_mut().count(situations);
-        meet(&story, &stores).await;
-        compare(&story, &stores).await
+        meet(&sets, &stores).await;
+        compare(&sets, &stores).await
     });
     coverage.borrow().assert_one_in(40);
 }
 
 /// Situations that must occur for the property to be meaningful.
-async fn situations(story: &Hearsay, stores: &[&dyn Store]) -> [(&'static str, bool); 3] {
-    let heard: Vec<Vec<Event>> = (0..story.nodes()).map(|node| story.heard(node)).collect();
-    let union: Vec<&Event> = heard.iter().flatten().collect();
+async fn situations(sets: &PartialSets, stores: &[&dyn Store]) -> [(&'static str, bool); 3] {
+    let received: Vec<Vec<Event>> = (0..sets.nodes()).map(|node| sets.received(node)).collect();
+    let union: Vec<&Event> = received.iter().flatten().collect();
     let mut found = [
         ("a version below a floor that was never seen", false),
         ("a request held, its target not", false),
         ("an event that must go", false),
     ];
     for (node, store) in stores.iter().enumerate() {
-        let own: Vec<&Event> = heard[node].iter().collect();
+        let own: Vec<&Event> = received[node].iter().collect();
         let visible = effective(*store, NOW).await;
         for event in own.iter().filter(|event| visible.contains(&event.id)) {
             found[2].1 |= !oracle::is_effective(event, &union, NOW);
@@ -65,17 +65,17 @@ async fn situations(story: &Hearsay, stores: &[&dyn Store]) -> [(&'static str, b
     found
 }
 
-/// Runs catch-up for the story's pairs of nodes, then for all pairs until no node gets anything new.
-async fn meet(story: &Hearsay, stores: &[&dyn Store]) {
-    let nodes = story.nodes();
-    for (to, from) in &story.meetings {
-        exchange(story, stores, to.index(nodes), from.index(nodes)).await;
+/// Runs catch-up for the sets's pairs of nodes, then for all pairs until no node gets anything new.
+async fn meet(sets: &PartialSets, stores: &[&dyn Store]) {
+    let nodes = sets.nodes();
+    for (to, from) in &sets.meetings {
+        exchange(sets, stores, to.index(nodes), from.index(nodes)).await;
     }
     loop {
         let mut moved = 0;
         for to in 0..nodes {
             for from in 0..nodes {
-                moved += exchange(story, stores, to, from).await;
+                moved += exchange(sets, stores, to, from).await;
             }
         }
         if moved == 0 {
@@ -84,34 +84,34 @@ async fn meet(story: &Hearsay, stores: &[&dyn Store]) {
     }
 }
 
-async fn exchange(story: &Hearsay, stores: &[&dyn Store], to: usize, from: usize) -> usize {
+async fn exchange(sets: &PartialSets, stores: &[&dyn Store], to: usize, from: usize) -> usize {
     let mut moved = 0;
     if to != from {
-        for topic in story.topics(to).intersection(&story.topics(from)) {
+        for topic in sets.topics(to).intersection(&sets.topics(from)) {
             moved += pull(stores[to], stores[from], topic).await;
         }
     }
     moved
 }
 
-async fn compare(story: &Hearsay, stores: &[&dyn Store]) -> Result<(), TestCaseError> {
+async fn compare(sets: &PartialSets, stores: &[&dyn Store]) -> Result<(), TestCaseError> {
     for (node, store) in stores.iter().enumerate() {
         prop_assert_eq!(store.check().await.expect("a check").problems, Vec::<String>::new());
         for (other, another) in stores.iter().enumerate().skip(node + 1) {
-            if story.topics(node) != story.topics(other) {
+            if sets.topics(node) != sets.topics(other) {
                 continue;
             }
-            for topic in story.topics(node) {
+            for topic in sets.topics(node) {
                 let (here, there) = (shown(*store, &topic).await, shown(*another, &topic).await);
                 prop_assert_eq!(here, there, "nodes {} and {} in {}", node, other, topic);
             }
         }
     }
-    if (0..story.nodes()).all(|node| story.topics(node).len() == TOPICS.len()) {
+    if (0..sets.nodes()).all(|node| sets.topics(node).len() == TOPICS.len()) {
         // Every received event can be shared with all nodes here, so D-10 over all received events gives the expected
         // set.
-        let heard: Vec<Event> = (0..story.nodes()).flat_map(|node| story.heard(node)).collect();
-        let expected = oracle::effective(&heard.iter().collect::<Vec<_>>(), NOW);
+        let received: Vec<Event> = (0..sets.nodes()).flat_map(|node| sets.received(node)).collect();
+        let expected = oracle::effective(&received.iter().collect::<Vec<_>>(), NOW);
         prop_assert_eq!(effective(stores[0], NOW).await, expected);
     }
     Ok(())

@@ -181,8 +181,8 @@ pub(super) async fn room_is_made_in_all_places_that_are_full<H: Harness>(harness
     let rules = StoreRules { capacity: Capacity { max_events: Some(1_200), max_bytes: None }, ..StoreRules::default() };
     let mut both = Both::open_with(harness, rules).await;
     both.send(notes(2_600)).await;
-    for (topic, most) in [(topic(), 1_500), (other_topic(), 300)] {
-        let policy = IngestPolicy { max_events: Some(most), ..IngestPolicy::default() };
+    for (topic, max_events) in [(topic(), 1_500), (other_topic(), 300)] {
+        let policy = IngestPolicy { max_events: Some(max_events), ..IngestPolicy::default() };
         let change = SubscriptionChange { policy: Some(policy), ..SubscriptionChange::enable() };
         both.store.change_subscription(&topic, change, NOW).await.expect("a change");
         both.model.change_subscription(&topic, change, NOW).await.expect("a change");

@@ -13,7 +13,7 @@ use super::{
         ALICE, BOB, NOW, OTHER_TOPIC, admitted_from, article, at, bare, deletion, event, later, note, other_topic,
         profile, topic, vanish,
     },
-    hearsay::{items, set_of},
+    partial_sets::{items, set_of},
     probe::{effective, rows_after},
     subject::{Harness, Subject},
 };
@@ -95,8 +95,8 @@ pub(super) async fn a_set_is_read_part_by_part<H: Harness>(harness: &H) {
     let store = opened(harness, &all).await;
     let mut expected: Vec<Item> = all.iter().map(|event| item(event)).collect();
     expected.sort_unstable();
-    for most in [1, 2, 7, 49, 50, 51] {
-        assert_eq!(items(&*store, &set_of(&topic()), most).await, expected, "pages of {most}");
+    for limit in [1, 2, 7, 49, 50, 51] {
+        assert_eq!(items(&*store, &set_of(&topic()), limit).await, expected, "pages of {limit}");
     }
     for (from, before) in [(0, 1), (3, 20), (17, 17), (20, 50), (49, 50)] {
         let span = Span { from: expected.get(from).copied(), before: expected.get(before).copied() };

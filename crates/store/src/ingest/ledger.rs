@@ -31,9 +31,6 @@ pub trait Ledger: Tally {
         false
     }
 
-    /// The vanish marks of the event's owners.
-    fn vanish_marks_of(&self, event: &Event) -> Result<Vec<VanishMark>, Self::Error>;
-
     /// The tombstones that name the event's id or its address, of any requester.
     fn tombstones_of(&self, event: &Event) -> Result<Vec<Tombstone>, Self::Error>;
 

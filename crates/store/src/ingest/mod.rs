@@ -44,13 +44,6 @@ pub enum Outcome {
     Refused(Refusal),
 }
 
-impl Outcome {
-    /// The boolean of the `OK` message: whether the event is, or was, accepted.
-    pub fn is_accepted(&self) -> bool {
-        !matches!(self, Self::Refused(_))
-    }
-}
-
 /// Report of one ingested batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ingested {

@@ -43,14 +43,6 @@ pub struct EventFailure<E> {
     pub error: E,
 }
 
-/// The effect of one event.
-enum Effect {
-    Ephemeral,
-    Repeat(Outcome),
-    Refused(Refusal),
-    Applied(Outcome),
-}
-
 /// Ingests a batch in order. Events whose index is in `failed` are refused unread. Tests inject failures with
 /// `before_each`.
 ///
@@ -69,29 +61,12 @@ pub fn ingest_batch<L: Ledger>(
             batch.has_unknown = true;
             continue;
         }
-        let deletions = &mut batch.deletions;
-        let effect = catch_unwind(AssertUnwindSafe(|| {
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
             before_each(admitted)?;
-            ingest_event(ledger, admitted, now, deletions)
+            ingest_event(ledger, admitted, index, now, &mut batch)
         }));
-        let effect = effect.unwrap_or_else(|_| Err(StoreError::Panicked.into()));
-        let outcome = match effect.map_err(|error| EventFailure { index, error })? {
-            Effect::Ephemeral => Outcome::Ephemeral,
-            Effect::Repeat(outcome) => {
-                batch.repeats.push(admitted.event().id);
-                outcome
-            }
-            Effect::Refused(refusal) => {
-                batch.has_unknown = true;
-                Outcome::Refused(refusal)
-            }
-            Effect::Applied(outcome) => {
-                batch.has_unknown = true;
-                batch.applied.push(index);
-                outcome
-            }
-        };
-        batch.outcomes.push(outcome);
+        let outcome = outcome.unwrap_or_else(|_| Err(StoreError::Panicked.into()));
+        batch.outcomes.push(outcome.map_err(|error| EventFailure { index, error })?);
     }
     Ok(batch)
 }
@@ -109,24 +84,30 @@ pub fn replay_event<L: Ledger>(ledger: &mut L, admitted: &Admitted, now: Millis)
 fn ingest_event<L: Ledger>(
     ledger: &mut L,
     admitted: &Admitted,
+    index: usize,
     now: Millis,
-    deletions: &mut DeletionResult,
-) -> Result<Effect, L::Error> {
+    batch: &mut BatchEffect,
+) -> Result<Outcome, L::Error> {
     let event = admitted.event();
     if event.kind.class() == KindClass::Ephemeral {
-        return Ok(Effect::Ephemeral);
+        return Ok(Outcome::Ephemeral);
     }
     if let Some(state) = ledger.known_state(&event.id)? {
-        return Ok(Effect::Repeat(outcome_of_repeat(event, state, now)));
+        batch.repeats.push(event.id);
+        return Ok(outcome_of_repeat(event, state, now));
     }
+    batch.has_unknown = true;
     if let Some(refusal) = refuse_for_capacity(ledger, admitted)? {
-        return Ok(Effect::Refused(refusal));
+        return Ok(Outcome::Refused(refusal));
     }
-    Ok(match verdict_on(ledger, admitted, now)? {
-        Verdict::Known(decision) => Effect::Applied(apply(ledger, admitted, *decision, now, deletions)?),
-        Verdict::Ephemeral => Effect::Ephemeral,
-        Verdict::Refused(refusal) => Effect::Refused(refusal),
-    })
+    match verdict_on(ledger, admitted, now)? {
+        Verdict::Known(decision) => {
+            batch.applied.push(index);
+            apply(ledger, admitted, *decision, now, &mut batch.deletions)
+        }
+        Verdict::Ephemeral => Ok(Outcome::Ephemeral),
+        Verdict::Refused(refusal) => Ok(Outcome::Refused(refusal)),
+    }
 }
 
 /// The outcome for a copy of a known event.
@@ -146,7 +127,7 @@ fn refuse_for_capacity<L: Ledger>(ledger: &mut L, admitted: &Admitted) -> Result
     for topic in admitted.topics() {
         topics.push(ledger.topic_load(topic)?);
     }
-    Ok(capacity::refuse(kind, admitted.source(), ledger.node_load(), &topics))
+    Ok(capacity::refuse(kind, admitted.source(), ledger.node_load()?, &topics))
 }
 
 /// Gathers the known facts about an event and asks the domain.
@@ -161,8 +142,9 @@ fn verdict_on<L: Ledger>(ledger: &L, admitted: &Admitted, now: Millis) -> Result
         Some(address) => ledger.key_state(&address)?,
         None => None,
     };
+    let marks = event.owners().filter_map(|owner| ledger.vanish_mark(&owner).transpose());
     let known = Known {
-        vanish_marks: &ledger.vanish_marks_of(event)?,
+        vanish_marks: &marks.collect::<Result<Vec<_>, _>>()?,
         tombstones: &ledger.tombstones_of(event)?,
         key,
         targets: &targets,

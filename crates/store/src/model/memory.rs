@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use kukuri_domain::{
-    Address, Admitted, Event, EventId, Kind, KindClass, Millis, PublicKey, Rank, Reason, State, TopicId,
+    Address, Admitted, Event, EventId, Kind, KindClass, Millis, PublicKey, Rank, Reason, Refusal, State, TopicId,
     capacity::{self, Capacity, Load, Stage, TopicLoad, Usage},
     clock::Clock,
     decision::{self, Decision, KeyState, Known, Row as KnownRow, Verdict},
@@ -48,12 +48,12 @@ pub(super) struct Noted<T> {
 }
 
 /// All data of the model.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Memory {
-    rules: StoreRules,
+    pub(super) rules: StoreRules,
     pub(super) clock: Clock,
     pub(super) rows: Vec<Row>,
-    arrivals: u64,
+    pub(super) arrivals: u64,
     pub(super) ids: BTreeMap<EventId, IdRecord>,
     pub(super) tombstones: BTreeMap<(DeletionTargetKind, PublicKey), Noted<Tombstone>>,
     pub(super) floors: BTreeMap<Address, Noted<Rank>>,
@@ -72,27 +72,6 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub(super) fn new(rules: StoreRules) -> Self {
-        Self {
-            rules,
-            clock: Clock::default(),
-            rows: Vec::new(),
-            arrivals: 0,
-            ids: BTreeMap::new(),
-            tombstones: BTreeMap::new(),
-            floors: BTreeMap::new(),
-            vanish_marks: BTreeMap::new(),
-            traces: BTreeMap::new(),
-            outbox: Vec::new(),
-            head: Seq::default(),
-            outbox_dropped: Seq::default(),
-            offsets: BTreeMap::new(),
-            subscriptions: BTreeMap::new(),
-            topics: BTreeMap::new(),
-            stages: BTreeMap::new(),
-        }
-    }
-
     pub(super) fn ingest(&mut self, batch: &[Admitted], now: Millis) -> Ingested {
         // Known and ephemeral events write nothing, not even the clock.
         let is_new = |event: &Event| event.kind.class() != KindClass::Ephemeral && !self.ids.contains_key(&event.id);
@@ -101,7 +80,7 @@ impl Memory {
         }
         let mut ingested = Ingested::default();
         for admitted in batch {
-            let outcome = self.take_in(admitted, now, &mut ingested.deletions);
+            let outcome = self.ingest_event(admitted, now, &mut ingested.deletions);
             ingested.outcomes.push(outcome);
             ingested.stages.extend(self.update_stages());
         }
@@ -109,15 +88,15 @@ impl Memory {
         ingested
     }
 
-    fn take_in(&mut self, admitted: &Admitted, now: Millis, deletions: &mut DeletionResult) -> Outcome {
+    fn ingest_event(&mut self, admitted: &Admitted, now: Millis, deletions: &mut DeletionResult) -> Outcome {
         let event = admitted.event();
         if event.kind.class() == KindClass::Ephemeral {
             return Outcome::Ephemeral;
         }
-        if let Some(state) = self.see_again(&event.id, now) {
+        if let Some(state) = self.count_copy(&event.id, now) {
             return decision::repeat(event, state, now).map_or(Outcome::Duplicate, Outcome::Refused);
         }
-        if let Some(refusal) = self.lacks_room(admitted) {
+        if let Some(refusal) = self.refuse_for_capacity(admitted) {
             return Outcome::Refused(refusal);
         }
         match self.decide(admitted, now) {
@@ -134,7 +113,7 @@ impl Memory {
     }
 
     /// The state of an id. Counts a copy of a known event.
-    pub(super) fn see_again(&mut self, id: &EventId, now: Millis) -> Option<State> {
+    pub(super) fn count_copy(&mut self, id: &EventId, now: Millis) -> Option<State> {
         let stamp = self.clock.latest.max(now);
         let record = self.ids.get_mut(id)?;
         record.last_seen_at = record.last_seen_at.max(stamp);
@@ -145,20 +124,26 @@ impl Memory {
     /// Gathers the known facts about an event and asks the domain.
     fn decide(&self, admitted: &Admitted, now: Millis) -> Verdict {
         let event = admitted.event();
-        let vanish_marks: Vec<_> =
-            event.owners().filter_map(|owner| self.vanish_marks.get(&owner)).map(|mark| mark.what).collect();
-        let tombstones = self.tombstones_of(event);
         let targets = match event.kind {
             Kind::DELETION => self.rows_named_by(event),
             _ => Vec::new(),
         };
         let known = Known {
-            vanish_marks: &vanish_marks,
-            tombstones: &tombstones,
+            vanish_marks: &self.vanish_marks_of(event),
+            tombstones: &self.tombstones_of(event),
             key: event.address().and_then(|address| self.key(&address)),
             targets: &targets,
         };
         decision::decide(admitted, &known, now)
+    }
+
+    /// The row of an id, effective or hidden.
+    pub(super) fn row(&self, id: &EventId) -> Option<&Row> {
+        self.rows.iter().find(|row| row.event.id == *id)
+    }
+
+    pub(super) fn vanish_marks_of(&self, event: &Event) -> Vec<VanishMark> {
+        event.owners().filter_map(|owner| self.vanish_marks.get(&owner)).map(|noted| noted.what).collect()
     }
 
     pub(super) fn tombstones_of(&self, event: &Event) -> Vec<Tombstone> {
@@ -203,7 +188,7 @@ impl Memory {
             traces.extend(topics.into_iter().map(|topic| (topic, trace.clone())));
         }
         for (id, reason) in decision.taken {
-            self.take_away(&id, reason, Some(event.id));
+            self.retire(&id, reason, Some(event.id));
         }
         if let (Some(floor), Some(address)) = (decision.floor, event.address()) {
             self.floors.insert(address, Noted { what: floor, at: now });
@@ -221,11 +206,11 @@ impl Memory {
             if known.is_none_or(|known| known.what.until < mark.until) {
                 self.vanish_marks.insert(mark.pubkey, Noted { what: mark, at: now });
             }
-            let covered: Vec<_> = self.rows.iter().filter(|row| mark.covers(&row.event)).collect();
-            for id in covered.iter().map(|row| row.event.id).collect::<Vec<_>>() {
+            let covered = self.rows.iter().filter(|row| mark.covers(&row.event));
+            for id in covered.map(|row| row.event.id).collect::<Vec<_>>() {
                 // Nodes that received a request must also receive the vanish request that removes it.
                 traces.extend(self.topics_reached(&id).into_iter().map(|topic| (topic, Trace::of(event))));
-                self.take_away(&id, Reason::Vanish, Some(mark.request_id));
+                self.retire(&id, Reason::Vanish, Some(mark.request_id));
             }
         }
 
@@ -266,7 +251,7 @@ impl Memory {
     }
 
     /// Hides or removes a row, effective or hidden, for this reason.
-    pub(super) fn take_away(&mut self, id: &EventId, reason: Reason, cause: Option<EventId>) {
+    pub(super) fn retire(&mut self, id: &EventId, reason: Reason, cause: Option<EventId>) {
         let Some(index) = self.rows.iter().position(|row| row.event.id == *id) else { return };
         if self.rows[index].effective {
             self.rows[index].effective = false;
@@ -322,21 +307,17 @@ impl Memory {
         self.stages.get(&topic.cloned()).copied().unwrap_or_default()
     }
 
-    pub(super) fn purge_to(&self) -> u8 {
-        self.rules.thresholds.purge_to
-    }
-
     fn load(&self, topic: Option<&TopicId>) -> Load {
         let lasting = report::lasting(&self.usage(topic));
         Load { stage: self.stage(topic), is_full: self.capacity(topic).is_reached(lasting, 100) }
     }
 
-    fn lacks_room(&self, admitted: &Admitted) -> Option<kukuri_domain::Refusal> {
+    fn refuse_for_capacity(&self, admitted: &Admitted) -> Option<Refusal> {
         let enabled = self.subscriptions.values().filter(|subscription| subscription.enabled);
-        let first_to_go = capacity::shed_priority(enabled.map(|subscription| subscription.policy.priority));
+        let shed_priority = capacity::shed_priority(enabled.map(|subscription| subscription.policy.priority));
         let topic_load = |topic: &TopicId| TopicLoad {
             load: self.load(Some(topic)),
-            is_first_to_go: first_to_go == Some(self.policy(topic).priority),
+            is_shed_first: shed_priority == Some(self.policy(topic).priority),
         };
         let topics: Vec<_> = admitted.topics().iter().map(topic_load).collect();
         capacity::refuse(admitted.event().kind, admitted.source(), self.load(None), &topics)

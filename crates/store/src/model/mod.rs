@@ -6,8 +6,8 @@
 //! The model has its own ingest procedure instead of that in `ingest`: an independent check of the order of steps.
 //!
 //! - `memory`: the data, and ingest.
-//! - `upkeep`: expiry and purges.
-//! - `reading`: queries and reports. `sharing`: the shared set of a topic, and floor hints.
+//! - `reading`: queries and reports. `sharing`: the shared set of a topic, and floor hints. `upkeep`: expiry and purges.
+//! - This file: the outbox and the subscriptions.
 
 mod memory;
 mod reading;
@@ -16,9 +16,7 @@ mod upkeep;
 
 use async_trait::async_trait;
 use kukuri_domain::{
-    Address, Admitted, EventId, Millis, Sketch, State, Timestamp, TopicId,
-    retention::Retention,
-    sharing::FloorHint,
+    Millis, TopicId,
     subscription::{NodeSubscription, SubscriptionChange},
 };
 use parking_lot::{Mutex, MutexGuard};
@@ -26,17 +24,12 @@ use tokio::sync::watch;
 
 use crate::{
     error::{Result, StoreError},
-    event::BoundEvent,
-    ingest::{Ingested, StoreRules},
+    ingest::StoreRules,
     lease::{Holder, Leases},
-    maintenance::{DryRun, PurgeCursor, PurgeStep, Swept},
     outbox::{self, ConsumerOffset, OutboxRow, Seq, SnapshotCursor, SnapshotPage},
-    port::*,
-    query::{Answer, Count, Query},
-    report::{AddressExplanation, CheckReport, Explanation, Stats},
-    sharing::{Raised, Shared, SharedPage, SharedSet, Span},
+    port::{Outbox, Topics},
 };
-use memory::Memory;
+use memory::{Memory, Row};
 
 /// The in-memory store.
 pub struct ModelStore {
@@ -50,7 +43,7 @@ impl ModelStore {
     /// An empty store.
     pub fn new(rules: StoreRules) -> Self {
         Self {
-            memory: Mutex::new(Memory::new(rules)),
+            memory: Mutex::new(Memory { rules, ..Memory::default() }),
             head: watch::Sender::new(Seq::default()),
             subscriptions: watch::Sender::new(0),
             leases: Leases::default(),
@@ -71,76 +64,6 @@ impl ModelStore {
 }
 
 #[async_trait]
-impl Events for ModelStore {
-    async fn ingest(&self, batch: Vec<Admitted>, now: Millis) -> Result<Ingested> {
-        Ok(self.write(|memory| memory.ingest(&batch, now)))
-    }
-
-    async fn recall(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<State>>> {
-        let mut memory = self.memory();
-        Ok(ids.iter().map(|id| memory.see_again(id, now)).collect())
-    }
-
-    async fn flush(&self) -> Result<()> {
-        Ok(())
-    }
-
-    async fn query(&self, query: &Query) -> Result<Answer> {
-        Ok(self.memory().query(query))
-    }
-
-    async fn ids(&self, query: &Query, most: usize) -> Result<Option<Vec<(Timestamp, EventId)>>> {
-        let events = self.memory().query(query).events;
-        let mut ids: Vec<_> = events.iter().map(|event| (event.created_at, event.id)).collect();
-        ids.sort_unstable();
-        Ok((ids.len() <= most).then_some(ids))
-    }
-
-    async fn count(&self, query: &Query, sketch: Option<Sketch>) -> Result<Count> {
-        Ok(self.memory().count(query, sketch))
-    }
-
-    async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>> {
-        Ok(self.memory().get(ids, now))
-    }
-}
-
-#[async_trait]
-impl Sharing for ModelStore {
-    async fn shared(&self, set: &SharedSet, span: Span, most: usize) -> Result<SharedPage> {
-        Ok(self.memory().shared(set, span, most))
-    }
-
-    async fn share(&self, set: &SharedSet, ids: &[EventId]) -> Result<Vec<Option<Shared>>> {
-        Ok(self.memory().share(set, ids))
-    }
-
-    async fn raise_floors(&self, topic: &TopicId, hints: Vec<FloorHint>, now: Millis) -> Result<Raised> {
-        Ok(self.write(|memory| memory.raise_floors(topic, &hints, now)))
-    }
-}
-
-#[async_trait]
-impl Upkeep for ModelStore {
-    async fn expire_some(&self, now: Millis) -> Result<(Swept, bool)> {
-        Ok((self.write(|memory| memory.expire(now)), false))
-    }
-
-    async fn purge_some(&self, retention: &Retention, now: Millis, _cursor: PurgeCursor) -> Result<PurgeStep> {
-        Ok(PurgeStep { purged: self.write(|memory| memory.purge(retention, now))?, next: None })
-    }
-
-    async fn dry_run_purge(&self, retention: &Retention, now: Millis, _max_rows: usize) -> Result<DryRun> {
-        Ok(DryRun { purged: self.memory().clone().purge(retention, now)?, is_complete: true })
-    }
-
-    async fn confirm_clock(&self, now: Millis) -> Result<()> {
-        self.write(|memory| memory.clock = memory.clock.confirmed(now));
-        Ok(())
-    }
-}
-
-#[async_trait]
 impl Outbox for ModelStore {
     async fn outbox(&self, after: Seq, limit: usize) -> Result<Vec<OutboxRow>> {
         let memory = self.memory();
@@ -155,7 +78,13 @@ impl Outbox for ModelStore {
     }
 
     async fn snapshot(&self, cursor: SnapshotCursor, limit: usize) -> Result<SnapshotPage> {
-        Ok(self.memory().snapshot(cursor, limit))
+        let memory = self.memory();
+        let seq = cursor.seq.unwrap_or(memory.head);
+        let rest: Vec<&Row> = memory.rows.iter().filter(|row| row.effective && row.place > cursor.after).collect();
+        let page = &rest[..limit.min(rest.len())];
+        let next = (page.len() < rest.len())
+            .then(|| SnapshotCursor { seq: Some(seq), after: page.last().map_or(cursor.after, |row| row.place) });
+        Ok(SnapshotPage { seq, events: page.iter().map(|row| row.bound()).collect(), next })
     }
 
     async fn offsets(&self) -> Result<Vec<ConsumerOffset>> {
@@ -212,25 +141,5 @@ impl Topics for ModelStore {
 
     fn watch_subscriptions(&self) -> watch::Receiver<u64> {
         self.subscriptions.subscribe()
-    }
-}
-
-#[async_trait]
-impl Inspect for ModelStore {
-    async fn stats(&self) -> Result<Stats> {
-        Ok(self.memory().stats())
-    }
-
-    async fn explain(&self, id: &EventId) -> Result<Explanation> {
-        Ok(self.memory().explain(id))
-    }
-
-    async fn explain_address(&self, address: &Address) -> Result<AddressExplanation> {
-        Ok(self.memory().explain_address(address))
-    }
-
-    async fn check(&self) -> Result<CheckReport> {
-        // The model duplicates no data, so nothing can be inconsistent.
-        Ok(CheckReport { rows: self.memory().rows.len() as u64, problems: Vec::new() })
     }
 }

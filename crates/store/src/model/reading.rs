@@ -2,18 +2,69 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use kukuri_domain::{Address, EventId, Filter, Millis, PublicKey, Sketch};
-
-use super::memory::{Memory, Row};
-use crate::{
-    event::{BoundEvent, StoredEvent},
-    outbox::{SnapshotCursor, SnapshotPage},
-    query::{Answer, Count, Query, Rest},
-    report::{AddressExplanation, Explanation, RowRecord, Stats, TopicStats},
+use async_trait::async_trait;
+use kukuri_domain::{
+    Address, Admitted, EventId, Filter, Millis, PublicKey, Sketch, State, Timestamp, deletion::DeletionTargetKind,
 };
 
+use super::{
+    ModelStore,
+    memory::{Memory, Row},
+};
+use crate::{
+    error::Result,
+    ingest::Ingested,
+    port::{Events, Inspect},
+    query::{Answer, BoundEvent, Count, Query, Rest, StoredEvent},
+    report::{AddressExplanation, CheckReport, Explanation, RowRecord, Stats, TopicStats},
+};
+
+#[async_trait]
+impl Events for ModelStore {
+    async fn ingest(&self, batch: Vec<Admitted>, now: Millis) -> Result<Ingested> {
+        Ok(self.write(|memory| memory.ingest(&batch, now)))
+    }
+
+    async fn recall(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<State>>> {
+        let mut memory = self.memory();
+        Ok(ids.iter().map(|id| memory.count_copy(id, now)).collect())
+    }
+
+    async fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn query(&self, query: &Query) -> Result<Answer> {
+        Ok(self.memory().query(query))
+    }
+
+    async fn ids(&self, query: &Query, max: usize) -> Result<Option<Vec<(Timestamp, EventId)>>> {
+        let events = self.memory().query(query).events;
+        let mut ids: Vec<_> = events.iter().map(|event| (event.created_at, event.id)).collect();
+        ids.sort_unstable();
+        Ok((ids.len() <= max).then_some(ids))
+    }
+
+    async fn count(&self, query: &Query, mut sketch: Option<Sketch>) -> Result<Count> {
+        let authors = self.memory().authors(query);
+        if let Some(sketch) = &mut sketch {
+            authors.values().for_each(|author| sketch.add(author));
+        }
+        Ok(Count { events: authors.len() as u64, sketch })
+    }
+
+    async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>> {
+        let memory = self.memory();
+        let find = |id: &EventId| {
+            let row = memory.row(id)?;
+            (row.effective && !row.event.is_expired(now)).then(|| row.bound())
+        };
+        Ok(ids.iter().map(find).collect())
+    }
+}
+
 impl Row {
-    fn bound(&self) -> BoundEvent {
+    pub(super) fn bound(&self) -> BoundEvent {
         BoundEvent { event: self.stored(), topics: self.topics.clone(), ingested_at: self.ingested_at }
     }
 
@@ -23,7 +74,7 @@ impl Row {
 }
 
 impl Memory {
-    pub(super) fn query(&self, query: &Query) -> Answer {
+    fn query(&self, query: &Query) -> Answer {
         let mut found = BTreeMap::new();
         for filter in &query.filters {
             let mut matching = self.matching(filter, query);
@@ -38,17 +89,14 @@ impl Memory {
                 found.insert((Reverse(row.event.created_at), row.event.id), stored);
             }
         }
-        let rest = if self.count(query, None).events > found.len() as u64 { Rest::More } else { Rest::None };
+        let rest = if self.authors(query).len() > found.len() { Rest::More } else { Rest::None };
         Answer { seq: self.head, events: found.into_values().collect(), rest }
     }
 
-    pub(super) fn count(&self, query: &Query, mut sketch: Option<Sketch>) -> Count {
+    /// All matching events with their authors, ignoring limits.
+    fn authors(&self, query: &Query) -> BTreeMap<EventId, PublicKey> {
         let rows = query.filters.iter().flat_map(|filter| self.matching(filter, query));
-        let authors: BTreeMap<EventId, PublicKey> = rows.map(|row| (row.event.id, row.event.pubkey)).collect();
-        if let Some(sketch) = &mut sketch {
-            authors.values().for_each(|author| sketch.add(author));
-        }
-        Count { events: authors.len() as u64, sketch }
+        rows.map(|row| (row.event.id, row.event.pubkey)).collect()
     }
 
     fn matching(&self, filter: &Filter, query: &Query) -> Vec<&Row> {
@@ -60,76 +108,64 @@ impl Memory {
         };
         self.rows.iter().filter(visible).collect()
     }
+}
 
-    pub(super) fn get(&self, ids: &[EventId], now: Millis) -> Vec<Option<BoundEvent>> {
-        let find = |id: &EventId| {
-            let row = self.rows.iter().find(|row| row.event.id == *id)?;
-            (row.effective && !row.event.is_expired(now)).then(|| row.bound())
-        };
-        ids.iter().map(find).collect()
-    }
-
-    pub(super) fn snapshot(&self, cursor: SnapshotCursor, limit: usize) -> SnapshotPage {
-        let seq = cursor.seq.unwrap_or(self.head);
-        let rest: Vec<&Row> = self.rows.iter().filter(|row| row.effective && row.place > cursor.after).collect();
-        let page = &rest[..limit.min(rest.len())];
-        let next = (page.len() < rest.len())
-            .then(|| SnapshotCursor { seq: Some(seq), after: page.last().map_or(cursor.after, |row| row.place) });
-        SnapshotPage { seq, events: page.iter().map(|row| row.bound()).collect(), next }
-    }
-
-    pub(super) fn stats(&self) -> Stats {
-        let effective = |topic| {
-            let rows = self.rows.iter().filter(|row| row.effective);
-            rows.filter(|row| row.topics.contains(topic)).count() as u64
-        };
-        let topics = self.topics.iter().map(|(topic, last_event_at)| TopicStats {
+#[async_trait]
+impl Inspect for ModelStore {
+    async fn stats(&self) -> Result<Stats> {
+        let memory = self.memory();
+        let effective = |row: &&Row| row.effective;
+        let topics = memory.topics.iter().map(|(topic, last_event_at)| TopicStats {
             topic: topic.clone(),
-            effective: effective(topic),
-            by_class: self.usage(Some(topic)),
-            stage: self.stage(Some(topic)),
+            effective: memory.rows.iter().filter(effective).filter(|row| row.topics.contains(topic)).count() as u64,
+            by_class: memory.usage(Some(topic)),
+            stage: memory.stage(Some(topic)),
             last_event_at: Some(*last_event_at),
         });
-        Stats {
-            effective: self.rows.iter().filter(|row| row.effective).count() as u64,
-            by_class: self.usage(None),
-            stage: self.stage(None),
+        Ok(Stats {
+            effective: memory.rows.iter().filter(effective).count() as u64,
+            by_class: memory.usage(None),
+            stage: memory.stage(None),
             topics: topics.collect(),
-            head: self.head,
-            outbox_first: self.outbox_dropped.next(),
-            ids: self.ids.len() as u64,
+            head: memory.head,
+            outbox_first: memory.outbox_dropped.next(),
+            ids: memory.ids.len() as u64,
             failed: 0,
             disk_bytes: None,
-            clock_held: self.clock.held,
-        }
+            clock_held: memory.clock.held,
+        })
     }
 
-    pub(super) fn explain(&self, id: &EventId) -> Explanation {
-        let Some(row) = self.rows.iter().find(|row| row.event.id == *id) else {
-            let tombstones = self.tombstones.values().map(|noted| &noted.what);
-            let names = kukuri_domain::deletion::DeletionTargetKind::EventId(*id);
-            return Explanation {
-                record: self.ids.get(id).copied(),
-                tombstones: tombstones.filter(|tombstone| tombstone.target.target == names).cloned().collect(),
-                ..Explanation::default()
-            };
+    async fn explain(&self, id: &EventId) -> Result<Explanation> {
+        let memory = self.memory();
+        let record = memory.ids.get(id).copied();
+        let Some(row) = memory.row(id) else {
+            let target = DeletionTargetKind::EventId(*id);
+            let tombstones = memory.tombstones.values().map(|noted| noted.what.clone());
+            let tombstones = tombstones.filter(|tombstone| tombstone.target.target == target).collect();
+            return Ok(Explanation { record, tombstones, ..Explanation::default() });
         };
-        let marks = row.event.owners().filter_map(|owner| self.vanish_marks.get(&owner));
-        Explanation {
-            record: self.ids.get(id).copied(),
+        Ok(Explanation {
+            record,
             row: Some(RowRecord { json: row.json.clone(), topics: row.topics.clone(), ingested_at: row.ingested_at }),
-            tombstones: self.tombstones_of(&row.event),
-            vanish_marks: marks.map(|noted| noted.what).collect(),
-            key: row.event.address().and_then(|address| self.key(&address)),
-        }
+            tombstones: memory.tombstones_of(&row.event),
+            vanish_marks: memory.vanish_marks_of(&row.event),
+            key: row.event.address().and_then(|address| memory.key(&address)),
+        })
     }
 
-    pub(super) fn explain_address(&self, address: &Address) -> AddressExplanation {
-        let target = kukuri_domain::deletion::DeletionTargetKind::Address(address.clone());
-        AddressExplanation {
-            key: self.key(address),
-            tombstone: self.tombstones.get(&(target, address.pubkey())).map(|noted| noted.what.clone()),
-            vanish_mark: self.vanish_marks.get(&address.pubkey()).map(|noted| noted.what),
-        }
+    async fn explain_address(&self, address: &Address) -> Result<AddressExplanation> {
+        let memory = self.memory();
+        let target = DeletionTargetKind::Address(address.clone());
+        Ok(AddressExplanation {
+            key: memory.key(address),
+            tombstone: memory.tombstones.get(&(target, address.pubkey())).map(|noted| noted.what.clone()),
+            vanish_mark: memory.vanish_marks.get(&address.pubkey()).map(|noted| noted.what),
+        })
+    }
+
+    async fn check(&self) -> Result<CheckReport> {
+        // The model duplicates no data, so nothing can be inconsistent.
+        Ok(CheckReport { rows: self.memory().rows.len() as u64, problems: Vec::new() })
     }
 }

@@ -1,17 +1,42 @@
 //! Expiry and purges of the model.
 
+use async_trait::async_trait;
 use kukuri_domain::{EventId, Millis, Reason, TopicId, capacity::Stage, retention::Retention};
 
-use super::memory::{Memory, Row};
+use super::{
+    ModelStore,
+    memory::{Memory, Row},
+};
 use crate::{
     error::Result,
     ingest::StageChange,
-    maintenance::{Purged, Swept},
+    maintenance::{DryRun, PurgeCursor, PurgeStep, Purged, Swept},
+    port::Upkeep,
     report::{self, Standing},
 };
 
+#[async_trait]
+impl Upkeep for ModelStore {
+    async fn expire_some(&self, now: Millis) -> Result<(Swept, bool)> {
+        Ok((self.write(|memory| memory.expire(now)), false))
+    }
+
+    async fn purge_some(&self, retention: &Retention, now: Millis, _cursor: PurgeCursor) -> Result<PurgeStep> {
+        Ok(PurgeStep { purged: self.write(|memory| memory.purge(retention, now))?, next: None })
+    }
+
+    async fn dry_run_purge(&self, retention: &Retention, now: Millis, _max_rows: usize) -> Result<DryRun> {
+        Ok(DryRun { purged: self.memory().clone().purge(retention, now)?, is_complete: true })
+    }
+
+    async fn confirm_clock(&self, now: Millis) -> Result<()> {
+        self.write(|memory| memory.clock = memory.clock.confirmed(now));
+        Ok(())
+    }
+}
+
 impl Memory {
-    pub(super) fn expire(&mut self, now: Millis) -> Swept {
+    fn expire(&mut self, now: Millis) -> Swept {
         self.clock = self.clock.tick(now);
         if self.clock.held {
             return Swept { held: true, ..Swept::default() };
@@ -19,14 +44,14 @@ impl Memory {
         let due: Vec<EventId> =
             self.rows.iter().filter(|row| row.effective && row.event.is_expired(now)).map(|row| row.event.id).collect();
         for id in &due {
-            self.take_away(id, Reason::Expiration, None);
+            self.retire(id, Reason::Expiration, None);
         }
         self.update_stages();
         let waiting = self.rows.iter().filter(|row| row.effective);
         Swept { expired: due.len() as u64, next: waiting.filter_map(|row| row.event.expiration()).min(), held: false }
     }
 
-    pub(super) fn purge(&mut self, retention: &Retention, now: Millis) -> Result<Purged> {
+    fn purge(&mut self, retention: &Retention, now: Millis) -> Result<Purged> {
         let policies: Vec<_> = self.subscriptions.values().map(|subscription| subscription.policy.retention).collect();
         retention.validate(&policies)?;
         self.clock = self.clock.tick(now);
@@ -54,7 +79,7 @@ impl Memory {
             retention.keep(row.class(), &policies).is_over(row.ingested_at, now)
         };
         let over: Vec<EventId> = self.rows.iter().filter(is_over).map(|row| row.event.id).collect();
-        over.iter().for_each(|id| self.throw_away(id, Reason::Retention));
+        over.iter().for_each(|id| self.purge_row(id, Reason::Retention));
         over.len() as u64
     }
 
@@ -63,23 +88,22 @@ impl Memory {
         let mut count = 0;
         while self.stage(place) == Stage::Purging {
             let usage = report::total(&self.usage(place));
-            if !self.capacity(place).is_exceeded(usage, self.purge_to()) {
+            if !self.capacity(place).is_exceeded(usage, self.rules.thresholds.purge_to) {
                 break;
             }
             let belongs = |row: &&Row| place.is_none_or(|topic| row.topics.contains(topic));
             let gives_way = self.rows.iter().filter(belongs).filter(|row| row.class().gives_way());
             let Some(oldest) = gives_way.min_by_key(|row| row.place).map(|row| row.event.id) else { break };
-            self.throw_away(&oldest, Reason::Capacity);
+            self.purge_row(&oldest, Reason::Capacity);
             count += 1;
         }
         count
     }
 
     /// Purges a row. An effective row is announced in the outbox; a hidden one is not (P-8).
-    fn throw_away(&mut self, id: &EventId, reason: Reason) {
-        let is_visible = self.rows.iter().any(|row| row.event.id == *id && row.effective);
-        if is_visible {
-            self.take_away(id, reason, None);
+    fn purge_row(&mut self, id: &EventId, reason: Reason) {
+        if self.row(id).is_some_and(|row| row.effective) {
+            self.retire(id, reason, None);
         } else {
             self.rows.retain(|row| row.event.id != *id);
         }

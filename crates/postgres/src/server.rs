@@ -1,0 +1,92 @@
+//! Connecting: the first session, which reports in one line why the server can't be used (never with the password), and
+//! the pool of reading sessions.
+
+use std::{io, str::FromStr, time::Duration};
+
+use sqlx::{
+    ConnectOptions, PgConnection, PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+use tokio::time::timeout;
+
+use crate::{Error, Result};
+
+/// A server and its display name.
+pub struct Server {
+    /// Connection options for every session.
+    pub options: PgConnectOptions,
+    /// Display name for messages, without the password.
+    pub name: String,
+}
+
+impl Server {
+    /// Parses a connection URL.
+    pub fn parse(url: &str) -> Result<Self> {
+        let options = PgConnectOptions::from_str(url).map_err(|error| not_opened("postgres", reason(&error)))?;
+        let options = options.application_name("kukuri-node").disable_statement_logging();
+        Ok(Self { name: name_of(&options), options })
+    }
+
+    /// Opens a session, or returns the reason why it can't be opened.
+    pub async fn connect(&self, within: Duration) -> Result<PgConnection> {
+        match timeout(within, self.options.connect()).await {
+            Ok(connected) => connected.map_err(|error| not_opened(&self.name, reason(&error))),
+            Err(_) => Err(not_opened(&self.name, format!("it did not answer within {within:?}"))),
+        }
+    }
+
+    /// A pool of at most `most` reading sessions, with `settings` and a statement timeout.
+    pub fn readers(&self, most: u32, acquire: Duration, statement: Duration, settings: &[(&str, &str)]) -> PgPool {
+        let statement = statement.as_millis().to_string();
+        let settings = settings.iter().copied().chain([("statement_timeout", statement.as_str())]);
+        // A liveness check per acquire would cost as much as a short query. A dead session fails once and is closed.
+        let pool =
+            PgPoolOptions::new().acquire_timeout(acquire).max_connections(most.max(1)).test_before_acquire(false);
+        pool.connect_lazy_with(self.options.clone().options(settings))
+    }
+
+    /// Names the missing privilege if creating the tables of a schema failed for lack of one.
+    pub(crate) fn explain(&self, error: Error, schema: &str) -> Error {
+        match &error {
+            Error::Engine(engine) if code(engine).as_deref() == Some("42501") => not_opened(
+                &self.name,
+                format!("{}: the role has to own the schema {schema}, or may create it", reason(engine)),
+            ),
+            _ => error,
+        }
+    }
+}
+
+/// Display name of a database for messages, without the password.
+pub fn name_of(options: &PgConnectOptions) -> String {
+    let place = match options.get_socket() {
+        Some(socket) => socket.display().to_string(),
+        None => format!("{}:{}", options.get_host(), options.get_port()),
+    };
+    format!("postgres {place}/{}", options.get_database().unwrap_or_default())
+}
+
+fn not_opened(name: &str, reason: String) -> Error {
+    Error::NotOpened { name: name.to_owned(), reason }
+}
+
+fn code(error: &sqlx::Error) -> Option<String> {
+    error.as_database_error().and_then(|error| error.code()).map(|code| code.into_owned())
+}
+
+/// One-line reason why a session could not be opened.
+fn reason(error: &sqlx::Error) -> String {
+    let reason = match error {
+        sqlx::Error::Configuration(error) => format!("this URL can't be read: {error}"),
+        // The server's message is clear enough: wrong password, no such role or database, no privilege.
+        sqlx::Error::Database(error) => error.message().to_owned(),
+        sqlx::Error::Tls(error) => format!("no encrypted connection: {error}"),
+        // The server does not speak TLS, or its certificate is not trusted.
+        sqlx::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
+            format!("no encrypted connection: {error}; sslrootcert names the authority to trust")
+        }
+        sqlx::Error::Io(error) => format!("it can't be reached: {error}"),
+        other => other.to_string(),
+    };
+    reason.replace('\n', " ")
+}
