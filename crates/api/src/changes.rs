@@ -129,7 +129,7 @@ pub(crate) async fn read(
     after: Seq,
     limit: usize,
 ) -> Result<ChangeBatch, Error> {
-    let (store, visibility, now) = (&*api.store, api.visibility(), api.now());
+    let (store, visibility, now) = (&*api.store, (api.visibility)(), (api.clock)());
     let mut batch = ChangeBatch { changes: Vec::new(), next: after, is_end: false };
     let (mut rows_seen, mut bytes) = (0, 0);
     while rows_seen < MAX_ROWS_PER_BATCH && batch.changes.len() < limit {

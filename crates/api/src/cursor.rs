@@ -132,7 +132,7 @@ fn decimal(text: &str) -> Option<u64> {
 }
 
 fn unknown() -> Error {
-    Error::invalid("this node gave out no such cursor; begin without one")
+    Error::invalid("not a cursor of this node; begin without one")
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ pub enum Error {
     },
     /// The caller has read rows that this store never had: it followed another store, or this one was restored.
     #[error(
-        "this node has come to {head} and never was at {after}; take a snapshot, follow from its seq, \
+        "this node has no change {after} yet, its last is {head}; take a snapshot, follow from its seq, \
          and drop events that the snapshot does not name"
     )]
     AheadOfOutbox {

@@ -5,10 +5,9 @@ use std::{borrow::Cow, num::IntErrorKind};
 use axum::{
     extract::{FromRequest, FromRequestParts, Request},
     http::{StatusCode, header, request::Parts},
-    response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, de::DeserializeOwned};
 use utoipa::{
     IntoParams,
     openapi::{
@@ -83,7 +82,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T>
     }
 }
 
-/// A JSON body of a request, or of an answer.
+/// The JSON body of a request.
 pub struct Json<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
@@ -106,12 +105,6 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
         })?;
         json.end().map_err(|error| Error::invalid(error.to_string()))?;
         Ok(Self(read))
-    }
-}
-
-impl<T: Serialize> IntoResponse for Json<T> {
-    fn into_response(self) -> Response {
-        axum::Json(self.0).into_response()
     }
 }
 

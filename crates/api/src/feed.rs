@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::{
+    Json,
     extract::State,
     http::{HeaderMap, header},
     response::{IntoResponse, Response},
@@ -15,7 +16,7 @@ use crate::{
     ApiState,
     changes::{self, Change, RowSource},
     error::{Error, ErrorBody},
-    extract::{ExactInteger, Json, PageLimit, Path, Query},
+    extract::{ExactInteger, PageLimit, Path, Query},
     gate::Identity,
     stream,
 };
@@ -55,7 +56,6 @@ pub(crate) struct ChangesPage {
     responses(
         (status = 200, description = "A page, or a stream whose `data` is one change and whose `id` is its `seq`.",
             content((ChangesPage = "application/json"), (Change = "text/event-stream"))),
-        (status = 400, description = "The request is malformed; the message says how.", body = ErrorBody),
         (status = 410, description = "The changes after this `seq` are gone: take a snapshot.", body = ErrorBody),
         (status = 503, description = "The store is not available, or there are too many streams.", body = ErrorBody),
     ))]

@@ -69,7 +69,7 @@ pub trait Gate: Send + Sync + 'static {
 
 /// Puts the gate before a route, and the refusals of the gate into the description of the route.
 pub(crate) fn gated(
-    state: &Arc<ApiState>,
+    gate: &Arc<dyn Gate>,
     cost: RouteCost,
     (schemas, mut paths, router): UtoipaMethodRouter<Arc<ApiState>>,
 ) -> UtoipaMethodRouter<Arc<ApiState>> {
@@ -77,19 +77,16 @@ pub(crate) fn gated(
         let methods = [&mut item.get, &mut item.post, &mut item.put, &mut item.patch, &mut item.delete];
         methods.into_iter().flatten().for_each(|operation| describe_refusals(operation, cost));
     }
-    (schemas, paths, router.route_layer(from_fn_with_state((Arc::clone(state), cost), admit)))
+    (schemas, paths, router.route_layer(from_fn_with_state((Arc::clone(gate), cost), admit)))
 }
 
 async fn admit(
-    State((state, cost)): State<(Arc<ApiState>, RouteCost)>,
+    State((gate, cost)): State<(Arc<dyn Gate>, RouteCost)>,
     request: Request,
     next: Next,
 ) -> Result<Response, Error> {
     let (mut parts, body) = request.into_parts();
-    let identity = match &state.gate {
-        Some(gate) => gate.admit(&parts, cost).await?,
-        None => Identity::Anonymous,
-    };
+    let identity = gate.admit(&parts, cost).await?;
     parts.extensions.insert(identity);
     Ok(next.run(Request::from_parts(parts, body)).await)
 }
@@ -99,6 +96,7 @@ fn describe_refusals(operation: &mut Operation, cost: RouteCost) {
         operation.responses.responses.insert(status.to_owned(), RefOr::T(error_response(description)));
     };
     if cost != RouteCost::Static {
+        add("400", "The request is malformed; the message says how.");
         add("401", "The node requires authentication.");
     }
     add("403", "The client's address is denied.");

@@ -44,7 +44,7 @@ pub(crate) fn layered<S: Clone + Send + Sync + 'static>(router: Router<S>) -> Ro
 }
 
 /// CORS for pages of any origin, with any method and any header, without credentials (U-2).
-pub fn any_origin() -> CorsLayer {
+fn any_origin() -> CorsLayer {
     CorsLayer::new()
         .allow_origin(AnyValue)
         .allow_methods(AnyValue)

@@ -23,10 +23,7 @@ mod snapshot;
 mod stream;
 mod tail;
 
-use std::{
-    ops::Deref,
-    sync::{Arc, OnceLock},
-};
+use std::{ops::Deref, sync::Arc};
 
 use axum::{
     Router,
@@ -49,7 +46,6 @@ pub use error::Error;
 use error::ErrorBody;
 use gate::gated;
 pub use gate::{Gate, Identity, RouteCost};
-pub use layers::any_origin;
 use tail::OutboxTail;
 
 /// The parts of a node that the API reads.
@@ -62,8 +58,8 @@ pub struct Api {
     pub topics: Box<dyn Fn() -> TopicRules + Send + Sync>,
     /// The visibility now; moderation may change it (M-5).
     pub visibility: Box<dyn Fn() -> Visibility + Send + Sync>,
-    /// `None`: every request is admitted.
-    pub gate: Option<Arc<dyn Gate>>,
+    /// Admits requests.
+    pub gate: Arc<dyn Gate>,
     /// The time now.
     pub clock: fn() -> Millis,
     /// One permit for each open stream.
@@ -73,21 +69,9 @@ pub struct Api {
 }
 
 impl Api {
-    fn now(&self) -> Millis {
-        (self.clock)()
-    }
-
-    fn topic_rules(&self) -> TopicRules {
-        (self.topics)()
-    }
-
-    fn visibility(&self) -> Visibility {
-        (self.visibility)()
-    }
-
     /// Reads a parameter that names a topic (T-1).
     fn read_topic(&self, parameter: &str, text: &str) -> Result<TopicId, Error> {
-        match self.topic_rules().read(text) {
+        match (self.topics)().read(text) {
             TopicValue::Topic(topic) => Ok(topic),
             TopicValue::Hashtag | TopicValue::Malformed => {
                 Err(Error::invalid_parameter(parameter, "not a topic id; one is kukuri:<64 lower-case hex digits>"))
@@ -100,8 +84,8 @@ impl Api {
 struct ApiState {
     api: Api,
     tail: OutboxTail,
-    /// `/v1/openapi.json`, which is complete once all routes are in the list.
-    description: OnceLock<String>,
+    /// `/v1/openapi.json`
+    description: String,
 }
 
 impl Deref for ApiState {
@@ -122,20 +106,19 @@ struct Description;
 /// All endpoints, to be merged with other routes. A new endpoint is a handler in its own file, its `mod` above, and its
 /// line here.
 pub fn routes(api: Api) -> Router {
-    let state = Arc::new(ApiState { api, tail: OutboxTail::default(), description: OnceLock::new() });
     let (router, description) = OpenApiRouter::with_openapi(Description::openapi())
-        .routes(gated(&state, RouteCost::Search, handlers!(search::search)))
-        .routes(gated(&state, RouteCost::Read, handlers!(feed::list_changes)))
-        .routes(gated(&state, RouteCost::Read, handlers!(snapshot::read_snapshot)))
-        .routes(gated(&state, RouteCost::Static, handlers!(openapi)))
+        .routes(gated(&api.gate, RouteCost::Search, handlers!(search::search)))
+        .routes(gated(&api.gate, RouteCost::Read, handlers!(feed::list_changes)))
+        .routes(gated(&api.gate, RouteCost::Read, handlers!(snapshot::read_snapshot)))
+        .routes(gated(&api.gate, RouteCost::Static, handlers!(openapi)))
         .split_for_parts();
-    // A description is plain data: writing it does not fail.
-    state.description.get_or_init(|| description.to_json().unwrap_or_default());
     let router = router
         .route("/v1/", any(not_found))
         .route("/v1/{*path}", any(not_found))
         .method_not_allowed_fallback(async || Error::MethodNotAllowed);
-    layers::layered(router).with_state(state)
+    // A description is plain data: writing it does not fail.
+    let description = description.to_json().unwrap_or_default();
+    layers::layered(router).with_state(Arc::new(ApiState { api, tail: OutboxTail::default(), description }))
 }
 
 /// This description.
@@ -143,8 +126,7 @@ pub fn routes(api: Api) -> Router {
     (status = 200, description = "An OpenAPI document.", body = Object, content_type = "application/json"),
 ))]
 async fn openapi(State(state): State<Arc<ApiState>>) -> Response {
-    let description = state.description.get().cloned().unwrap_or_default();
-    ([(header::CONTENT_TYPE, "application/json")], description).into_response()
+    ([(header::CONTENT_TYPE, "application/json")], state.description.clone()).into_response()
 }
 
 async fn not_found() -> Error {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::{Json, extract::State};
 use kukuri_domain::{Kind, PublicKey, Timestamp, TopicId, topic::TopicsMode};
 use kukuri_search::{Found, Search, SearchQuery, Snippet, Text};
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use crate::{
     answer::{Event, Page, stored_json},
     cursor::SearchCursor,
     error::{Error, ErrorBody},
-    extract::{ExactInteger, Json, PageLimit, Query, repeated_text, shortened},
+    extract::{ExactInteger, PageLimit, Query, repeated_text, shortened},
     gate::Identity,
 };
 
@@ -33,12 +33,11 @@ pub(crate) struct SearchParameters {
     /// The words; a hit has all of them.
     q: String,
     /// Kinds, separated by commas.
-    #[param(value_type = Option<String>)]
-    kinds: Option<Kinds>,
+    kinds: Option<String>,
     /// A public key in hex; repeated: any of them.
     #[serde(default)]
     #[param(schema_with = repeated_text, required = false)]
-    author: Vec<Author>,
+    author: Vec<String>,
     /// The earliest `created_at`.
     #[param(schema_with = ExactInteger::schema, required = false)]
     since: Option<ExactInteger>,
@@ -75,7 +74,6 @@ struct HitSnippet {
 /// Finds events by words, the best first.
 #[utoipa::path(get, path = "/v1/search", params(SearchParameters), responses(
     (status = 200, description = "A page of hits.", body = Page<Hit>),
-    (status = 400, description = "The request is malformed; the message says how.", body = ErrorBody),
     (status = 503, description = "Search or the store is not available.", body = ErrorBody),
 ))]
 pub(crate) async fn search(
@@ -83,11 +81,11 @@ pub(crate) async fn search(
     identity: Identity,
     Query(parameters): Query<SearchParameters>,
 ) -> Result<Json<Page<Hit>>, Error> {
-    let now = api.now();
+    let now = (api.clock)();
     let cursor = parameters.cursor.clone().unwrap_or_else(|| SearchCursor::first(now.seconds()));
     let search = parameters.into_search(&api, &cursor)?;
     let finder = api.finder.as_ref().ok_or(Error::SearchUnavailable)?;
-    let (viewer, visibility) = (identity.viewer(), api.visibility());
+    let (viewer, visibility) = (identity.viewer(), (api.visibility)());
     let shows = |event: &kukuri_domain::Event, topics: &[TopicId]| {
         !cursor.has_shown(&event.id) && visibility.shows(event, topics, &viewer, None)
     };
@@ -102,17 +100,19 @@ pub(crate) async fn search(
 
 impl SearchParameters {
     fn into_search(self, api: &Api, cursor: &SearchCursor) -> Result<Search, Error> {
+        let kinds = self.kinds.as_deref().map(read_kinds).transpose()?;
+        let authors = self.author.iter().map(|author| read_author(author)).collect::<Result<_, _>>()?;
         let topics: Vec<TopicId> =
             self.topic.iter().map(|topic| api.read_topic("topic", topic)).collect::<Result<_, _>>()?;
         // T-6
-        if topics.is_empty() && api.topic_rules().mode == TopicsMode::Required {
+        if topics.is_empty() && (api.topics)().mode == TopicsMode::Required {
             return Err(Error::invalid_parameter("topic", "is required on this node"));
         }
         Ok(Search {
             query: query(&self.q)?,
             topics: some(topics),
-            kinds: self.kinds.map(|kinds| kinds.0),
-            authors: some(self.author.into_iter().map(|author| author.0).collect()),
+            kinds,
+            authors: some(authors),
             since: self.since.map(|since| Timestamp(since.0)),
             until: self.until.map(|until| Timestamp(until.0)),
             now: cursor.now,
@@ -133,33 +133,15 @@ fn query(text: &str) -> Result<SearchQuery, Error> {
     SearchQuery::parse(text).map_err(|error| Error::invalid_parameter("q", error))
 }
 
-#[derive(Deserialize)]
-#[serde(try_from = "String")]
-struct Kinds(Vec<Kind>);
-
-impl TryFrom<String> for Kinds {
-    type Error = Error;
-
-    fn try_from(text: String) -> Result<Self, Error> {
-        let kinds = text.split(',').map(|kind| kind.trim().parse().map(Kind)).collect::<Result<_, _>>();
-        let refused = |_| {
-            Error::invalid(format!("expected integers up to 65535 separated by commas, got `{}`", shortened(&text)))
-        };
-        kinds.map(Self).map_err(refused)
-    }
+fn read_kinds(text: &str) -> Result<Vec<Kind>, Error> {
+    let kinds = text.split(',').map(|kind| kind.trim().parse().map(Kind)).collect::<Result<_, _>>();
+    let reason = || format!("expected integers up to 65535 separated by commas, got `{}`", shortened(text));
+    kinds.map_err(|_| Error::invalid_parameter("kinds", reason()))
 }
 
-#[derive(Deserialize)]
-#[serde(try_from = "String")]
-struct Author(PublicKey);
-
-impl TryFrom<String> for Author {
-    type Error = Error;
-
-    fn try_from(text: String) -> Result<Self, Error> {
-        let refused = |_| Error::invalid(format!("expected 64 lower-case hex digits, got `{}`", shortened(&text)));
-        PublicKey::from_hex(&text).map(Self).map_err(refused)
-    }
+fn read_author(text: &str) -> Result<PublicKey, Error> {
+    let reason = || format!("expected 64 lower-case hex digits, got `{}`", shortened(text));
+    PublicKey::from_hex(text).map_err(|_| Error::invalid_parameter("author", reason()))
 }
 
 fn hit(found: &Found, query: &SearchQuery) -> Result<Hit, Error> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::{Json, extract::State};
 use kukuri_domain::{Millis, TopicId, Viewer, Visibility};
 use kukuri_store::{BoundEvent, StoreError, StoredEvent};
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use crate::{
     changes::MAX_ANSWER_BYTES,
     cursor::SnapshotPlace,
     error::{Error, ErrorBody},
-    extract::{Json, PageLimit, Path, Query},
+    extract::{PageLimit, Path, Query},
     gate::Identity,
 };
 
@@ -53,7 +53,6 @@ pub(crate) struct SnapshotPage {
     params(("topic" = String, Path, description = "A topic id."), SnapshotParameters),
     responses(
         (status = 200, description = "A page of events.", body = SnapshotPage),
-        (status = 400, description = "The request is malformed; the message says how.", body = ErrorBody),
         (status = 503, description = "The store is not available.", body = ErrorBody),
     ))]
 pub(crate) async fn read_snapshot(
@@ -63,7 +62,7 @@ pub(crate) async fn read_snapshot(
     Query(parameters): Query<SnapshotParameters>,
 ) -> Result<Json<SnapshotPage>, Error> {
     let topic = api.read_topic("topic", &topic)?;
-    let (viewer, visibility, limit) = (identity.viewer(), api.visibility(), parameters.limit.0);
+    let (viewer, visibility, limit) = (identity.viewer(), (api.visibility)(), parameters.limit.0);
     let mut cursor = parameters.cursor.map(|place| place.0).unwrap_or_default();
     let (mut items, mut reads, mut bytes) = (Vec::new(), 0, 0);
     // The store's snapshot is of all topics. A page that is more than half full is sent: reading on for its last few
@@ -72,7 +71,7 @@ pub(crate) async fn read_snapshot(
         let page = api.store.snapshot(cursor, EVENTS_PER_READ.min(limit - items.len())).await?;
         reads += 1;
         for bound in page.events {
-            let Some(stored) = visible(bound, &topic, &viewer, &visibility, api.now())? else { continue };
+            let Some(stored) = visible(bound, &topic, &viewer, &visibility, (api.clock)())? else { continue };
             bytes += stored.json.len();
             items.push(stored_json(&stored)?);
         }

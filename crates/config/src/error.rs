@@ -1,6 +1,6 @@
 //! Errors in a configuration, in one line each: location, key, value, allowed values.
 
-use std::{io, path::Path, path::PathBuf};
+use std::{io, path::Path};
 
 use crate::{Layer, Schema, TomlValue, without_password};
 
@@ -8,116 +8,82 @@ use crate::{Layer, Schema, TomlValue, without_password};
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file can't be read.
-    #[error("{}{} can't be read: {source}", path.display(), named(*named_by))]
+    #[error("{file} can't be read: {source}")]
     Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The flag or variable that names it.
-        named_by: Option<&'static str>,
+        /// The file, and the flag or variable that names it.
+        file: String,
         /// Why.
         source: io::Error,
     },
     /// The file is not TOML.
-    #[error("{}: line {line}: {message}", path.display())]
-    Syntax {
-        /// The file.
-        path: PathBuf,
-        /// Counted from 1.
-        line: usize,
-        /// The message of the parser.
-        message: String,
-    },
-    /// The file has a section that the schema does not have.
-    #[error("{}: unknown section [{name}]; there are {known}{}", path.display(), did_you_mean(meant))]
-    UnknownSection {
-        /// The file.
-        path: PathBuf,
-        /// The name in the file.
-        name: String,
-        /// The sections of the schema.
-        known: String,
-        /// The section that was probably meant.
-        meant: Option<String>,
-    },
-    /// The file has a key that the schema does not have.
-    #[error("{}: unknown key {key}; {known}{}", path.display(), did_you_mean(meant))]
-    UnknownKey {
-        /// The file.
-        path: PathBuf,
-        /// The key in the file.
-        key: String,
-        /// The keys of its section, as a clause.
-        known: String,
-        /// The key that was probably meant.
-        meant: Option<String>,
-    },
-    /// No key has this environment variable.
-    #[error("unknown variable {name}{}", did_you_mean(meant))]
-    UnknownVariable {
-        /// The variable.
-        name: String,
-        /// The variable that was probably meant.
-        meant: Option<String>,
-    },
-    /// The value of an environment variable is not UTF-8.
-    #[error("{variable}: must be UTF-8")]
-    NotUtf8 {
-        /// The variable.
-        variable: String,
-    },
+    #[error("{0}")]
+    Syntax(String),
+    /// The schema has no such section, key or variable.
+    #[error("{0}")]
+    UnknownName(String),
+    /// The value of this environment variable is not UTF-8.
+    #[error("{0}: must be UTF-8")]
+    NotUtf8(String),
     /// The value of a key is not allowed.
-    #[error("{assignment}: {why}")]
-    Value {
-        /// The location, the key and its value.
-        assignment: String,
-        /// The allowed values.
-        why: String,
-    },
+    #[error("{0}")]
+    Value(String),
 }
 
 impl ConfigError {
-    pub(crate) fn value(layer: &Layer, key: &str, value: &TomlValue, why: impl Into<String>) -> Self {
-        let location = layer.location(key);
-        let value = in_one_line(value);
-        let assignment = match layer {
+    pub(crate) fn unreadable(path: &Path, named_by: Option<&str>, source: io::Error) -> Self {
+        let named = named_by.map(|name| format!(", named by {name},")).unwrap_or_default();
+        Self::Unreadable { file: format!("{}{named}", path.display()), source }
+    }
+
+    pub(crate) fn value(layer: &Layer, key: &str, value: &TomlValue, why: impl AsRef<str>) -> Self {
+        let (location, value, why) = (layer.location(key), in_one_line(value), why.as_ref());
+        Self::Value(match layer {
             // The name of the variable or the flag tells the key.
-            Layer::Variable | Layer::Flag => format!("{location} = {value}"),
-            Layer::Default | Layer::File(_) => format!("{location}: {key} = {value}"),
-        };
-        Self::Value { assignment, why: why.into() }
+            Layer::Variable | Layer::Flag => format!("{location} = {value}: {why}"),
+            Layer::Default | Layer::File(_) => format!("{location}: {key} = {value}: {why}"),
+        })
     }
 
     pub(crate) fn syntax(path: &Path, text: &str, error: &toml::de::Error) -> Self {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
         let message = match error.message().split_whitespace().collect::<Vec<_>>().join(" ") {
             // Any type is allowed at this stage, so only an integer that does not fit gets here.
             message if message.starts_with("invalid type: integer") => "the number is too large".to_owned(),
             message => message,
         };
-        Self::Syntax { path: path.to_owned(), line: before.matches('\n').count() + 1, message }
+        Self::Syntax(format!("{}: line {line}: {message}", path.display()))
     }
 
     pub(crate) fn unknown_section(schema: &Schema, path: &Path, name: &str) -> Self {
         let names = schema.sections.iter().map(|section| section.name).filter(|name| !name.is_empty());
-        let known = names.clone().map(|name| format!("[{name}]")).collect::<Vec<_>>().join(", ");
+        let known: Vec<_> = names.clone().map(|name| format!("[{name}]")).collect();
         let meant = nearest(name, names).map(|name| format!("[{name}]"));
-        Self::UnknownSection { path: path.to_owned(), name: name.to_owned(), known, meant }
+        let known = known.join(", ");
+        Self::unknown(format!("{}: unknown section [{name}]; there are {known}", path.display()), meant.as_deref())
     }
 
     pub(crate) fn unknown_key(schema: &Schema, path: &Path, section: &str, name: &str) -> Self {
-        let key = if section.is_empty() { name.to_owned() } else { format!("{section}.{name}") };
-        let siblings: Vec<_> = schema.keys().filter(|key| key.section() == section).map(|key| key.name()).collect();
+        let (key, place) = match section {
+            "" => (name.to_owned(), "before the sections".to_owned()),
+            section => (format!("{section}.{name}"), format!("in [{section}]")),
+        };
+        let known: Vec<_> = schema.keys().filter(|key| key.section() == section).map(|key| key.name()).collect();
         // The likeliest mistakes: a misspelt name, then a key in the wrong section.
         let near = nearest(&key, schema.keys().map(|key| key.full));
         let elsewhere = || schema.keys().find(|key| key.name() == name).map(|key| key.full);
-        let meant = near.or_else(elsewhere).map(str::to_owned);
-        let place = if section.is_empty() { "before the sections".to_owned() } else { format!("in [{section}]") };
-        let known = format!("{place} there are {}", siblings.join(", "));
-        Self::UnknownKey { path: path.to_owned(), key, known, meant }
+        let known = known.join(", ");
+        let what = format!("{}: unknown key {key}; {place} there are {known}", path.display());
+        Self::unknown(what, near.or_else(elsewhere))
     }
 
     pub(crate) fn unknown_variable<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Self {
-        Self::UnknownVariable { name: name.to_owned(), meant: nearest(name, known).map(str::to_owned) }
+        Self::unknown(format!("unknown variable {name}"), nearest(name, known))
+    }
+
+    /// `meant`: the name that was probably meant.
+    fn unknown(what: String, meant: Option<&str>) -> Self {
+        Self::UnknownName(meant.map(|name| format!("{what}; did you mean {name}?")).unwrap_or(what))
     }
 }
 
@@ -129,14 +95,6 @@ fn in_one_line(value: &TomlValue) -> String {
         TomlValue::Table(_) => "{…}".to_owned(),
         other => other.to_string(),
     }
-}
-
-fn named(by: Option<&str>) -> String {
-    by.map(|name| format!(", named by {name},")).unwrap_or_default()
-}
-
-fn did_you_mean(name: &Option<String>) -> String {
-    name.as_ref().map(|name| format!("; did you mean {name}?")).unwrap_or_default()
 }
 
 /// The name that was probably meant.

@@ -104,6 +104,7 @@ impl Flags {
 }
 
 /// The `KUKURI_` variables.
+#[derive(Default)]
 pub(crate) struct Environment {
     pub(crate) values: Entries,
     config: Option<PathBuf>,
@@ -115,28 +116,27 @@ impl Environment {
         variables: impl Iterator<Item = (OsString, OsString)>,
     ) -> Result<Self, ConfigError> {
         let known: BTreeMap<String, &KeyInfo> = schema.keys().map(|key| (key.variable(), key)).collect();
-        let mut found = Self { values: Vec::new(), config: None };
+        let mut found = Self::default();
         for (name, value) in variables {
             let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX) && !name.starts_with(TEST_PREFIX))
             else {
                 continue;
             };
-            let is_file = name == FILE_VARIABLE;
             let key = known.get(name);
             // An unknown variable is an error even if it is empty: its name is misspelt.
-            if !is_file && key.is_none() {
+            if name != FILE_VARIABLE && key.is_none() {
                 let names = known.keys().map(String::as_str).chain([FILE_VARIABLE]);
                 return Err(ConfigError::unknown_variable(name, names));
             }
             if value.is_empty() {
                 continue;
             }
-            if is_file {
+            let Some(key) = key else {
                 found.config = Some(value.into());
-            } else if let Some(key) = key {
-                let text = value.into_string().map_err(|_| ConfigError::NotUtf8 { variable: name.to_owned() })?;
-                found.values.push((key.full, from_text(&text, key.form)));
-            }
+                continue;
+            };
+            let text = value.into_string().map_err(|_| ConfigError::NotUtf8(name.to_owned()))?;
+            found.values.push((key.full, from_text(&text, key.form)));
         }
         Ok(found)
     }
@@ -174,7 +174,7 @@ pub(crate) fn read_file(
     match read(path) {
         Ok(text) => Ok(Some((path.to_owned(), parse_file(schema, path, &text)?))),
         Err(error) if error.kind() == io::ErrorKind::NotFound && named_by.is_none() => Ok(None),
-        Err(source) => Err(ConfigError::Unreadable { path: path.to_owned(), named_by, source }),
+        Err(error) => Err(ConfigError::unreadable(path, named_by, error)),
     }
 }
 

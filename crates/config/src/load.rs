@@ -30,7 +30,7 @@ pub fn load_from<S: Section>(
     let schema = Schema::of::<S>();
     let environment = Environment::new(&schema, variables)?;
     let mut values = Values::default();
-    // The lowest layer first. Values from the console will be added here, below the file (SPEC K-7).
+    // The lowest layer first. Values from the console will be added here, below the file.
     if let Some((path, entries)) = read_file(&schema, flags, &environment, read)? {
         values.add(&Layer::File(path), entries);
     }
@@ -51,7 +51,7 @@ impl<S: Section> Loaded<S> {
     }
 
     /// An error about the value of a key: `why` completes "key = value: …".
-    pub fn reject(&self, key: &str, why: impl Into<String>) -> ConfigError {
+    pub fn reject(&self, key: &str, why: impl AsRef<str>) -> ConfigError {
         let values = self.settings.values();
         let value = values.into_iter().find(|(full, _)| *full == key).and_then(|(_, value)| value);
         let value = value.unwrap_or_else(|| TomlValue::from(""));
@@ -103,10 +103,10 @@ mod tests {
         Stages in "stages." {
             /// The lower one.
             ja "低い方。"
-            low: Percent = Percent::new(10);
+            low: Percent = Percent(10);
             /// The higher one.
             ja "高い方。"
-            high: Percent = Percent::new(90), at least Percent::new(2);
+            high: Percent = Percent(90), at least Percent(2);
         }
     }
 
@@ -126,7 +126,7 @@ mod tests {
             (file, "2", "3", 3, "--stages-low"),
         ] {
             let loaded = load_sample(file, variable, flag).unwrap();
-            assert_eq!(loaded.settings.stages.low.get(), value);
+            assert_eq!(loaded.settings.stages.low.0, value);
             assert_eq!(loaded.layer("stages.low").location("stages.low"), location);
         }
     }

@@ -7,85 +7,33 @@ use url::Url;
 
 use crate::{TextSetting, TomlValue};
 
-/// An IP network. A single address is a network of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IpNetwork(IpNet);
-
-impl IpNetwork {
-    /// Compare canonical addresses with it: IPv4 as IPv4, not mapped into IPv6.
-    pub fn net(&self) -> IpNet {
-        self.0
-    }
-}
-
-impl From<IpNet> for IpNetwork {
-    fn from(network: IpNet) -> Self {
-        Self(network)
-    }
-}
-
-impl TextSetting for IpNetwork {
+/// A single address is a network of its own. Compare canonical addresses with it: IPv4 as IPv4, not mapped into IPv6.
+impl TextSetting for IpNet {
     const ALLOWED: &'static str = "an IP address, or a network such as 192.0.2.0/24 or 2001:db8::/32";
 
     fn parse(text: &str) -> Option<Self> {
-        let network = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).ok()?;
+        let network = text.parse().or_else(|_| text.parse::<IpAddr>().map(Self::from)).ok()?;
         // IPv4 mapped into IPv6 becomes IPv4, because addresses are compared as IPv4.
         let mapped = |network: Ipv6Net| Ipv4Net::new(network.addr().to_ipv4_mapped()?, network.prefix_len() - 96).ok();
         match network {
-            IpNet::V6(v6) if v6.prefix_len() >= 96 => Some(Self(mapped(v6).map_or(network, IpNet::V4))),
-            _ => Some(Self(network)),
+            Self::V6(v6) if v6.prefix_len() >= 96 => Some(mapped(v6).map_or(network, Self::V4)),
+            _ => Some(network),
         }
     }
 
     fn to_value(&self) -> TomlValue {
-        self.0.to_string().into()
+        self.to_string().into()
     }
 }
 
-/// A `ws://` or `wss://` URL.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WebSocketUrl(String);
-
-impl WebSocketUrl {
-    /// The URL as it was written.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
+crate::checked_text! {
+    /// A `ws://` or `wss://` URL.
+    pub WebSocketUrl: "a URL that starts with ws:// or wss://", |text| is_url(text, &["ws", "wss"])
 }
 
-impl TextSetting for WebSocketUrl {
-    const ALLOWED: &'static str = "a URL that starts with ws:// or wss://";
-
-    fn parse(text: &str) -> Option<Self> {
-        is_url(text, &["ws", "wss"]).then(|| Self(text.to_owned()))
-    }
-
-    fn to_value(&self) -> TomlValue {
-        self.as_str().into()
-    }
-}
-
-/// An `http://` or `https://` URL.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HttpUrl(String);
-
-impl HttpUrl {
-    /// The URL as it was written.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl TextSetting for HttpUrl {
-    const ALLOWED: &'static str = "a URL that starts with http:// or https://";
-
-    fn parse(text: &str) -> Option<Self> {
-        is_url(text, &["http", "https"]).then(|| Self(text.to_owned()))
-    }
-
-    fn to_value(&self) -> TomlValue {
-        self.as_str().into()
-    }
+crate::checked_text! {
+    /// An `http://` or `https://` URL.
+    pub HttpUrl: "a URL that starts with http:// or https://", |text| is_url(text, &["http", "https"])
 }
 
 /// `Url` corrects much malformed text; here it is refused.
@@ -101,11 +49,11 @@ mod tests {
 
     #[test]
     fn a_network_contains_ipv4_addresses_mapped_into_ipv6() {
-        let network = IpNetwork::parse("192.0.2.0/24").unwrap();
+        let network = IpNet::parse("192.0.2.0/24").unwrap();
         for (address, inside) in
             [("192.0.2.255", true), ("::ffff:192.0.2.1", true), ("192.0.3.0", false), ("::1", false)]
         {
-            assert_eq!(network.net().contains(&address.parse::<IpAddr>().unwrap().to_canonical()), inside, "{address}");
+            assert_eq!(network.contains(&address.parse::<IpAddr>().unwrap().to_canonical()), inside, "{address}");
         }
         for (text, shown) in [
             ("::ffff:192.0.2.1", "192.0.2.1/32"),
@@ -113,9 +61,9 @@ mod tests {
             ("::1", "::1/128"),
             ("::/0", "::/0"),
         ] {
-            assert_eq!(IpNetwork::parse(text).unwrap().to_value(), shown.into());
+            assert_eq!(IpNet::parse(text).unwrap().to_value(), shown.into());
         }
-        assert_eq!(IpNetwork::parse("192.0.2.0/33"), None);
+        assert_eq!(IpNet::parse("192.0.2.0/33"), None);
     }
 
     #[test]

@@ -16,24 +16,13 @@ pub enum Language {
     Japanese,
 }
 
-/// A text for operators.
-pub struct Doc {
-    english: String,
-    japanese: &'static str,
-}
+/// A text for operators in English and Japanese.
+pub struct Doc(pub [&'static str; 2]);
 
 impl Doc {
-    /// The lines of a doc comment become one.
-    pub fn new(english: &[&str], japanese: &'static str) -> Self {
-        Self { english: english.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" "), japanese }
-    }
-
     /// The text in one line.
     pub fn text(&self, language: Language) -> &str {
-        match language {
-            Language::English => &self.english,
-            Language::Japanese => self.japanese,
-        }
+        self.0[language as usize].trim_start()
     }
 }
 
@@ -73,7 +62,6 @@ impl KeyInfo {
 }
 
 /// The smallest and the largest value of a key, as text. Both are allowed.
-#[derive(Default)]
 pub struct Bounds {
     least: Option<String>,
     most: Option<String>,
@@ -188,13 +176,13 @@ macro_rules! section {
                 #[allow(unused_mut, reason = "most sections have no inner ones")]
                 let mut all = vec![$crate::SectionInfo {
                     name: ($section as &str).trim_end_matches('.'),
-                    doc: $crate::Doc::new(&[$($about),+], $about_ja),
+                    doc: $crate::Doc([concat!($($about),+), $about_ja]),
                     keys: vec![$({
                         let example: &[$crate::TomlValue] = &[$($crate::TomlValue::from($example))?];
                         let restart: &[&str] = &[$(stringify!($restart))?];
                         $crate::KeyInfo {
                             full: concat!($section, stringify!($name)),
-                            doc: $crate::Doc::new(&[$($doc),+], $doc_ja),
+                            doc: $crate::Doc([concat!($($doc),+), $doc_ja]),
                             default: <$type as $crate::Setting>::to_toml(&$default),
                             example: example.first().cloned(),
                             bounds: $crate::Bounds::new::<$type>(&[$($least)?], &[$($most)?]),

@@ -87,15 +87,21 @@ pub(crate) fn unquoted(value: &TomlValue) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-impl TextSetting for String {
-    const ALLOWED: &'static str = "text";
-    fn parse(text: &str) -> Option<Self> {
-        Some(text.to_owned())
-    }
-    fn to_value(&self) -> TomlValue {
-        self.as_str().into()
-    }
+/// Types that `FromStr` reads and `Display` writes.
+macro_rules! texts {
+    ($($type:ty: $allowed:literal),+) => {$(
+        impl TextSetting for $type {
+            const ALLOWED: &'static str = $allowed;
+            fn parse(text: &str) -> Option<Self> {
+                text.parse().ok()
+            }
+            fn to_value(&self) -> TomlValue {
+                self.to_string().into()
+            }
+        }
+    )+};
 }
+texts!(String: "text", SocketAddr: "an IP address and a port, such as 127.0.0.1:7777 or [::]:7777");
 
 impl TextSetting for PathBuf {
     const ALLOWED: &'static str = "a path";
@@ -104,16 +110,6 @@ impl TextSetting for PathBuf {
     }
     fn to_value(&self) -> TomlValue {
         self.to_string_lossy().into_owned().into()
-    }
-}
-
-impl TextSetting for SocketAddr {
-    const ALLOWED: &'static str = "an IP address and a port, such as 127.0.0.1:7777 or [::]:7777";
-    fn parse(text: &str) -> Option<Self> {
-        text.parse().ok()
-    }
-    fn to_value(&self) -> TomlValue {
-        self.to_string().into()
     }
 }
 
@@ -175,22 +171,66 @@ impl<T: Setting> Setting for Vec<T> {
     }
 }
 
-/// Implements [`TextSetting`] for an enum: `choices!(Mode: "off or required", Off = "off", Required = "required")`.
+/// Whether a part of the node works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Switch {
+    /// `on`
+    On,
+    /// `off`
+    Off,
+}
+
+crate::choices!(Switch: "on or off", Switch::On = "on", Switch::Off = "off");
+
+/// Implements [`TextSetting`] for a type with few values: `choices!(Mode: "off or on", Mode::Off = "off", Mode::On = "on")`.
 #[macro_export]
 macro_rules! choices {
-    ($type:ty: $allowed:literal, $($variant:ident = $text:literal),+) => {
+    (@ $type:ty: $allowed:literal, $([$($value:tt)+] = $text:literal),+) => {
         impl $crate::TextSetting for $type {
             const ALLOWED: &'static str = $allowed;
             fn parse(text: &str) -> Option<Self> {
                 match text {
-                    $($text => Some(Self::$variant),)+
+                    $($text => Some($($value)+),)+
                     _ => None,
                 }
             }
             fn to_value(&self) -> $crate::TomlValue {
                 match self {
-                    $(Self::$variant => $text.into(),)+
+                    $($($value)+ => $text.into(),)+
                 }
+            }
+        }
+    };
+    ($wrapper:ident<$type:ty>: $allowed:literal, $($value:path = $text:literal),+) => {
+        $crate::choices!(@ $wrapper<$type>: $allowed, $([$wrapper($value)] = $text),+);
+    };
+    ($type:ty: $allowed:literal, $($value:path = $text:literal),+) => {
+        $crate::choices!(@ $type: $allowed, $([$value] = $text),+);
+    };
+}
+
+/// Declares a type for text that passes a check.
+#[macro_export]
+macro_rules! checked_text {
+    ($(#[$doc:meta])+ $visibility:vis $type:ident: $allowed:literal, $is_allowed:expr) => {
+        $(#[$doc])+
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        $visibility struct $type(String);
+
+        impl AsRef<str> for $type {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl $crate::TextSetting for $type {
+            const ALLOWED: &'static str = $allowed;
+            fn parse(text: &str) -> Option<Self> {
+                let is_allowed: fn(&str) -> bool = $is_allowed;
+                is_allowed(text).then(|| Self(text.to_owned()))
+            }
+            fn to_value(&self) -> $crate::TomlValue {
+                self.0.as_str().into()
             }
         }
     };

@@ -16,7 +16,7 @@ pub struct Proxy {
 
 impl Proxy {
     /// Whether a connection from this address comes through the proxy.
-    pub fn is_at(&self, ip: IpAddr) -> bool {
+    pub(crate) fn is_at(&self, ip: IpAddr) -> bool {
         self.trusted.iter().any(|net| net.contains(&ip))
     }
 

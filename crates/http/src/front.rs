@@ -1,8 +1,8 @@
 //! The state that all requests share.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
-use arc_swap::ArcSwap;
+use arc_swap::ArcSwapOption;
 use kukuri_engine::{
     ConnectRefused, Engine, metric_table,
     metrics::{Counter, Gauge, Labelled},
@@ -19,17 +19,11 @@ metric_table! {
     }
 }
 
-/// Configuration of the HTTP front.
-#[derive(Clone, Debug, Default)]
-pub struct HttpConfig {
-    /// A reverse proxy that names the client's address.
-    pub proxy: Option<Proxy>,
-}
-
 /// The HTTP front of a node.
 pub struct HttpFront {
     pub(crate) relay: Arc<Relay>,
-    config: ArcSwap<HttpConfig>,
+    /// A reverse proxy that names the client's address.
+    proxy: ArcSwapOption<Proxy>,
     pub(crate) connections: Arc<ConnectionCounter>,
     pub(crate) metrics: HttpMetrics,
     pub(crate) exporter: Exporter,
@@ -37,9 +31,9 @@ pub struct HttpFront {
 
 impl HttpFront {
     /// The front of a relay. `exporter` is that of the engine's recorder.
-    pub fn new(relay: Arc<Relay>, exporter: Exporter, config: HttpConfig) -> Self {
+    pub fn new(relay: Arc<Relay>, exporter: Exporter, proxy: Option<Proxy>) -> Self {
         let metrics = relay.engine().with_recorder(HttpMetrics::register);
-        Self { relay, config: ArcSwap::from_pointee(config), connections: Arc::default(), metrics, exporter }
+        Self { relay, proxy: ArcSwapOption::from_pointee(proxy), connections: Arc::default(), metrics, exporter }
     }
 
     /// The engine.
@@ -47,13 +41,18 @@ impl HttpFront {
         self.relay.engine()
     }
 
-    /// The configuration now.
-    pub fn config(&self) -> Arc<HttpConfig> {
-        self.config.load_full()
+    /// The trusted proxy now.
+    pub fn proxy(&self) -> Option<Arc<Proxy>> {
+        self.proxy.load_full()
     }
 
-    /// Swaps the configuration.
-    pub fn reconfigure(&self, config: HttpConfig) {
-        self.config.store(Arc::new(config));
+    /// Changes the trusted proxy.
+    pub fn set_proxy(&self, proxy: Option<Proxy>) {
+        self.proxy.store(proxy.map(Arc::new));
+    }
+
+    /// The proxy, if a connection from this address comes through it.
+    pub(crate) fn proxy_at(&self, peer: IpAddr) -> Option<Arc<Proxy>> {
+        self.proxy().filter(|proxy| proxy.is_at(peer))
     }
 }

@@ -22,6 +22,6 @@ mod websocket;
 
 pub use client_address::Proxy;
 pub use exporter::Exporter;
-pub use front::{HttpConfig, HttpFront, HttpMetrics};
+pub use front::{HttpFront, HttpMetrics};
 pub use listener::serve;
 pub use routes::routes;

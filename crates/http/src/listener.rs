@@ -71,7 +71,7 @@ fn accept(front: &Arc<HttpFront>, stream: TcpStream, peer: SocketAddr, routes: &
     let max = front.engine().config().requests.connections;
     let permit = front.connections.acquire(max).and_then(|mut permit| {
         // Through a proxy, the request names the client.
-        if !front.config().proxy.as_ref().is_some_and(|proxy| proxy.is_at(peer)) {
+        if front.proxy_at(peer).is_none() {
             permit.set_address(peer, front.engine())?;
         }
         Ok(permit)

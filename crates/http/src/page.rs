@@ -92,8 +92,8 @@ fn stage(stage: Stage) -> &'static str {
     match stage {
         Stage::Open => "",
         Stage::LiveOnly => "live events only, no history",
-        Stage::Shedding => "topics of the lowest priority are shed",
-        Stage::Purging => "the oldest events are thrown away",
+        Stage::Shedding => "topics of the lowest priority are refused",
+        Stage::Purging => "the oldest events are purged",
     }
 }
 
@@ -101,8 +101,8 @@ fn disk(level: DiskLevel) -> &'static str {
     match level {
         DiskLevel::Open => "",
         DiskLevel::LiveOnly => "live events only, no history",
-        DiskLevel::Shedding => "topics of the lowest priority are shed",
-        DiskLevel::Full => "only deletion and vanish requests are taken in",
+        DiskLevel::Shedding => "topics of the lowest priority are refused",
+        DiskLevel::Full => "only deletion and vanish requests are accepted",
     }
 }
 

@@ -20,24 +20,29 @@ pub enum ReaderRefused {
 
 impl HttpFront {
     /// The client of a request; `None` if a proxy named no address.
-    pub fn client_of(&self, request: &Parts) -> Option<Client> {
+    fn client_of(&self, request: &Parts) -> Option<Client> {
         let connection = request.extensions.get::<Connection>()?;
-        let config = self.config();
-        let proxy = config.proxy.as_ref().filter(|proxy| proxy.is_at(connection.peer));
-        let ip = match proxy {
+        let ip = match self.proxy_at(connection.peer) {
             None => connection.peer,
             Some(proxy) => proxy.client_of(&request.headers)?,
         };
         Some(Client { ip, keys: Arc::default(), connected_at: clock::now() })
     }
 
-    /// Whether a request that reads history may be answered. Counts it (W-4).
-    pub fn admit_reader(&self, request: &Parts) -> Result<Client, ReaderRefused> {
+    /// Admits a request that reads history. Counts it (W-4).
+    pub fn admit_reader(&self, request: &Parts) -> Result<(), ReaderRefused> {
+        Ok(self.engine().reads().check(&self.allowed_client(request)?, ReadKind::History, &[])?)
+    }
+
+    /// Admits a request for a static document, which never requires authentication. Counts it like a REQ (U-3).
+    pub fn admit_static(&self, request: &Parts) -> Result<(), ReaderRefused> {
+        let counted = self.engine().count_request(&self.allowed_client(request)?);
+        Ok(counted.map_err(ReadRefused::from)?)
+    }
+
+    fn allowed_client(&self, request: &Parts) -> Result<Client, ReaderRefused> {
         let client = self.client_of(request).ok_or(ReaderRefused::Denied)?;
-        if self.engine().config().deny.covers_ip(client.ip) {
-            return Err(ReaderRefused::Denied);
-        }
-        self.engine().reads().check(&client, ReadKind::History, &[])?;
-        Ok(client)
+        let is_denied = self.engine().config().deny.covers_ip(client.ip);
+        if is_denied { Err(ReaderRefused::Denied) } else { Ok(client) }
     }
 }

@@ -40,10 +40,11 @@ pub(crate) fn upgrade(front: &Arc<HttpFront>, connection: &Connection, mut reque
     let headers = request.headers();
     if request.method() != Method::GET || !has_token(headers, header::SEC_WEBSOCKET_VERSION, "13") {
         let version = [(header::SEC_WEBSOCKET_VERSION, "13")];
-        return (StatusCode::UPGRADE_REQUIRED, version, "WebSocket version 13 is spoken here\n").into_response();
+        return (StatusCode::UPGRADE_REQUIRED, version, "this node supports WebSocket version 13 only\n")
+            .into_response();
     }
     let Some(accept) = headers.get(header::SEC_WEBSOCKET_KEY).map(|key| derive_accept_key(key.as_bytes())) else {
-        return (StatusCode::BAD_REQUEST, "a WebSocket needs a key\n").into_response();
+        return (StatusCode::BAD_REQUEST, "Sec-WebSocket-Key is missing\n").into_response();
     };
     let (ip, permit) = match client_and_permit(front, connection, headers) {
         Ok(permitted) => permitted,
@@ -90,10 +91,7 @@ fn client_and_permit(
         Some(permit) => permit,
         None => front.connections.acquire(front.engine().config().requests.connections)?,
     };
-    let config = front.config();
-    let Some(proxy) = config.proxy.as_ref().filter(|proxy| proxy.is_at(connection.peer)) else {
-        return Ok((connection.peer, permit));
-    };
+    let Some(proxy) = front.proxy_at(connection.peer) else { return Ok((connection.peer, permit)) };
     let ip = proxy.client_of(headers).ok_or(ConnectRefused::NoAddress)?;
     permit.set_address(ip, front.engine())?;
     Ok((ip, permit))

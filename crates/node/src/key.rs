@@ -21,7 +21,7 @@ pub(crate) struct NodeKey(Keypair);
 
 /// Reads the iroh key, or creates it. Any 32 bytes are a valid key.
 pub(crate) fn for_gossip(data: &Path) -> anyhow::Result<[u8; 32]> {
-    load_or_create(&data.join(GOSSIP_FILE), |_| true)
+    load_or_create(&data.join(GOSSIP_FILE))
 }
 
 impl NodeKey {
@@ -33,9 +33,7 @@ impl NodeKey {
     /// Reads the key of a data directory, or creates it.
     pub(crate) fn load_or_create(data: &Path) -> anyhow::Result<Self> {
         let path = Self::file(data);
-        // A few values are not valid secp256k1 keys.
-        let bytes = load_or_create(&path, |bytes| SecretKey::from_secret_bytes(*bytes).is_ok())?;
-        Self::from_bytes(bytes, &path)
+        Self::from_bytes(load_or_create(&path)?, &path)
     }
 
     /// Reads a key.
@@ -55,9 +53,9 @@ impl NodeKey {
     }
 }
 
-fn load_or_create(path: &Path, is_key: impl Fn(&[u8; 32]) -> bool) -> anyhow::Result<[u8; 32]> {
+fn load_or_create(path: &Path) -> anyhow::Result<[u8; 32]> {
     match load(path) {
-        Err(error) if is_missing(&error) => create(path, is_key).with_context(|| path.display().to_string()),
+        Err(error) if is_missing(&error) => create(path).with_context(|| path.display().to_string()),
         loaded => loaded,
     }
 }
@@ -71,14 +69,10 @@ fn load(path: &Path) -> anyhow::Result<[u8; 32]> {
     from_hex(text.trim()).ok_or_else(|| not_a_key(path))
 }
 
-fn create(path: &Path, is_key: impl Fn(&[u8; 32]) -> bool) -> anyhow::Result<[u8; 32]> {
+fn create(path: &Path) -> anyhow::Result<[u8; 32]> {
+    // All but about one in 2^128 values are valid secp256k1 keys.
     let mut secret = [0; 32];
-    loop {
-        rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())?;
-        if is_key(&secret) {
-            break;
-        }
-    }
+    rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())?;
     // Written to another file and renamed: a partly written key would keep the node from starting.
     let part = path.with_extension("part");
     let mut file = File::options().write(true).create(true).truncate(true).mode(OWNER_ONLY).open(&part)?;

@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{
     command::{
+        Output,
         backup::{Backup, Restore},
         copy::Copy,
         explain::Explain,
@@ -16,7 +17,6 @@ use crate::{
         outbox::Outbox,
         retention::Retention,
         service::{IndexCommand, ServiceCommand},
-        stats::Stats,
         topic::Topic,
     },
     config::Flags,
@@ -53,7 +53,7 @@ pub(crate) enum Command {
     /// Exports events, one JSON object per line.
     Export(Export),
     /// Prints figures of the store.
-    Stats(Stats),
+    Stats(Output),
     /// Prints the log of changes (outbox) and how far its consumers are.
     #[command(subcommand)]
     Outbox(Outbox),

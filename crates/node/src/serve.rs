@@ -22,6 +22,7 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::watch,
 };
+use tracing_subscriber::EnvFilter;
 
 use crate::{
     admin_socket::{self, AdminContext},
@@ -42,7 +43,7 @@ const OTHER_FILES: u64 = 64;
 
 pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
     let loaded = config::load(&flags)?;
-    let filter = loaded.settings.log.to_filter();
+    let filter = EnvFilter::new(&loaded.settings.log);
     let is_terminal = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(is_terminal).init();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -65,7 +66,7 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     wiring::check_retention(settings, &*store).await?;
     let key = NodeKey::load_or_create(&data)?;
     raise_open_files_limit(settings);
-    let signals = Signals::install()?;
+    let signals = install_signals()?;
     let listener =
         TcpListener::bind(settings.listen).await.with_context(|| format!("can't listen on {}", settings.listen))?;
     let listening = listener.local_addr()?;
@@ -88,7 +89,7 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
         service.on_done(engine.watch_consumer(service.info().name, service.status()));
     }
     let relay = Arc::new(Relay::new(Arc::clone(&engine), settings.relay.info(Some(key.public()))));
-    let front = Arc::new(HttpFront::new(Arc::clone(&relay), exporter, wiring::http_config(settings)));
+    let front = Arc::new(HttpFront::new(Arc::clone(&relay), exporter, settings.proxy.trusted_proxy()));
     let bridge = gossiping::start(settings, &engine).await?;
     let upkeep = tokio::spawn(upkeep::run(Arc::clone(&engine)));
     let admin = Arc::new(AdminContext {
@@ -107,7 +108,7 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     let mut writer = writer;
     let reloader = Reloader { flags, loaded, listening, own_key: key.public(), bridge: bridge.clone() };
     tokio::select! {
-        () = signals.until_stop(reloader, &front, &relay) => {}
+        () = reloader.reload_until_stop(signals, &front, &relay) => {}
         ended = &mut writer => {
             ended?;
             bail!("the writer stopped unexpectedly; the log says why");
@@ -157,37 +158,9 @@ fn lock_directory(data: &Path) -> anyhow::Result<File> {
 }
 
 /// Signal handlers, installed before the node announces itself: a signal's default action would kill the process.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
-}
-
-impl Signals {
-    fn install() -> anyhow::Result<Self> {
-        let install = |kind| signal(kind).context("can't install signal handlers");
-        Ok(Self {
-            terminate: install(SignalKind::terminate())?,
-            interrupt: install(SignalKind::interrupt())?,
-            hangup: install(SignalKind::hangup())?,
-        })
-    }
-
-    /// Reloads on SIGHUP; returns on SIGTERM or SIGINT.
-    async fn until_stop(mut self, mut reloader: Reloader, front: &HttpFront, relay: &Relay) {
-        loop {
-            tokio::select! {
-                _ = self.terminate.recv() => return,
-                _ = self.interrupt.recv() => return,
-                _ = self.hangup.recv() => {
-                    if let Err(error) = reloader.reload(front, relay).await {
-                        let error = output::one_line(&error);
-                        tracing::error!("configuration not reloaded, the old one stays in effect: {error}");
-                    }
-                }
-            }
-        }
-    }
+fn install_signals() -> anyhow::Result<[Signal; 3]> {
+    let install = |kind| signal(kind).context("can't install signal handlers");
+    Ok([install(SignalKind::terminate())?, install(SignalKind::interrupt())?, install(SignalKind::hangup())?])
 }
 
 /// The state that a reload needs.
@@ -200,6 +173,23 @@ struct Reloader {
 }
 
 impl Reloader {
+    /// Reloads on SIGHUP; returns on SIGTERM or SIGINT.
+    async fn reload_until_stop(mut self, signals: [Signal; 3], front: &HttpFront, relay: &Relay) {
+        let [mut terminate, mut interrupt, mut hangup] = signals;
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => return,
+                _ = interrupt.recv() => return,
+                _ = hangup.recv() => {
+                    if let Err(error) = self.reload(front, relay).await {
+                        let error = output::one_line(&error);
+                        tracing::error!("configuration not reloaded, the old one stays in effect: {error}");
+                    }
+                }
+            }
+        }
+    }
+
     async fn reload(&mut self, front: &HttpFront, relay: &Relay) -> anyhow::Result<()> {
         let loaded = config::load(&self.flags)?;
         let changed = self.loaded.changed_keys(&loaded);
@@ -215,7 +205,7 @@ impl Reloader {
             config.auth = engine.config().auth;
         }
         raise_open_files_limit(settings);
-        front.reconfigure(wiring::http_config(settings));
+        front.set_proxy(settings.proxy.trusted_proxy());
         relay.set_info(settings.relay.info(Some(self.own_key)));
         // Last, because it makes every connection read the new configuration.
         engine.reconfigure(config);

@@ -7,12 +7,10 @@ use kukuri_engine::{Engine, EngineParts};
 use kukuri_http::Exporter;
 use kukuri_outbox::Services;
 use kukuri_store::Store;
+use serde::de::DeserializeOwned;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
-    net::{
-        UnixStream,
-        unix::{OwnedReadHalf, OwnedWriteHalf},
-    },
+    net::UnixStream,
     task::JoinHandle,
 };
 
@@ -26,10 +24,12 @@ use crate::{
     },
 };
 
+const UNREADABLE_REPLY: &str = "unreadable reply from the node: are node and command of the same version?";
+
 /// Sends requests to the running node, or answers them in this process.
 pub(crate) enum AdminClient {
     /// Connected to the socket of a running node.
-    Connected(BufReader<OwnedReadHalf>, OwnedWriteHalf),
+    Connected(BufReader<UnixStream>),
     /// This process has opened the store: no node runs, or the store takes several processes.
     InProcess(AdminContext, JoinHandle<()>),
 }
@@ -37,23 +37,14 @@ pub(crate) enum AdminClient {
 impl AdminClient {
     /// Connects for a command that needs the store.
     pub(crate) async fn open(settings: &Settings) -> anyhow::Result<Self> {
-        match Self::open_store(settings).await? {
-            Some(store) => Self::in_process(settings, store, Services::default()).await,
-            None => Self::connect(&settings.data).await,
-        }
+        Self::in_process_or_connected(settings, None).await
     }
 
-    /// Connects for a command that needs the store and a running service.
-    pub(crate) async fn open_with_service(settings: &Settings, service: &Registration) -> anyhow::Result<Self> {
-        if let Some(client) = Self::running_node(settings).await? {
-            return Ok(client);
-        }
-        match Self::open_store(settings).await? {
-            Some(store) => {
-                let services = services::start_one(service, settings, &store).await?;
-                Self::in_process(settings, store, services).await
-            }
-            None => Self::connect(&settings.data).await,
+    /// Connects for a command about a service. `to_start`: the service has to run for it.
+    pub(crate) async fn open_for_service(settings: &Settings, to_start: Option<&Registration>) -> anyhow::Result<Self> {
+        match Self::running_node(settings).await? {
+            Some(client) => Ok(client),
+            None => Self::in_process_or_connected(settings, to_start).await,
         }
     }
 
@@ -82,9 +73,13 @@ impl AdminClient {
         }
     }
 
-    async fn in_process(settings: &Settings, store: Arc<dyn Store>, services: Services) -> anyhow::Result<Self> {
-        let public_url = wiring::public_url(settings, settings.listen);
-        let config = wiring::engine_config(settings, &public_url)?;
+    async fn in_process_or_connected(settings: &Settings, to_start: Option<&Registration>) -> anyhow::Result<Self> {
+        let Some(store) = Self::open_store(settings).await? else { return Self::connect(&settings.data).await };
+        let services = match to_start {
+            Some(service) => services::start_one(service, settings, &store).await?,
+            None => Services::default(),
+        };
+        let config = wiring::engine_config(settings, &wiring::public_url(settings, settings.listen))?;
         let recorder = Exporter::new().recorder();
         let parts = EngineParts { store, finder: None, config, policies: Vec::new(), recorder };
         let (engine, writer) = Engine::start(parts).await?;
@@ -97,30 +92,26 @@ impl AdminClient {
         let stream = UnixStream::connect(&path)
             .await
             .with_context(|| format!("the store is in use, and the node in {} does not answer", data.display()))?;
-        let (reader, writer) = stream.into_split();
-        Ok(Self::Connected(BufReader::new(reader), writer))
+        Ok(Self::Connected(BufReader::new(stream)))
     }
 
-    /// Sends a request and waits for the reply.
-    pub(crate) async fn ask(&mut self, request: AdminRequest) -> anyhow::Result<AdminReply> {
+    /// Sends a request and waits for the reply, of the type that this request has.
+    pub(crate) async fn ask<R: DeserializeOwned>(&mut self, request: AdminRequest) -> anyhow::Result<R> {
         let reply = match self {
-            Self::InProcess(context, _) => answer(context, request).await,
-            Self::Connected(reader, writer) => {
+            Self::InProcess(context, _) => answer(context, request).await?,
+            Self::Connected(stream) => {
                 let mut text = serde_json::to_string(&request)?;
                 text.push('\n');
-                writer.write_all(text.as_bytes()).await.context("the node has stopped")?;
+                stream.write_all(text.as_bytes()).await.context("the node has stopped")?;
                 let mut line = String::new();
-                if reader.read_line(&mut line).await? == 0 {
+                if stream.read_line(&mut line).await? == 0 {
                     bail!("the node has stopped");
                 }
-                serde_json::from_str(&line)
-                    .context("unreadable reply from the node: are node and command of the same version?")?
+                let reply: AdminReply = serde_json::from_str(&line).context(UNREADABLE_REPLY)?;
+                reply.map_err(anyhow::Error::msg)?
             }
         };
-        match reply {
-            AdminReply::Failed(message) => bail!(message),
-            reply => Ok(reply),
-        }
+        serde_json::from_value(reply).context(UNREADABLE_REPLY)
     }
 
     /// Waits until all writes of this process are durable.

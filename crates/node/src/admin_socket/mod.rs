@@ -4,10 +4,9 @@
 //! (`client`); without one it opens the store and calls the same [`answer`]. On Postgres it always opens the store:
 //! several processes can write there, and the node in the data directory may use another store.
 //!
-//! One JSON object per line each way.
+//! One JSON object per line each way. The type of a reply depends on its request; the command knows it.
 
 pub(crate) mod client;
-pub(crate) mod gossip;
 pub(crate) mod server;
 pub(crate) mod service;
 #[cfg(test)]
@@ -15,7 +14,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use gossip::{GossipRequest, PeerReport, TicketReport, TopicReport};
+use anyhow::Context;
 use kukuri_domain::{
     TopicId,
     subscription::{IngestPolicy, SubscriptionChange},
@@ -23,14 +22,18 @@ use kukuri_domain::{
 use kukuri_engine::{Engine, Refused};
 use kukuri_gossip::Bridge;
 use kukuri_outbox::Services;
-use kukuri_store::{DryRun, Outcome, Purged};
+use kukuri_store::Outcome;
 use serde::{Deserialize, Serialize};
-use service::{ServiceReport, ServiceRequest, VerifyReport};
+use serde_json::{Value, json};
+use service::ServiceRequest;
 
-use crate::{output, wiring::now};
+use crate::{
+    command::{gossip, retention},
+    wiring::now,
+};
 
-/// Error for a reply that does not fit the request.
-pub(crate) const UNEXPECTED_REPLY: &str = "unexpected reply from the node: are node and command of the same version?";
+/// On the wire. An error is the text for the operator.
+type AdminReply = Result<Value, String>;
 
 /// The parts of a node that requests work on.
 pub(crate) struct AdminContext {
@@ -49,35 +52,16 @@ pub(crate) struct AdminContext {
 pub(crate) enum AdminRequest {
     /// Enables or disables a topic, or sets its policy.
     Topic { topic: String, enabled: Option<bool>, policy: Option<Box<IngestPolicy>> },
-    /// Purges by retention and capacity now.
-    Purge,
-    /// Counts the events that a purge would remove.
-    DryRunPurge,
-    /// Imports events, one JSON text per line.
+    /// Purges by retention and capacity now, or counts what a purge would remove. The reply is text for the operator.
+    Purge { dry_run: bool },
+    /// Imports events, one JSON text per line. The reply has a [`LineOutcome`] for each.
     Import { lines: Vec<String> },
     /// Confirms that the system clock is right (P-5).
     ConfirmClock,
     /// A request about outbox services.
     Service(ServiceRequest),
-    /// Ticket, peers or topics of gossip.
-    Gossip(GossipRequest),
-}
-
-/// The reply to a request.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum AdminReply {
-    Done,
-    Purged(PurgeReport),
-    Imported(Vec<LineOutcome>),
-    Services(Vec<ServiceReport>),
-    /// Number of rebuilds before the requested one.
-    RebuildsBefore(u64),
-    Verified(VerifyReport),
-    Ticket(TicketReport),
-    Peers(Vec<PeerReport>),
-    GossipTopics(Vec<TopicReport>),
-    Failed(String),
+    /// Ticket, peers or topics of gossip. The reply is text for the operator.
+    Gossip(gossip::Gossip),
 }
 
 /// The outcome of one imported line.
@@ -89,59 +73,23 @@ pub(crate) enum LineOutcome {
     Refused(String),
 }
 
-/// The counts of a purge.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PurgeReport {
-    pub(crate) by_retention: u64,
-    pub(crate) by_capacity: u64,
-    pub(crate) ids: u64,
-    pub(crate) outbox: u64,
-    pub(crate) memories: u64,
-    pub(crate) held: bool,
-    /// A dry run ended at its bound: a purge would remove more.
-    #[serde(default)]
-    pub(crate) is_incomplete: bool,
-}
-
-impl From<&Purged> for PurgeReport {
-    fn from(purged: &Purged) -> Self {
-        Self {
-            by_retention: purged.by_retention,
-            by_capacity: purged.by_capacity,
-            ids: purged.ids,
-            outbox: purged.outbox,
-            memories: purged.memories,
-            held: purged.held,
-            is_incomplete: false,
-        }
-    }
-}
-
-fn dry_run_report(dry_run: DryRun) -> AdminReply {
-    AdminReply::Purged(PurgeReport { is_incomplete: !dry_run.is_complete, ..PurgeReport::from(&dry_run.purged) })
-}
-
 /// Carries out a request.
-pub(crate) async fn answer(context: &AdminContext, request: AdminRequest) -> AdminReply {
+pub(crate) async fn answer(context: &AdminContext, request: AdminRequest) -> anyhow::Result<Value> {
     let engine = &*context.engine;
-    let reply = match request {
-        AdminRequest::Topic { topic, enabled, policy } => change_topic(engine, &topic, enabled, policy).await,
-        AdminRequest::Purge => {
-            engine.purge().await.map(|purged| AdminReply::Purged((&purged).into())).map_err(Into::into)
-        }
-        AdminRequest::DryRunPurge => engine.dry_run_purge().await.map(dry_run_report).map_err(Into::into),
+    Ok(match request {
+        AdminRequest::Topic { topic, enabled, policy } => json!(change_topic(engine, &topic, enabled, policy).await?),
+        AdminRequest::Purge { dry_run } => json!(retention::purge(engine, dry_run).await?),
         AdminRequest::Import { lines } => {
-            let texts = lines.into_iter().map(String::into_bytes).collect();
-            let outcomes = engine.import(texts).await;
-            Ok(AdminReply::Imported(outcomes.into_iter().map(line_outcome).collect()))
+            let outcomes = engine.import(lines.into_iter().map(String::into_bytes).collect()).await;
+            outcomes.into_iter().map(|outcome| json!(line_outcome(outcome))).collect()
         }
-        AdminRequest::ConfirmClock => {
-            engine.store().confirm_clock(now()).await.map(|()| AdminReply::Done).map_err(Into::into)
+        AdminRequest::ConfirmClock => json!(engine.store().confirm_clock(now()).await?),
+        AdminRequest::Service(request) => service::answer(context, request).await?,
+        AdminRequest::Gossip(command) => {
+            let bridge = context.bridge.as_deref().context("gossip.enabled is off")?;
+            json!(gossip::answer(bridge, command)?)
         }
-        AdminRequest::Service(request) => service::answer(context, request).await,
-        AdminRequest::Gossip(request) => gossip::answer(context, request),
-    };
-    reply.unwrap_or_else(|error: anyhow::Error| AdminReply::Failed(output::one_line(&error)))
+    })
 }
 
 async fn change_topic(
@@ -149,7 +97,7 @@ async fn change_topic(
     topic: &str,
     enabled: Option<bool>,
     policy: Option<Box<IngestPolicy>>,
-) -> anyhow::Result<AdminReply> {
+) -> anyhow::Result<()> {
     let config = engine.config();
     let kukuri_domain::topic::TopicValue::Topic(topic) = config.admission.topics.read(topic) else {
         anyhow::bail!("`{topic}` is not a topic of this node");
@@ -164,8 +112,7 @@ async fn change_topic(
         change.policy = Some(*policy);
     }
     engine.store().change_subscription(&topic, change, now()).await?;
-    engine.reload_topics().await?;
-    Ok(AdminReply::Done)
+    Ok(engine.reload_topics().await?)
 }
 
 /// A topic's own retention must not let purged events come back (P-2, P-5).

@@ -14,6 +14,7 @@ use tokio::{
 };
 
 use super::{AdminContext, AdminReply, AdminRequest, answer};
+use crate::output;
 
 const SOCKET_FILE: &str = "admin.sock";
 
@@ -72,16 +73,15 @@ pub(crate) async fn serve(listener: UnixListener, context: Arc<AdminContext>) {
 }
 
 async fn serve_connection(stream: UnixStream, context: &AdminContext) -> anyhow::Result<()> {
-    let (reader, mut writer) = stream.into_split();
-    let mut lines = BufReader::new(reader).lines();
+    let mut lines = BufReader::new(stream).lines();
     while let Some(line) = lines.next_line().await? {
-        let reply = match serde_json::from_str::<AdminRequest>(&line) {
-            Ok(request) => answer(context, request).await,
-            Err(error) => AdminReply::Failed(format!("unknown request: {error}")),
+        let reply: AdminReply = match serde_json::from_str::<AdminRequest>(&line) {
+            Ok(request) => answer(context, request).await.map_err(|error| output::one_line(&error)),
+            Err(error) => Err(format!("unknown request: {error}")),
         };
         let mut text = serde_json::to_string(&reply)?;
         text.push('\n');
-        writer.write_all(text.as_bytes()).await?;
+        lines.get_mut().write_all(text.as_bytes()).await?;
     }
     Ok(())
 }

@@ -5,20 +5,24 @@ use std::collections::BTreeMap;
 use kukuri_outbox::{Figure, RunningService, ServiceError, ServiceInfo, State, Verification, pause};
 use kukuri_store::Store;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
-use super::{AdminContext, AdminReply};
+use super::AdminContext;
 use crate::wiring::now;
 
 /// A request about services.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ServiceRequest {
+    /// The reply is a list of [`ServiceReport`], without figures.
     List,
+    /// The reply is a [`ServiceReport`].
     Status(String),
     Pause(String),
     Resume(String),
-    /// Begins a rebuild; its end shows in the status.
+    /// Begins a rebuild; its end shows in the status. The reply is the number of rebuilds before it.
     Rebuild(String),
+    /// The reply is a [`VerifyReport`].
     Verify(String),
 }
 
@@ -41,7 +45,6 @@ pub(crate) struct ServiceReport {
     pub(crate) offset: u64,
     pub(crate) head: u64,
     pub(crate) backlog: u64,
-    /// Empty in the reply to `List`.
     pub(crate) figures: BTreeMap<String, u64>,
 }
 
@@ -54,13 +57,12 @@ pub(crate) struct RebuildProgress {
 /// The result of a verification.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct VerifyReport {
-    pub(crate) records: String,
-    pub(crate) compared: u64,
+    pub(crate) summary: String,
     pub(crate) differences: u64,
     pub(crate) examples: Vec<String>,
 }
 
-pub(super) async fn answer(context: &AdminContext, request: ServiceRequest) -> anyhow::Result<AdminReply> {
+pub(super) async fn answer(context: &AdminContext, request: ServiceRequest) -> anyhow::Result<Value> {
     let services = &context.services;
     let store = context.engine.store();
     Ok(match request {
@@ -69,26 +71,25 @@ pub(super) async fn answer(context: &AdminContext, request: ServiceRequest) -> a
             for service in services.iter() {
                 reports.push(ServiceReport::of_running(service, store).await?);
             }
-            AdminReply::Services(reports)
+            json!(reports)
         }
         ServiceRequest::Status(name) => {
             let service = services.get(&name)?;
-            let report = ServiceReport::of_running(service, store).await?.with_figures(&service.figures().await?);
-            AdminReply::Services(vec![report])
+            json!(ServiceReport::of_running(service, store).await?.with_figures(&service.figures().await?))
         }
         // Without a node no service runs: the flag in the store is enough.
         ServiceRequest::Pause(name) if context.is_command => {
-            pause::set_paused(store, &name, Some(now())).await?;
-            AdminReply::Done
+            json!(pause::set_paused(store, &name, Some(now())).await?)
         }
-        ServiceRequest::Resume(name) if context.is_command => {
-            pause::set_paused(store, &name, None).await?;
-            AdminReply::Done
+        ServiceRequest::Resume(name) if context.is_command => json!(pause::set_paused(store, &name, None).await?),
+        ServiceRequest::Pause(name) => json!(services.get(&name)?.pause().await?),
+        ServiceRequest::Resume(name) => json!(services.get(&name)?.resume().await?),
+        ServiceRequest::Rebuild(name) => json!(services.get(&name)?.rebuild().await?),
+        ServiceRequest::Verify(name) => {
+            let Verification { records, compared, differences, examples } = services.get(&name)?.verify().await?;
+            let summary = format!("{compared} {records} compared, {differences} differences");
+            json!(VerifyReport { summary, differences, examples })
         }
-        ServiceRequest::Pause(name) => services.get(&name)?.pause().await.map(|()| AdminReply::Done)?,
-        ServiceRequest::Resume(name) => services.get(&name)?.resume().await.map(|()| AdminReply::Done)?,
-        ServiceRequest::Rebuild(name) => AdminReply::RebuildsBefore(services.get(&name)?.rebuild().await?),
-        ServiceRequest::Verify(name) => AdminReply::Verified(services.get(&name)?.verify().await?.into()),
     })
 }
 
@@ -148,12 +149,5 @@ fn message(name: &str, state: &State) -> String {
             format!("too far behind: the outbox begins at {first}; run kukuri-node service rebuild {name}")
         }
         State::Stopped => "stopped".to_owned(),
-    }
-}
-
-impl From<Verification> for VerifyReport {
-    fn from(verification: Verification) -> Self {
-        let Verification { records, compared, differences, examples } = verification;
-        Self { records: records.to_owned(), compared, differences, examples }
     }
 }

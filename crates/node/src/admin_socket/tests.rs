@@ -15,12 +15,13 @@ use kukuri_outbox::{
     Batch, Change, Figure, Reached, Service, ServiceError, ServiceInfo, Services, Sink, SinkError, Target,
 };
 use nostr_sdk::{EventBuilder, Keys, Tag};
+use serde::de::DeserializeOwned;
 
 use super::{
-    AdminContext, AdminReply, AdminRequest,
+    AdminContext, AdminRequest, LineOutcome,
     client::AdminClient,
     server,
-    service::{ServiceReport, ServiceRequest},
+    service::{ServiceReport, ServiceRequest, VerifyReport},
 };
 use crate::{
     config::Settings,
@@ -84,13 +85,12 @@ impl Service for CountingService {
     }
 }
 
-async fn send(client: &mut AdminClient, request: fn(String) -> ServiceRequest) -> AdminReply {
+async fn send<R: DeserializeOwned>(client: &mut AdminClient, request: fn(String) -> ServiceRequest) -> R {
     client.ask(AdminRequest::Service(request("count-v1".to_owned()))).await.unwrap()
 }
 
 async fn status(client: &mut AdminClient) -> ServiceReport {
-    let AdminReply::Services(mut reports) = send(client, ServiceRequest::Status).await else { panic!("no status") };
-    reports.remove(0)
+    send(client, ServiceRequest::Status).await
 }
 
 async fn wait_until(client: &mut AdminClient, is_met: impl Fn(&ServiceReport) -> bool) -> ServiceReport {
@@ -108,7 +108,7 @@ async fn import(client: &mut AdminClient, count: u32) {
     let keys = Keys::generate();
     let event = |number| EventBuilder::text_note(format!("{number}")).tag(Tag::hashtag(TOPIC)).sign_with_keys(&keys);
     let lines = (0..count).map(|number| serde_json::to_string(&event(number).unwrap()).unwrap()).collect();
-    client.ask(AdminRequest::Import { lines }).await.unwrap();
+    client.ask::<Vec<LineOutcome>>(AdminRequest::Import { lines }).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -126,40 +126,38 @@ async fn every_service_takes_the_same_commands() {
     let (engine, _writer) = Engine::start(parts).await.unwrap();
     let index = searching::open(&settings).await.unwrap();
     let parts = ServiceParts { settings: &settings, store: Arc::clone(&store), index };
-    let index = REGISTRY[0].open(&parts).await.unwrap();
+    let index = (REGISTRY[0].open)(&parts).unwrap();
     let counting = CountingService::default();
     let services = Arc::new(Services::start(vec![index, Arc::new(counting.clone())], &store).await);
     let context = AdminContext { engine, services: Arc::clone(&services), bridge: None, is_command: false };
     tokio::spawn(server::serve(server::listen(directory.path()).unwrap(), Arc::new(context)));
     let mut client = AdminClient::connect(directory.path()).await.unwrap();
 
-    let AdminReply::Services(reports) = client.ask(AdminRequest::Service(ServiceRequest::List)).await.unwrap() else {
-        panic!("no list")
-    };
+    let reports: Vec<ServiceReport> = client.ask(AdminRequest::Service(ServiceRequest::List)).await.unwrap();
     let names: Vec<&str> = reports.iter().map(|report| report.name.as_str()).collect();
     assert_eq!(names, ["index-v1", "count-v1"]);
 
     let enable = AdminRequest::Topic { topic: TOPIC.to_owned(), enabled: Some(true), policy: None };
-    client.ask(enable).await.unwrap();
+    client.ask::<()>(enable).await.unwrap();
     import(&mut client, 3).await;
     wait_until(&mut client, |report| report.figures["events"] == 3).await;
-    send(&mut client, ServiceRequest::Pause).await;
+    send::<()>(&mut client, ServiceRequest::Pause).await;
     import(&mut client, 2).await;
     let paused = wait_until(&mut client, |report| report.backlog == 2).await;
     assert_eq!((paused.state.as_str(), paused.figures["events"]), ("paused", 3));
     assert!(paused.needs_operator && paused.paused_since.is_some());
-    assert!(client.ask(AdminRequest::Service(ServiceRequest::Verify("count-v1".to_owned()))).await.is_err());
-    send(&mut client, ServiceRequest::Resume).await;
+    let verify = AdminRequest::Service(ServiceRequest::Verify("count-v1".to_owned()));
+    assert!(client.ask::<VerifyReport>(verify).await.is_err());
+    send::<()>(&mut client, ServiceRequest::Resume).await;
     let resumed = wait_until(&mut client, |report| report.backlog == 0).await;
     assert_eq!((resumed.figures["events"], resumed.paused_since), (5, None));
 
     counting.current.lock().unwrap().clear();
-    let AdminReply::RebuildsBefore(before) = send(&mut client, ServiceRequest::Rebuild).await else {
-        panic!("no rebuild")
-    };
+    let before: u64 = send(&mut client, ServiceRequest::Rebuild).await;
     let rebuilt = wait_until(&mut client, |report| report.rebuilds > before).await;
     assert_eq!(rebuilt.figures["events"], 5);
-    let unknown = client.ask(AdminRequest::Service(ServiceRequest::Pause("count".to_owned()))).await.err().unwrap();
+    let pause = AdminRequest::Service(ServiceRequest::Pause("count".to_owned()));
+    let unknown = client.ask::<()>(pause).await.unwrap_err();
     assert_eq!(unknown.to_string(), "no service is called `count`; the services are: index-v1, count-v1");
     services.stop().await;
 }

@@ -25,14 +25,12 @@ const DATA_FILE: &str = "data.mdb";
 const MANIFEST: &str = "backup.json";
 const DUMP: &str = "use pg_dump and pg_restore (schema cn_relay), or move everything with kukuri-node copy";
 
-/// Flags of `backup`.
 #[derive(Args)]
 pub(crate) struct Backup {
     /// A new or empty directory.
     dir: PathBuf,
 }
 
-/// Flags of `restore`.
 #[derive(Args)]
 pub(crate) struct Restore {
     /// A directory that `backup` wrote.
@@ -107,12 +105,8 @@ pub(crate) fn compact(settings: &Settings) -> anyhow::Result<()> {
     Ok(output::print(&format!("{}: {} became {}\n", place.join(DATA_FILE).display(), bytes(before), bytes(after)))?)
 }
 
-fn copy_synced(from: &Path, to: &Path) -> anyhow::Result<()> {
-    fs::copy(from, to).with_context(|| to.display().to_string())?;
-    Ok(File::open(to)?.sync_all()?)
-}
-
 fn copy_key(from: &Path, to: &Path) -> anyhow::Result<()> {
-    copy_synced(from, to)?;
+    fs::copy(from, to).with_context(|| to.display().to_string())?;
+    File::open(to)?.sync_all()?;
     Ok(fs::set_permissions(to, fs::Permissions::from_mode(0o600))?)
 }

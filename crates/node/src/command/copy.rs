@@ -5,7 +5,7 @@ use clap::Args;
 use kukuri_config::without_password;
 use kukuri_store::{Archive, ConsumerOffset, DumpCursor, DumpPage, Piece, Standing, Stats, StoreError, report::total};
 
-use super::{check::check, progress::Progress, table::table};
+use super::{check::check, progress::Progress, table::count_table};
 use crate::{
     config::{Settings, StorePlace, parse_text},
     output,
@@ -15,7 +15,6 @@ use crate::{
 /// Pieces in one transaction.
 const PAGE: usize = 2_000;
 
-/// Flags of `copy`.
 #[derive(Args)]
 pub(crate) struct Copy {
     /// The store to copy: lmdb:DIR or postgres://USER@HOST/DB [default: the node's]. Stop its nodes first.
@@ -118,7 +117,7 @@ async fn copy(
 }
 
 fn summary(tally: &Tally) -> String {
-    let rows = [
+    let counts = [
         ("events", tally.events),
         ("  hidden among them", tally.hidden),
         ("ids of removed events", tally.ids),
@@ -126,8 +125,7 @@ fn summary(tally: &Tally) -> String {
         ("consumers' offsets", tally.offsets),
         ("topics", tally.subscriptions),
     ];
-    let rows: Vec<Vec<String>> = rows.iter().map(|(what, count)| vec![(*what).to_owned(), count.to_string()]).collect();
-    table(&["copied", "count"], &rows)
+    count_table("copied", &counts)
 }
 
 /// Source and target must have the same statistics.

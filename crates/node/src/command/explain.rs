@@ -16,7 +16,6 @@ use crate::{
     wiring::{self, stores},
 };
 
-/// Flags of `explain`.
 #[derive(Args)]
 pub(crate) struct Explain {
     /// An event's id (64 hex digits), or an address: kind:pubkey:d.

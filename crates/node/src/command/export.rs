@@ -4,7 +4,6 @@ use std::{
     fs::File,
     io::{self, BufWriter, Write},
     path::PathBuf,
-    str::FromStr,
     time::Duration,
 };
 
@@ -22,7 +21,6 @@ use crate::{
 
 const PAGE: usize = 1_000;
 
-/// Flags of `export`.
 #[derive(Args)]
 pub(crate) struct Export {
     /// Includes private messages, and the deletion and vanish requests that keep deleted events out.
@@ -50,29 +48,15 @@ pub(crate) struct Export {
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Continues an interrupted export after this position, appending to the file.
-    #[arg(long, value_name = "POSITION")]
-    after: Option<ExportPosition>,
+    #[arg(long, value_name = "POSITION", value_parser = parse_position)]
+    after: Option<SnapshotCursor>,
 }
 
-/// The position after which an export continues.
-#[derive(Clone, Copy, Debug)]
-struct ExportPosition(SnapshotCursor);
-
-impl FromStr for ExportPosition {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let read = |text: &str| text.parse::<u64>().ok();
-        let parsed = text.split_once('-').and_then(|(seq, after)| Some((read(seq)?, read(after)?)));
-        let (seq, after) = parsed.ok_or("must be the position that an interrupted export printed, such as 120-4711")?;
-        Ok(Self(SnapshotCursor { seq: Some(Seq(seq)), after }))
-    }
-}
-
-impl std::fmt::Display for ExportPosition {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}-{}", self.0.seq.unwrap_or_default(), self.0.after)
-    }
+fn parse_position(text: &str) -> Result<SnapshotCursor, &'static str> {
+    let read = |text: &str| text.parse::<u64>().ok();
+    let parsed = text.split_once('-').and_then(|(seq, after)| Some((read(seq)?, read(after)?)));
+    let (seq, after) = parsed.ok_or("must be the position that an interrupted export printed, such as 120-4711")?;
+    Ok(SnapshotCursor { seq: Some(Seq(seq)), after })
 }
 
 pub(crate) async fn run(settings: &Settings, options: Export) -> anyhow::Result<()> {
@@ -82,7 +66,7 @@ pub(crate) async fn run(settings: &Settings, options: Export) -> anyhow::Result<
     let mut stop = tokio::signal::unix::signal(SignalKind::interrupt())?;
     let total = store.stats().await?.effective;
     let mut progress = Progress::new(Some(total), "events read");
-    let mut cursor = options.after.map_or_else(SnapshotCursor::default, |position| position.0);
+    let mut cursor = options.after.unwrap_or_default();
     let (mut read, mut written) = (0, 0u64);
     loop {
         let page = store.snapshot(cursor, PAGE).await?;
@@ -101,7 +85,8 @@ pub(crate) async fn run(settings: &Settings, options: Export) -> anyhow::Result<
         if tokio::time::timeout(Duration::ZERO, stop.recv()).await.is_ok() {
             out.flush()?;
             progress.finish();
-            bail!("stopped after {written} events; continue with --after {}", ExportPosition(cursor));
+            let position = format!("{}-{}", cursor.seq.unwrap_or_default(), cursor.after);
+            bail!("stopped after {written} events; continue with --after {position}");
         }
     }
     out.flush()?;
@@ -120,7 +105,6 @@ fn open(options: &Export) -> anyhow::Result<Box<dyn Write>> {
     Ok(Box::new(BufWriter::new(file.with_context(|| path.display().to_string())?)))
 }
 
-/// Selects the exported events.
 struct Selection {
     all: bool,
     filters: Vec<Filter>,

@@ -2,16 +2,19 @@
 
 use anyhow::bail;
 use clap::Subcommand;
+use kukuri_gossip::Bridge;
+use serde::{Deserialize, Serialize};
 
 use super::table::{moment, table};
 use crate::{
-    admin_socket::{AdminReply, AdminRequest, UNEXPECTED_REPLY, client::AdminClient, gossip::GossipRequest},
+    admin_socket::{AdminRequest, client::AdminClient},
     config::{Settings, Switch},
     output,
 };
 
 /// Commands about gossip. The node must run.
-#[derive(Subcommand)]
+#[derive(Debug, Subcommand, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Gossip {
     /// Prints what others need to connect with this node: a ticket, and the same as id@address.
     Ticket,
@@ -25,34 +28,35 @@ pub(crate) async fn run(settings: &Settings, command: Gossip) -> anyhow::Result<
     if settings.gossip.enabled == Switch::Off {
         bail!("gossip.enabled is off");
     }
-    let request = match command {
-        Gossip::Ticket => GossipRequest::Ticket,
-        Gossip::Peers => GossipRequest::Peers,
-        Gossip::Topics => GossipRequest::Topics,
-    };
-    let reply = AdminClient::require_running_node(settings).await?.ask(AdminRequest::Gossip(request)).await?;
-    let text = match reply {
-        AdminReply::Ticket(report) => format!("{}\n{}\n", report.ticket, report.address),
-        AdminReply::Peers(peers) if peers.is_empty() => "no peer is known\n".to_owned(),
-        AdminReply::Peers(peers) => {
-            let rows: Vec<Vec<String>> = peers
-                .into_iter()
-                .map(|peer| {
-                    let from = if peer.is_named { "configuration" } else { "met" };
-                    let seen = if peer.seen == 0 { "never".to_owned() } else { moment(peer.seen) };
-                    vec![from.to_owned(), peer.topics.to_string(), seen, peer.peer]
-                })
-                .collect();
-            table(&["known by", "topics", "last met", "peer"], &rows)
+    let mut client = AdminClient::require_running_node(settings).await?;
+    Ok(output::print(&client.ask::<String>(AdminRequest::Gossip(command)).await?)?)
+}
+
+/// The text that a running node answers with.
+pub(crate) fn answer(bridge: &Bridge, command: Gossip) -> anyhow::Result<String> {
+    Ok(match command {
+        Gossip::Ticket => {
+            let address = bridge.address()?;
+            format!("{}\n{address}\n", address.ticket())
         }
-        AdminReply::GossipTopics(topics) => {
-            let rows: Vec<Vec<String>> = topics
-                .into_iter()
-                .map(|topic| vec![topic.neighbours.len().to_string(), topic.received.to_string(), topic.topic])
-                .collect();
-            table(&["neighbours", "received", "topic"], &rows)
+        Gossip::Peers => {
+            let peers = bridge.peers();
+            if peers.is_empty() {
+                return Ok("no peer is known\n".to_owned());
+            }
+            let rows = peers.into_iter().map(|peer| {
+                let from = if peer.is_configured { "configuration" } else { "met" };
+                let seen = if peer.seen == 0 { "never".to_owned() } else { moment(peer.seen) };
+                let name = peer.address.map_or_else(|| peer.id.to_string(), |address| address.to_string());
+                [from.to_owned(), peer.topics.to_string(), seen, name]
+            });
+            table(["known by", "topics", "last met", "peer"], rows)
         }
-        _ => bail!(UNEXPECTED_REPLY),
-    };
-    Ok(output::print(&text)?)
+        Gossip::Topics => {
+            let topics = bridge.topics().into_iter();
+            let rows =
+                topics.map(|one| [one.neighbours.len().to_string(), one.received.to_string(), one.topic.to_string()]);
+            table(["neighbours", "received", "topic"], rows)
+        }
+    })
 }

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 
 use super::progress::Progress;
 use crate::{
-    admin_socket::{AdminReply, AdminRequest, LineOutcome, UNEXPECTED_REPLY, client::AdminClient},
+    admin_socket::{AdminRequest, LineOutcome, client::AdminClient},
     config::Settings,
     output,
 };
@@ -27,7 +27,6 @@ const MAX_BATCH_BYTES: usize = 8 << 20;
 /// Refused lines that are printed; further ones are only counted.
 const MAX_PRINTED_REFUSALS: u64 = 100;
 
-/// Flags of `import`.
 #[derive(Args)]
 pub(crate) struct Import {
     /// A file with one event per line, or - for standard input.
@@ -70,7 +69,7 @@ pub(crate) async fn run(settings: &Settings, options: Import) -> anyhow::Result<
         };
         match chunk {
             None => break None,
-            Some(Err(error)) => break Some(anyhow::Error::from(error).context("can't read the file any further")),
+            Some(Err(error)) => break Some(anyhow::Error::from(error).context("can't read the rest of the file")),
             Some(Ok(chunk)) => {
                 let (last_line, position) = (chunk.last_line, chunk.position);
                 if let Err(error) = import_chunk(chunk, &mut client, &mut tally, &progress).await {
@@ -150,9 +149,7 @@ async fn import_chunk(
     if chunk.lines.is_empty() {
         return Ok(());
     }
-    let AdminReply::Imported(outcomes) = client.ask(AdminRequest::Import { lines: chunk.lines }).await? else {
-        bail!(UNEXPECTED_REPLY);
-    };
+    let outcomes: Vec<LineOutcome> = client.ask(AdminRequest::Import { lines: chunk.lines }).await?;
     for (number, outcome) in chunk.numbers.into_iter().zip(outcomes) {
         match outcome {
             LineOutcome::Stored => tally.stored += 1,

@@ -4,7 +4,6 @@ use clap::Subcommand;
 
 use crate::{config::Settings, key::NodeKey, output};
 
-/// Commands about the node's key.
 #[derive(Subcommand)]
 pub(crate) enum Key {
     /// Prints the public key.

@@ -21,6 +21,14 @@ pub(crate) mod stats;
 mod table;
 pub(crate) mod topic;
 
+/// The output format of a command.
+#[derive(clap::Args)]
+pub(crate) struct Output {
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+}
+
 /// Runs a command on a single-threaded runtime, plus tokio's threads for blocking calls.
 pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)

@@ -13,7 +13,6 @@ use crate::{config::Settings, output, wiring::stores};
 const PAGE: usize = 1_000;
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Commands about the outbox.
 #[derive(Subcommand)]
 pub(crate) enum Outbox {
     /// Prints its last rows.
@@ -102,16 +101,10 @@ async fn offsets(settings: &Settings) -> anyhow::Result<()> {
     if offsets.is_empty() {
         return Ok(output::print(&format!("no consumer has started; the last row of the outbox is {}\n", stats.head))?);
     }
-    let rows: Vec<Vec<String>> = offsets
-        .iter()
-        .map(|offset| {
-            vec![
-                offset.consumer.clone(),
-                offset.last_seq.to_string(),
-                stats.head.0.saturating_sub(offset.last_seq.0).to_string(),
-                moment(offset.updated_at.seconds().0),
-            ]
-        })
-        .collect();
-    Ok(output::print(&table(&["consumer", "processed", "behind", "updated"], &rows))?)
+    let rows = offsets.into_iter().map(|offset| {
+        let behind = stats.head.0.saturating_sub(offset.last_seq.0);
+        let updated = moment(offset.updated_at.seconds().0);
+        [offset.consumer, offset.last_seq.to_string(), behind.to_string(), updated]
+    });
+    Ok(output::print(&table(["consumer", "processed", "behind", "updated"], rows))?)
 }

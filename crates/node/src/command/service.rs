@@ -8,14 +8,15 @@ use clap::{Args, Subcommand};
 use kukuri_search::index_consumer::CONSUMER as INDEX;
 
 use super::{
+    Output,
     progress::Progress,
     table::{bytes, moment, table},
 };
 use crate::{
     admin_socket::{
-        AdminReply, AdminRequest, UNEXPECTED_REPLY,
+        AdminRequest,
         client::AdminClient,
-        service::{ServiceReport, ServiceRequest},
+        service::{ServiceReport, ServiceRequest, VerifyReport},
     },
     config::Settings,
     output,
@@ -42,33 +43,19 @@ pub(crate) enum ServiceCommand {
     },
     /// Pauses a service until `resume`, also across restarts. The outbox keeps its rows only as long as
     /// retention.outbox says: a service that is paused for longer needs a rebuild.
-    Pause {
-        /// The service.
-        name: String,
-    },
+    Pause(Named),
     /// Ends a pause, or retries the row that the service is stuck at.
-    Resume {
-        /// The service.
-        name: String,
-    },
+    Resume(Named),
     /// Rebuilds a service's data beside the data in use, then switches to it. Ends a pause.
-    Rebuild {
-        /// The service.
-        name: String,
-    },
+    Rebuild(Named),
     /// Compares a service's data with the store, and prints what differs.
-    Verify {
-        /// The service.
-        name: String,
-    },
+    Verify(Named),
 }
 
-/// The output format.
 #[derive(Args)]
-pub(crate) struct Output {
-    /// Prints JSON.
-    #[arg(long)]
-    json: bool,
+pub(crate) struct Named {
+    /// The service.
+    name: String,
 }
 
 /// Commands for the search index.
@@ -82,38 +69,36 @@ pub(crate) enum IndexCommand {
     Verify,
 }
 
-/// Runs an `index` command.
 pub(crate) async fn run_index(settings: &Settings, command: IndexCommand) -> anyhow::Result<()> {
     let name = INDEX.to_owned();
     let command = match command {
         IndexCommand::Status => ServiceCommand::Status { name: Some(name), output: Output { json: false } },
-        IndexCommand::Rebuild => ServiceCommand::Rebuild { name },
-        IndexCommand::Verify => ServiceCommand::Verify { name },
+        IndexCommand::Rebuild => ServiceCommand::Rebuild(Named { name }),
+        IndexCommand::Verify => ServiceCommand::Verify(Named { name }),
     };
     run(settings, command).await
 }
 
-/// Runs a `service` command.
 pub(crate) async fn run(settings: &Settings, command: ServiceCommand) -> anyhow::Result<()> {
     match command {
         ServiceCommand::List(output) | ServiceCommand::Status { name: None, output } => list(settings, &output).await,
         ServiceCommand::Status { name: Some(name), output } => status(settings, &name, &output).await,
-        ServiceCommand::Pause { name } => {
+        ServiceCommand::Pause(Named { name }) => {
             change(settings, &name, ServiceRequest::Pause).await?;
             Ok(output::print(&format!("{name} is paused; kukuri-node service resume {name} ends the pause\n"))?)
         }
-        ServiceCommand::Resume { name } => {
+        ServiceCommand::Resume(Named { name }) => {
             change(settings, &name, ServiceRequest::Resume).await?;
             Ok(output::print(&format!("{name} is resumed\n"))?)
         }
-        ServiceCommand::Rebuild { name } => rebuild(settings, &name).await,
-        ServiceCommand::Verify { name } => verify(settings, &name).await,
+        ServiceCommand::Rebuild(Named { name }) => rebuild(settings, &name).await,
+        ServiceCommand::Verify(Named { name }) => verify(settings, &name).await,
     }
 }
 
 async fn list(settings: &Settings, output: &Output) -> anyhow::Result<()> {
     let reports = match AdminClient::running_node(settings).await? {
-        Some(mut client) => ask_status(&mut client, ServiceRequest::List).await?,
+        Some(mut client) => client.ask(AdminRequest::Service(ServiceRequest::List)).await?,
         None => {
             let store = stores::for_reading(settings).await?;
             let mut reports = Vec::new();
@@ -126,15 +111,12 @@ async fn list(settings: &Settings, output: &Output) -> anyhow::Result<()> {
     if output.json {
         return Ok(output::print(&format!("{}\n", serde_json::to_string(&reports)?))?);
     }
-    let rows: Vec<Vec<String>> = reports
-        .into_iter()
-        .map(|report| {
-            let is_paused = report.paused_since.is_some() && report.state != "paused";
-            let state = format!("{}{}", report.state.replace('_', " "), if is_paused { ", paused" } else { "" });
-            vec![report.name, state, report.backlog.to_string(), report.description]
-        })
-        .collect();
-    Ok(output::print(&table(&["service", "state", "backlog", "description"], &rows))?)
+    let rows = reports.into_iter().map(|report| {
+        let is_paused = report.paused_since.is_some() && report.state != "paused";
+        let state = format!("{}{}", report.state.replace('_', " "), if is_paused { ", paused" } else { "" });
+        [report.name, state, report.backlog.to_string(), report.description]
+    });
+    Ok(output::print(&table(["service", "state", "backlog", "description"], rows))?)
 }
 
 async fn status(settings: &Settings, name: &str, output: &Output) -> anyhow::Result<()> {
@@ -146,38 +128,33 @@ async fn status(settings: &Settings, name: &str, output: &Output) -> anyhow::Res
             let store = stores::for_reading(settings).await?;
             let index = searching::open_existing(settings).await?;
             let parts = ServiceParts { settings, store: Arc::clone(&store), index };
-            let figures = registration.open(&parts).await?.figures().await?;
+            let figures = (registration.open)(&parts)?.figures().await?;
             ServiceReport::at_rest(registration.info, &*store).await?.with_figures(&figures)
         }
     };
     if output.json {
         return Ok(output::print(&format!("{}\n", serde_json::to_string(&report)?))?);
     }
-    let mut rows = vec![("state".to_owned(), report.message)];
-    rows.extend(report.paused_since.map(|since| ("paused since".to_owned(), moment(since))));
+    let mut rows = vec![["state".to_owned(), report.message]];
+    rows.extend(report.paused_since.map(|since| ["paused since".to_owned(), moment(since)]));
     rows.extend(report.figures.iter().map(|(name, value)| figure(name, *value)));
-    rows.push(("offset".to_owned(), report.offset.to_string()));
-    rows.push(("outbox head".to_owned(), report.head.to_string()));
-    rows.push(("backlog".to_owned(), report.backlog.to_string()));
-    let rows: Vec<Vec<String>> = rows.into_iter().map(|(label, value)| vec![label, value]).collect();
-    Ok(output::print(&table(&[name, ""], &rows))?)
+    rows.push(["offset".to_owned(), report.offset.to_string()]);
+    rows.push(["outbox head".to_owned(), report.head.to_string()]);
+    rows.push(["backlog".to_owned(), report.backlog.to_string()]);
+    Ok(output::print(&table([name, ""], rows))?)
 }
 
 /// Pauses or resumes a service.
 async fn change(settings: &Settings, name: &str, request: fn(String) -> ServiceRequest) -> anyhow::Result<()> {
     Registration::find(name, settings)?;
-    let mut client = match AdminClient::running_node(settings).await? {
-        Some(client) => client,
-        None => AdminClient::open(settings).await?,
-    };
-    client.ask(AdminRequest::Service(request(name.to_owned()))).await?;
+    let mut client = AdminClient::open_for_service(settings, None).await?;
+    client.ask::<()>(AdminRequest::Service(request(name.to_owned()))).await?;
     client.close().await
 }
 
 async fn rebuild(settings: &Settings, name: &str) -> anyhow::Result<()> {
-    let mut client = AdminClient::open_with_service(settings, Registration::find(name, settings)?).await?;
-    let request = AdminRequest::Service(ServiceRequest::Rebuild(name.to_owned()));
-    let AdminReply::RebuildsBefore(before) = client.ask(request).await? else { bail!(UNEXPECTED_REPLY) };
+    let mut client = AdminClient::open_for_service(settings, Some(Registration::find(name, settings)?)).await?;
+    let before: u64 = client.ask(AdminRequest::Service(ServiceRequest::Rebuild(name.to_owned()))).await?;
     let mut progress = None;
     let report = loop {
         let report = one_status(&mut client, name).await?;
@@ -197,39 +174,30 @@ async fn rebuild(settings: &Settings, name: &str) -> anyhow::Result<()> {
     }
     client.close().await?;
     let figures = report.figures.iter().map(|(name, value)| figure(name, *value));
-    let figures: Vec<String> = figures.map(|(label, value)| format!("{label} {value}")).collect();
+    let figures: Vec<String> = figures.map(|cells| cells.join(" ")).collect();
     Ok(output::print(&format!("{name} is rebuilt: {}\n", figures.join(", ")))?)
 }
 
 async fn verify(settings: &Settings, name: &str) -> anyhow::Result<()> {
-    let mut client = AdminClient::open_with_service(settings, Registration::find(name, settings)?).await?;
+    let mut client = AdminClient::open_for_service(settings, Some(Registration::find(name, settings)?)).await?;
     let request = AdminRequest::Service(ServiceRequest::Verify(name.to_owned()));
-    let AdminReply::Verified(found) = client.ask(request).await? else { bail!(UNEXPECTED_REPLY) };
+    let VerifyReport { summary, differences, examples } = client.ask(request).await?;
     client.close().await?;
-    output::print(&found.examples.iter().map(|line| format!("{line}\n")).collect::<String>())?;
-    let summary = format!("{} {} compared, {} differences", found.compared, found.records, found.differences);
-    if found.differences > 0 {
+    output::print(&examples.iter().map(|line| format!("{line}\n")).collect::<String>())?;
+    if differences > 0 {
         bail!("{summary}; kukuri-node service rebuild {name} repairs them");
     }
     Ok(output::print(&format!("{summary}\n"))?)
 }
 
 /// Label and formatted value of a figure.
-fn figure(name: &str, value: u64) -> (String, String) {
+fn figure(name: &str, value: u64) -> [String; 2] {
     match name.strip_suffix("_bytes") {
-        Some(name) => (name.replace('_', " "), bytes(value)),
-        None => (name.replace('_', " "), value.to_string()),
+        Some(name) => [name.replace('_', " "), bytes(value)],
+        None => [name.replace('_', " "), value.to_string()],
     }
 }
 
 async fn one_status(client: &mut AdminClient, name: &str) -> anyhow::Result<ServiceReport> {
-    let reports = ask_status(client, ServiceRequest::Status(name.to_owned())).await?;
-    reports.into_iter().next().ok_or_else(|| anyhow::anyhow!(UNEXPECTED_REPLY))
-}
-
-async fn ask_status(client: &mut AdminClient, request: ServiceRequest) -> anyhow::Result<Vec<ServiceReport>> {
-    match client.ask(AdminRequest::Service(request)).await? {
-        AdminReply::Services(reports) => Ok(reports),
-        _ => bail!(UNEXPECTED_REPLY),
-    }
+    client.ask(AdminRequest::Service(ServiceRequest::Status(name.to_owned()))).await
 }

@@ -1,24 +1,18 @@
 //! `stats`: counts and sizes of the store.
 
-use clap::Args;
-use kukuri_domain::retention::RetentionClass;
-use kukuri_store::{Stats as StoreStats, report::total};
+use kukuri_domain::{capacity::Usage, retention::RetentionClass};
+use kukuri_store::{Stats, report::total};
 use serde_json::json;
 
-use super::table::{bytes, moment, table};
+use super::{
+    Output,
+    table::{bytes, moment, table},
+};
 use crate::{config::Settings, output, wiring::stores};
 
-/// Flags of `stats`.
-#[derive(Args)]
-pub(crate) struct Stats {
-    /// Prints JSON.
-    #[arg(long)]
-    json: bool,
-}
-
-pub(crate) async fn run(settings: &Settings, options: Stats) -> anyhow::Result<()> {
+pub(crate) async fn run(settings: &Settings, output: Output) -> anyhow::Result<()> {
     let stats = stores::for_reading(settings).await?.stats().await?;
-    let text = if options.json { format!("{}\n", as_value(&stats)) } else { as_text(&stats) };
+    let text = if output.json { format!("{}\n", as_value(&stats)) } else { as_text(&stats) };
     Ok(output::print(&text)?)
 }
 
@@ -31,56 +25,46 @@ fn name(class: RetentionClass) -> &'static str {
     }
 }
 
-fn as_text(stats: &StoreStats) -> String {
-    let mut rows = vec![
-        vec!["visible events".to_owned(), stats.effective.to_string(), String::new()],
-        vec![
-            "stored events".to_owned(),
-            total(&stats.by_class).events.to_string(),
-            bytes(total(&stats.by_class).bytes),
-        ],
-    ];
-    for (class, usage) in RetentionClass::ALL.into_iter().zip(&stats.by_class) {
-        rows.push(vec![format!("  {}", name(class)), usage.events.to_string(), bytes(usage.bytes)]);
-    }
-    rows.push(vec!["ids remembered".to_owned(), stats.ids.to_string(), String::new()]);
+fn as_text(stats: &Stats) -> String {
+    let row = |label: &str, count: String, size: String| [label.to_owned(), count, size];
+    let used = |label: &str, usage: Usage| row(label, usage.events.to_string(), bytes(usage.bytes));
+    let counted = |label: &str, count: u64| row(label, count.to_string(), String::new());
+    let mut rows = vec![counted("visible events", stats.effective), used("stored events", total(&stats.by_class))];
+    let classes = RetentionClass::ALL.into_iter().zip(stats.by_class);
+    rows.extend(classes.map(|(class, usage)| used(&format!("  {}", name(class)), usage)));
+    rows.push(counted("ids remembered", stats.ids));
     let is_empty = stats.outbox_first > stats.head;
     let outbox = if is_empty { "empty".to_owned() } else { format!("{} to {}", stats.outbox_first, stats.head) };
-    rows.push(vec!["outbox".to_owned(), outbox, String::new()]);
-    if let Some(disk) = stats.disk_bytes {
-        rows.push(vec!["on disk".to_owned(), String::new(), bytes(disk)]);
-    }
-    rows.push(vec!["capacity".to_owned(), format!("{:?}", stats.stage), String::new()]);
+    rows.push(row("outbox", outbox, String::new()));
+    rows.extend(stats.disk_bytes.map(|disk| row("on disk", String::new(), bytes(disk))));
+    rows.push(row("capacity", format!("{:?}", stats.stage), String::new()));
     if stats.failed > 0 {
-        rows.push(vec!["failed".to_owned(), stats.failed.to_string(), String::new()]);
+        rows.push(counted("failed", stats.failed));
     }
     if stats.clock_held {
-        rows.push(vec!["clock".to_owned(), "jumped; purges are suspended".to_owned(), String::new()]);
+        rows.push(row("clock", "jumped; purges are suspended".to_owned(), String::new()));
     }
-    let mut text = table(&["", "count", "size"], &rows);
+    let mut text = table(["", "count", "size"], rows);
     if !stats.topics.is_empty() {
-        let topics: Vec<Vec<String>> = stats
-            .topics
-            .iter()
-            .map(|topic| {
-                vec![
-                    topic.topic.to_string(),
-                    topic.effective.to_string(),
-                    total(&topic.by_class).events.to_string(),
-                    bytes(total(&topic.by_class).bytes),
-                    format!("{:?}", topic.stage),
-                    topic.last_event_at.map(|at| moment(at.seconds().0)).unwrap_or_default(),
-                ]
-            })
-            .collect();
+        let topics = stats.topics.iter().map(|topic| {
+            let stored = total(&topic.by_class);
+            [
+                topic.topic.to_string(),
+                topic.effective.to_string(),
+                stored.events.to_string(),
+                bytes(stored.bytes),
+                format!("{:?}", topic.stage),
+                topic.last_event_at.map(|at| moment(at.seconds().0)).unwrap_or_default(),
+            ]
+        });
         text.push('\n');
-        text.push_str(&table(&["topic", "visible", "stored", "size", "capacity", "last event"], &topics));
+        text.push_str(&table(["topic", "visible", "stored", "size", "capacity", "last event"], topics));
     }
     text
 }
 
-fn as_value(stats: &StoreStats) -> serde_json::Value {
-    let classes = |by_class: &[kukuri_domain::capacity::Usage; 4]| -> serde_json::Value {
+fn as_value(stats: &Stats) -> serde_json::Value {
+    let classes = |by_class: &[Usage; 4]| -> serde_json::Value {
         let entries = RetentionClass::ALL.into_iter().zip(by_class);
         let entries = entries.map(|(class, usage)| {
             (name(class).replace(' ', "_"), json!({ "events": usage.events, "bytes": usage.bytes }))

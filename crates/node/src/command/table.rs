@@ -3,25 +3,25 @@
 use crate::config::DateTime;
 
 /// Formats a table: each column is as wide as its widest cell; numbers are aligned to the right.
-pub(super) fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
-    let mut widths: Vec<usize> = headings.iter().map(|heading| heading.chars().count()).collect();
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
+pub(super) fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+    let rows: Vec<_> = std::iter::once(headings.map(str::to_owned)).chain(rows).collect();
+    let widths: [_; N] =
+        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
     let mut text = String::new();
-    let headings: Vec<String> = headings.iter().map(ToString::to_string).collect();
-    for row in std::iter::once(&headings).chain(rows) {
-        let cells: Vec<String> = row
-            .iter()
-            .zip(&widths)
-            .map(|(cell, width)| if is_number(cell) { format!("{cell:>width$}") } else { format!("{cell:<width$}") })
-            .collect();
-        text.push_str(cells.join("  ").trim_end());
+    for row in &rows {
+        let cells = row.iter().zip(widths).map(|(cell, width)| match is_number(cell) {
+            true => format!("{cell:>width$}"),
+            false => format!("{cell:<width$}"),
+        });
+        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
         text.push('\n');
     }
     text
+}
+
+/// Formats a table of counts.
+pub(super) fn count_table(heading: &str, counts: &[(&str, u64)]) -> String {
+    table([heading, "count"], counts.iter().map(|(label, count)| [(*label).to_owned(), count.to_string()]))
 }
 
 fn is_number(cell: &str) -> bool {
@@ -58,8 +58,8 @@ mod tests {
 
     #[test]
     fn a_column_is_as_wide_as_its_widest_cell() {
-        let rows = vec![vec!["a".into(), "1".into()], vec!["longer".into(), "1000".into()]];
-        assert_eq!(table(&["name", "n"], &rows), "name    n\na          1\nlonger  1000\n");
+        let rows = [["a".into(), "1".into()], ["longer".into(), "1000".into()]];
+        assert_eq!(table(["name", "n"], rows), "name    n\na          1\nlonger  1000\n");
     }
 
     #[test]

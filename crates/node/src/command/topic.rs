@@ -14,12 +14,11 @@ use serde_json::json;
 use super::table::{bytes, table};
 use crate::{
     admin_socket::{AdminRequest, client::AdminClient},
-    config::{ByteSize, Foreign, Settings, Span, Switch, format_text, parse_text},
+    config::{ByteSize, Foreign, Settings, Switch, format_text, parse_text},
     output,
     wiring::stores,
 };
 
-/// Commands about topics.
 #[derive(Subcommand)]
 pub(crate) enum Topic {
     /// Prints the id of a topic's name on this node.
@@ -109,7 +108,7 @@ async fn change(
     policy: Option<IngestPolicy>,
 ) -> anyhow::Result<()> {
     let mut client = AdminClient::open(settings).await?;
-    client.ask(AdminRequest::Topic { topic: id.to_string(), enabled, policy: policy.map(Box::new) }).await?;
+    client.ask::<()>(AdminRequest::Topic { topic: id.to_string(), enabled, policy: policy.map(Box::new) }).await?;
     client.close().await
 }
 
@@ -132,10 +131,9 @@ impl PolicyFlags {
         set_or_default(&mut policy.max_events, "--max-events", self.max_events.as_deref(), |text| {
             text.parse::<u64>().map_err(|_| "must be a whole number".to_owned())
         })?;
-        let size = |text: &str| parse_text::<ByteSize>(text).map(ByteSize::get);
+        let size = |text: &str| parse_text::<ByteSize>(text).map(|size| size.0);
         set_or_default(&mut policy.max_bytes, "--max-bytes", self.max_bytes.as_deref(), size)?;
-        let span = |text: &str| parse_text::<Span>(text).map(Span::duration);
-        set_or_default(&mut policy.max_delay, "--max-delay", self.max_delay.as_deref(), span)?;
+        set_or_default(&mut policy.max_delay, "--max-delay", self.max_delay.as_deref(), parse_text)?;
         if let Some(priority) = self.priority {
             policy.priority = priority;
         }
@@ -168,8 +166,8 @@ async fn list(settings: &Settings, as_json: bool) -> anyhow::Result<()> {
         let lines = subscriptions.iter().map(|one| format!("{}\n", as_value(one, &stats)));
         return Ok(output::print(&lines.collect::<String>())?);
     }
-    let rows: Vec<Vec<String>> = subscriptions.iter().map(|one| row(one, &stats)).collect();
-    Ok(output::print(&table(&["topic", "enabled", "events", "stored", "users", "policy"], &rows))?)
+    let rows = subscriptions.iter().map(|one| row(one, &stats));
+    Ok(output::print(&table(["topic", "enabled", "events", "stored", "users", "policy"], rows))?)
 }
 
 fn holds(topic: &TopicId, stats: &Stats) -> (u64, u64) {
@@ -177,14 +175,14 @@ fn holds(topic: &TopicId, stats: &Stats) -> (u64, u64) {
     found.map_or((0, 0), |one| (one.effective, total(&one.by_class).bytes))
 }
 
-fn row(one: &NodeSubscription, stats: &Stats) -> Vec<String> {
+fn row(one: &NodeSubscription, stats: &Stats) -> [String; 6] {
     let (events, size) = holds(&one.topic, stats);
     let enabled = match (one.enabled, one.keeper) {
         (true, Keeper::Operator) => "yes",
         (true, Keeper::Use) => "by use",
         (false, _) => "no",
     };
-    vec![
+    [
         one.topic.to_string(),
         enabled.to_owned(),
         events.to_string(),

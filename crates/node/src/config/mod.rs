@@ -3,25 +3,23 @@
 //! # Layout
 //!
 //! - [`settings`]: one file per section: its keys, and the part's configuration made from them.
-//! - `check`: rules between keys. `names`, [`place`], `foreign`: types of keys that only the node has.
+//! - `check`: rules between keys. `types`, [`place`]: types of keys that only the node has.
 //! - `tests/reference.rs` writes docs/configuration.md and docs/configuration.ja.md.
 
 mod check;
-mod foreign;
-mod names;
 pub(crate) mod place;
 pub(crate) mod settings;
+mod types;
 
 #[cfg(test)]
 mod tests;
 
 use kukuri_config::Schema;
 
-pub(crate) use foreign::Foreign;
-pub(crate) use kukuri_config::{ByteSize, ConfigError, DateTime, Flags, Span, Switch, format_text, parse_text, print};
-pub(crate) use names::{AuthMode, IndexPlace};
+pub(crate) use kukuri_config::{ByteSize, ConfigError, DateTime, Flags, Switch, format_text, parse_text, print};
 pub(crate) use place::StorePlace;
 pub(crate) use settings::Settings;
+pub(crate) use types::{AuthMode, Foreign, IndexPlace};
 
 pub(crate) type Loaded = kukuri_config::Loaded<Settings>;
 

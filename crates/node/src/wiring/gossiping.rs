@@ -18,7 +18,7 @@ pub(crate) async fn start(settings: &Settings, engine: &Arc<Engine>) -> anyhow::
     }
     let key = key::for_gossip(&settings.data)?;
     let bridge = Bridge::start(Arc::clone(engine), settings.gossip_settings(), key).await;
-    let bridge = bridge.context("no peers can be talked to (gossip.enabled = \"off\" does without)")?;
+    let bridge = bridge.context("gossip can't start; gossip.enabled = \"off\" runs the node without peers")?;
     Ok(Some(Arc::new(bridge)))
 }
 

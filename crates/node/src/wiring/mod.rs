@@ -13,7 +13,6 @@ use anyhow::Context;
 use kukuri_domain::{Admission, vanish::RelayUrls};
 use kukuri_engine::EngineConfig;
 pub(crate) use kukuri_engine::clock::now;
-use kukuri_http::HttpConfig;
 use kukuri_store::Store;
 
 use crate::config::{Settings, Switch};
@@ -37,14 +36,9 @@ pub(crate) fn engine_config(settings: &Settings, public_url: &str) -> anyhow::Re
     })
 }
 
-/// The configuration of the HTTP front.
-pub(crate) fn http_config(settings: &Settings) -> HttpConfig {
-    HttpConfig { proxy: settings.proxy.trusted_proxy() }
-}
-
 /// The URL that clients connect to: `public_url` if it is set, else `ws://` and the listening address.
 pub(crate) fn public_url(settings: &Settings, listening: SocketAddr) -> String {
-    settings.public_url.as_ref().map_or_else(|| format!("ws://{listening}"), |url| url.as_str().to_owned())
+    settings.public_url.as_ref().map_or_else(|| format!("ws://{listening}"), |url| url.as_ref().to_owned())
 }
 
 /// Refuses a retention, including those of topics, that would let purged events come back (P-2, P-5).

@@ -1,9 +1,6 @@
 //! The search index of a node: in its data directory or in its database.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context, bail};
 use kukuri_outbox::{ConsumerSettings, Service};
@@ -53,10 +50,17 @@ pub(crate) async fn migrate(url: &PostgresUrl) -> anyhow::Result<(u32, u32)> {
 
 async fn open_index(settings: &Settings, migrate: Switch) -> anyhow::Result<Option<Arc<dyn SearchIndex>>> {
     match (settings.index_place(), settings.store_place()) {
-        (IndexPlace::Embedded, _) => Ok(Some(Arc::new(embedded(&directory(settings))?))),
+        (IndexPlace::Embedded, _) => {
+            let directory = directory(settings);
+            let index = TantivyIndex::open(&directory).with_context(|| {
+                let at = directory.display();
+                format!("can't open the search index in {at}; search.index = \"off\" runs the node without it")
+            })?;
+            Ok(Some(Arc::new(index)))
+        }
         (IndexPlace::Postgres, StorePlace::Postgres(url)) => {
             let options = PostgresIndexOptions {
-                query_timeout: settings.postgres.query_timeout.duration(),
+                query_timeout: settings.postgres.query_timeout,
                 migrate: migrate == Switch::On,
                 ..PostgresIndexOptions::default()
             };
@@ -72,14 +76,8 @@ fn directory(settings: &Settings) -> PathBuf {
     settings.data.join("index")
 }
 
-fn embedded(directory: &Path) -> anyhow::Result<TantivyIndex> {
-    TantivyIndex::open(directory).with_context(|| {
-        format!("can't open the search index in {} (search.index = \"off\" does without)", directory.display())
-    })
-}
-
 fn cannot_open(url: &PostgresUrl) -> String {
     format!(
-        "can't open the search index in {url} (kukuri-node migrate creates its tables, search.index = \"off\" does without)"
+        "can't open the search index in {url}; kukuri-node migrate creates its tables, search.index = \"off\" runs the node without it"
     )
 }

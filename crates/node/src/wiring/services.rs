@@ -1,6 +1,6 @@
 //! The registry of outbox services, used by `serve`, the admin socket and the commands.
 
-use std::{pin::Pin, sync::Arc};
+use std::sync::Arc;
 
 use anyhow::bail;
 use kukuri_outbox::{Service, ServiceError, ServiceInfo, Services};
@@ -18,15 +18,14 @@ pub(crate) struct ServiceParts<'s> {
     pub(crate) index: Option<Arc<dyn SearchIndex>>,
 }
 
-type Opening<'p> = Pin<Box<dyn Future<Output = anyhow::Result<Arc<dyn Service>>> + Send + 'p>>;
-
 /// An entry of the registry.
 pub(crate) struct Registration {
     pub(crate) info: ServiceInfo,
     pub(crate) is_on: fn(&Settings) -> bool,
     /// Error text while the service is off: names the configuration key.
     pub(crate) off: &'static str,
-    open: for<'p> fn(&'p ServiceParts<'_>) -> Opening<'p>,
+    /// Opens the service's data. The consumer is not started.
+    pub(crate) open: fn(&ServiceParts<'_>) -> anyhow::Result<Arc<dyn Service>>,
 }
 
 /// Every service, in the order in which they start. A new service is one entry.
@@ -34,7 +33,7 @@ pub(crate) const REGISTRY: &[Registration] = &[Registration {
     info: index_service::INFO,
     is_on: |settings| settings.index_place() != IndexPlace::Off,
     off: "search.index is off",
-    open: |parts| Box::pin(std::future::ready(searching::service(parts))),
+    open: searching::service,
 }];
 
 impl Registration {
@@ -48,19 +47,12 @@ impl Registration {
         }
         Ok(registration)
     }
-
-    /// Opens the service's data. The consumer is not started.
-    pub(crate) async fn open(&self, parts: &ServiceParts<'_>) -> anyhow::Result<Arc<dyn Service>> {
-        (self.open)(parts).await
-    }
 }
 
 /// Starts all services that are on.
 pub(crate) async fn start_all(parts: &ServiceParts<'_>) -> anyhow::Result<Services> {
-    let mut services = Vec::new();
-    for registration in REGISTRY.iter().filter(|registration| (registration.is_on)(parts.settings)) {
-        services.push(registration.open(parts).await?);
-    }
+    let enabled = REGISTRY.iter().filter(|registration| (registration.is_on)(parts.settings));
+    let services = enabled.map(|registration| (registration.open)(parts)).collect::<anyhow::Result<_>>()?;
     Ok(Services::start(services, &parts.store).await)
 }
 
@@ -72,5 +64,5 @@ pub(crate) async fn start_one(
 ) -> anyhow::Result<Services> {
     let index = searching::open(settings).await?;
     let parts = ServiceParts { settings, store: Arc::clone(store), index };
-    Ok(Services::start(vec![registration.open(&parts).await?], store).await)
+    Ok(Services::start(vec![(registration.open)(&parts)?], store).await)
 }

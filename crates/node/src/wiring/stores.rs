@@ -82,7 +82,7 @@ pub(crate) fn half_a_copy(place: &StorePlace) -> String {
         StorePlace::Lmdb(_) => "remove this directory",
         StorePlace::Postgres(_) => "DROP SCHEMA cn_relay CASCADE in this database",
     };
-    format!("{place}: a copy into this store broke off, and what is here is of no use; {remove}, then copy again")
+    format!("{place}: a copy into this store broke off, so it can't be used; {remove}, then copy again")
 }
 
 /// Whether the store could not be opened because another process has locked it.
@@ -94,7 +94,9 @@ pub(crate) fn is_locked(error: &anyhow::Error) -> bool {
 pub(crate) fn embedded(settings: &Settings, instead: &str) -> anyhow::Result<PathBuf> {
     match settings.store_place() {
         StorePlace::Lmdb(path) => Ok(path),
-        StorePlace::Postgres(url) => bail!("{url}: this is for the files of an embedded store; on Postgres {instead}"),
+        StorePlace::Postgres(url) => {
+            bail!("{url}: this command works on the files of an embedded store; on Postgres {instead}")
+        }
     }
 }
 
@@ -106,7 +108,7 @@ pub(crate) async fn migrate(url: &PostgresUrl) -> anyhow::Result<(u32, u32)> {
 /// Fails if there is no store at the path, so that a mistyped path creates none.
 pub(crate) fn refuse_missing(path: &Path) -> anyhow::Result<()> {
     if !path.join("data.mdb").exists() {
-        bail!("{}: there is no store here; run the node first, or name its directory with --data", path.display());
+        bail!("{}: there is no store here; start the node once, or set its directory with --data", path.display());
     }
     Ok(())
 }
@@ -138,7 +140,7 @@ fn postgres_options(settings: &Settings, migrate: Switch) -> PostgresOptions {
     PostgresOptions {
         rules: rules(settings),
         readers: settings.postgres.readers,
-        query_timeout: settings.postgres.query_timeout.duration(),
+        query_timeout: settings.postgres.query_timeout,
         migrate: migrate == Switch::On,
         ..PostgresOptions::default()
     }
@@ -148,7 +150,7 @@ fn rules(settings: &Settings) -> StoreRules {
     StoreRules { deletion: *settings.deletion, capacity: settings.capacity(), thresholds: settings.thresholds() }
 }
 
-/// Adds to an error at opening what the operator can do.
+/// Adds the remedy to an error at opening.
 fn about_lmdb(path: &Path, error: StoreError) -> anyhow::Error {
     match error {
         StoreError::Unfinished { .. } => anyhow!(half_a_copy(&StorePlace::Lmdb(path.to_owned()))),
@@ -159,10 +161,10 @@ fn about_lmdb(path: &Path, error: StoreError) -> anyhow::Error {
 fn about_postgres(url: &PostgresUrl, error: StoreError) -> anyhow::Error {
     match error {
         StoreError::Older { found: 0, .. } => {
-            anyhow!("{url}: there is no store here yet; run the node first, or kukuri-node migrate")
+            anyhow!("{url}: there is no store here yet; start the node once, or run kukuri-node migrate")
         }
         StoreError::Older { found, supported, .. } => anyhow!(
-            "{url}: its tables are of version {found}, this program's of {supported}; run kukuri-node migrate first"
+            "{url}: its tables are of version {found}, this program needs {supported}; run kukuri-node migrate first"
         ),
         StoreError::Unfinished { .. } => anyhow!(half_a_copy(&StorePlace::Postgres(url.clone()))),
         StoreError::NotOpened { reason, .. } => anyhow!("{url}: {reason}"),

@@ -1,6 +1,11 @@
-//! docs/walkthrough.md names only existing functions, none twice in a section, and has few enough steps to follow.
+//! Documents agree with the code: docs/walkthrough.md names only existing functions, none twice in a section, and has few
+//! enough steps to follow; docs/rules.md has every rule that the code cites.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
 
 struct Step<'t> {
     file: &'t str,
@@ -37,6 +42,41 @@ fn every_step_of_the_walkthroughs_is_a_function_of_its_file() {
             let is_there = [format!("fn {function}("), format!("fn {function}<")];
             assert!(is_there.iter().any(|start| source.contains(start)), "{title}: no function {function} in {file}");
             assert!(names.insert(function), "{title}: {function} stands twice on the way");
+        }
+    }
+}
+
+/// Every file with this extension in a directory and those below it.
+fn files_below(directory: &Path, extension: &str, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files_below(&path, extension, found);
+        } else if path.extension().is_some_and(|is| is == extension) {
+            found.push(path);
+        }
+    }
+}
+
+/// Rule numbers in a text: a capital letter, a hyphen, digits, not within a word.
+fn rules_in(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_').filter(|word| {
+        let (letter, number) = word.split_once('-').unwrap_or_default();
+        let is_letter = letter.len() == 1 && letter.starts_with(|c: char| c.is_ascii_uppercase());
+        is_letter && !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit())
+    })
+}
+
+#[test]
+fn every_rule_that_the_code_cites_is_in_the_list_of_rules() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let rules = fs::read_to_string(root.join("docs/rules.md")).unwrap();
+    let mut sources = Vec::new();
+    files_below(&root.join("crates"), "rs", &mut sources);
+    for source in sources {
+        let text = fs::read_to_string(&source).unwrap();
+        for rule in rules_in(&text) {
+            assert!(rules.contains(&format!("| {rule} |")), "{}: {rule} is not in docs/rules.md", source.display());
         }
     }
 }

@@ -7,6 +7,7 @@ mod support;
 
 mod bench;
 mod copy;
+mod documents;
 mod feed;
 mod gossip;
 mod gossip_catchup;
@@ -23,4 +24,3 @@ mod searching_postgres;
 mod service;
 mod several;
 mod stopping;
-mod walkthrough;

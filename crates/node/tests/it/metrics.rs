@@ -32,7 +32,7 @@ fn generated() -> String {
                 Some((name, values)) if values.is_empty() => format!("`{name}`"),
                 Some((name, values)) => format!("`{name}`: {}", values.join(", ")),
             };
-            text += &format!("| `{}` | {} | {labels} | {} |\n", spec.name, spec.kind.as_str(), spec.help);
+            text += &format!("| `{}` | {} | {labels} | {} |\n", spec.name, spec.kind, spec.help);
         }
     }
     text

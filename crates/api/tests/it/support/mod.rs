@@ -131,7 +131,7 @@ impl Node {
             finder,
             topics: Box::new(move || TopicRules::new(mode, &[""; 0]).unwrap()),
             visibility: Box::new(move || shown.lock().unwrap().clone()),
-            gate: Some(Arc::clone(&gate) as _),
+            gate: Arc::clone(&gate) as _,
             clock,
             streams: Arc::new(Semaphore::new(STREAMS)),
             stopping,

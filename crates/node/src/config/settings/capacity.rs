@@ -19,35 +19,35 @@ section! {
         max_bytes: Option<ByteSize> = None, such as "20GiB", needs restart;
         /// From this many percent on, history from imports and other nodes is refused.
         ja "この割合に達すると、インポートや他ノードからの過去のイベントを拒否します。"
-        live_only: Percent = Percent::new(Thresholds::default().live_only), needs restart;
+        live_only: Percent = Percent(Thresholds::default().live_only), needs restart;
         /// From this many percent on, topics of the lowest priority are refused too.
         ja "この割合に達すると、優先度が最も低いトピックのイベントも拒否します。"
-        shedding: Percent = Percent::new(Thresholds::default().shedding), needs restart;
+        shedding: Percent = Percent(Thresholds::default().shedding), needs restart;
         /// From this many percent on, the oldest events are purged.
         ja "この割合に達すると、古いイベントから削除します。"
-        purging: Percent = Percent::new(Thresholds::default().purging), needs restart;
+        purging: Percent = Percent(Thresholds::default().purging), needs restart;
         /// A stage ends this many points below where it began.
         ja "各段階は、始まった割合よりこのポイント数だけ下がると終わります。"
-        leave_below: Percent = Percent::new(Thresholds::default().leave_below), needs restart;
+        leave_below: Percent = Percent(Thresholds::default().leave_below), needs restart;
         /// A purge goes down to this many percent.
         ja "削除は、この割合に下がるまで続けます。"
-        purge_to: Percent = Percent::new(Thresholds::default().purge_to), at least Percent::new(1), needs restart;
+        purge_to: Percent = Percent(Thresholds::default().purge_to), at least Percent(1), needs restart;
     }
 }
 
 impl Settings {
     pub(crate) fn capacity(&self) -> MaxUsage {
-        MaxUsage { max_events: self.capacity.max_events, max_bytes: self.capacity.max_bytes.map(ByteSize::get) }
+        MaxUsage { max_events: self.capacity.max_events, max_bytes: self.capacity.max_bytes.map(|size| size.0) }
     }
 
     pub(crate) fn thresholds(&self) -> Thresholds {
         let capacity = &self.capacity;
         Thresholds {
-            live_only: capacity.live_only.get(),
-            shedding: capacity.shedding.get(),
-            purging: capacity.purging.get(),
-            leave_below: capacity.leave_below.get(),
-            purge_to: capacity.purge_to.get(),
+            live_only: capacity.live_only.0,
+            shedding: capacity.shedding.0,
+            purging: capacity.purging.0,
+            leave_below: capacity.leave_below.0,
+            purge_to: capacity.purge_to.0,
         }
     }
 }

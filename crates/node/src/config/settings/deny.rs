@@ -1,6 +1,9 @@
 //! `[deny]`
 
-use kukuri_config::{IpNetwork, KindRange, section};
+use std::ops::RangeInclusive;
+
+use ipnet::IpNet;
+use kukuri_config::section;
 use kukuri_domain::PublicKey;
 
 use crate::config::Foreign;
@@ -14,10 +17,10 @@ section! {
         pubkeys: Vec<Foreign<PublicKey>> = Vec::new();
         /// Kinds that are refused: numbers, or ranges such as `"20000-29999"`.
         ja "拒否する kind。番号、または `\"20000-29999\"` のような範囲で指定します。"
-        kinds: Vec<KindRange> = Vec::new();
+        kinds: Vec<RangeInclusive<u16>> = Vec::new();
         /// IP addresses and networks (CIDR) that may not connect.
         ja "接続を拒否する IP アドレスとネットワーク（CIDR）。"
-        ips: Vec<IpNetwork> = Vec::new();
+        ips: Vec<IpNet> = Vec::new();
     }
 }
 
@@ -25,8 +28,8 @@ impl Deny {
     pub(crate) fn lists(&self) -> kukuri_engine::config::Deny {
         kukuri_engine::config::Deny {
             pubkeys: self.pubkeys.iter().map(|key| key.0).collect(),
-            kinds: self.kinds.iter().map(KindRange::range).collect(),
-            ips: self.ips.iter().map(IpNetwork::net).collect(),
+            kinds: self.kinds.clone(),
+            ips: self.ips.clone(),
         }
     }
 }

@@ -29,9 +29,9 @@ impl Settings {
         let StorePlace::Lmdb(path) = self.store_place() else { return None };
         Some(kukuri_engine::config::Disk {
             path,
-            live_only: self.disk.live_only.get(),
-            shedding: self.disk.shedding.get(),
-            full: self.disk.full.get(),
+            live_only: self.disk.live_only.0,
+            shedding: self.disk.shedding.0,
+            full: self.disk.full.0,
         })
     }
 }

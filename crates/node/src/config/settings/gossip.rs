@@ -1,8 +1,8 @@
 //! `[gossip]`
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
-use kukuri_config::{ByteSize, HttpUrl, Span, Switch, section};
+use kukuri_config::{ByteSize, HttpUrl, Switch, section};
 use kukuri_gossip::{CatchUpSettings, GossipLimits, GossipSettings, PeerAddress, PeerPolicy, Rate};
 
 use super::Settings;
@@ -52,40 +52,40 @@ section! {
         peer_messages_per_second: u32 = GossipLimits::default().peer.messages, at least 1, needs restart;
         /// The size of these messages.
         ja "同じくメッセージのサイズ。"
-        peer_bytes_per_second: ByteSize = ByteSize::bytes(GossipLimits::default().peer.bytes),
+        peer_bytes_per_second: ByteSize = ByteSize(GossipLimits::default().peer.bytes),
             at least ByteSize::kib(128), needs restart;
         /// The messages that are accepted from all peers in a second.
         ja "全ピアから 1 秒間に受け取るメッセージの数。"
         received_messages_per_second: u32 = GossipLimits::default().received.messages, at least 1, needs restart;
         /// The size of these messages.
         ja "同じくメッセージのサイズ。"
-        received_bytes_per_second: ByteSize = ByteSize::bytes(GossipLimits::default().received.bytes),
+        received_bytes_per_second: ByteSize = ByteSize(GossipLimits::default().received.bytes),
             at least ByteSize::kib(128), needs restart;
         /// The messages that are sent to one topic in a second. Messages beyond it wait for up to 30 seconds.
         ja "1 つのトピックに 1 秒間に送信するメッセージの数。超えた分は最大 30 秒待たせます。"
         topic_messages_per_second: u32 = GossipLimits::default().topic.messages, at least 1, needs restart;
         /// The size of these messages.
         ja "同じくメッセージのサイズ。"
-        topic_bytes_per_second: ByteSize = ByteSize::bytes(GossipLimits::default().topic.bytes),
+        topic_bytes_per_second: ByteSize = ByteSize(GossipLimits::default().topic.bytes),
             at least ByteSize::kib(128), needs restart;
         /// The messages that are sent to all topics in a second.
         ja "全トピックに 1 秒間に送信するメッセージの数。"
         sent_messages_per_second: u32 = GossipLimits::default().sent.messages, at least 1, needs restart;
         /// The size of these messages.
         ja "同じくメッセージのサイズ。"
-        sent_bytes_per_second: ByteSize = ByteSize::bytes(GossipLimits::default().sent.bytes),
+        sent_bytes_per_second: ByteSize = ByteSize(GossipLimits::default().sent.bytes),
             at least ByteSize::kib(128), needs restart;
         /// How often each topic is compared with one of its peers, in addition to every arrival of a peer, so that lost
         /// events are fetched. A topic whose policy says `backfill = false` is not compared.
         ja "各トピックをピアの 1 つと照合し、取りこぼしたイベントを補う間隔。ピアが接続したときにも照合します。ポリシーが \
             `backfill = false` のトピックは照合しません。"
-        catch_up_every: Span = CatchUpSettings::default().interval.into(), at least Span::seconds(1), needs restart;
+        catch_up_every: Duration = CatchUpSettings::default().interval, at least Duration::from_secs(1), needs restart;
         /// The events that one comparison fetches, or gives, in a second.
         ja "1 回の照合で 1 秒間に取得または提供するイベントの数。"
         catch_up_events_per_second: u32 = CatchUpSettings::default().events_per_second, at least 1, needs restart;
         /// The size of these events.
         ja "同じくイベントのサイズ。"
-        catch_up_bytes_per_second: ByteSize = ByteSize::bytes(CatchUpSettings::default().bytes_per_second),
+        catch_up_bytes_per_second: ByteSize = ByteSize(CatchUpSettings::default().bytes_per_second),
             at least ByteSize::kib(128), needs restart;
     }
 }
@@ -105,13 +105,13 @@ impl Settings {
 
     pub(crate) fn gossip_settings(&self) -> GossipSettings {
         let gossip = &self.gossip;
-        let rate = |messages, bytes: ByteSize| Rate { messages, bytes: bytes.get() };
+        let rate = |messages, bytes: ByteSize| Rate { messages, bytes: bytes.0 };
         GossipSettings {
             listen: gossip.listen,
             addresses: gossip.addresses.clone(),
             peers: self.peer_policy(),
             known: self.known_peers(),
-            relays: gossip.relays.iter().map(|url| url.as_str().to_owned()).collect(),
+            relays: gossip.relays.iter().map(|url| url.as_ref().to_owned()).collect(),
             directory: self.data.clone(),
             limits: GossipLimits {
                 max_topics: gossip.max_topics,
@@ -122,9 +122,9 @@ impl Settings {
                 sent: rate(gossip.sent_messages_per_second, gossip.sent_bytes_per_second),
             },
             catch_up: CatchUpSettings {
-                interval: gossip.catch_up_every.duration(),
+                interval: gossip.catch_up_every,
                 events_per_second: gossip.catch_up_events_per_second,
-                bytes_per_second: gossip.catch_up_bytes_per_second.get(),
+                bytes_per_second: gossip.catch_up_bytes_per_second.0,
             },
         }
     }

@@ -1,6 +1,8 @@
 //! `[limits]`
 
-use kukuri_config::{ByteSize, Span, section};
+use std::time::Duration;
+
+use kukuri_config::{ByteSize, section};
 use kukuri_domain::limits::Limits as EventLimits;
 use kukuri_engine::config::RequestLimits;
 
@@ -11,7 +13,7 @@ section! {
     Limits in "limits." {
         /// The size of an event's JSON as this node writes it.
         ja "イベントの JSON のサイズ（このノードが書き出した形で測ります）。"
-        event_bytes: ByteSize = EventLimits::default().event_bytes.into(), at least ByteSize::bytes(1);
+        event_bytes: ByteSize = EventLimits::default().event_bytes.into(), at least ByteSize(1);
         /// The tags of an event.
         ja "1 つのイベントのタグの数。"
         tag_count: usize = EventLimits::default().tag_count;
@@ -29,7 +31,7 @@ section! {
         content_bytes: ByteSize = EventLimits::default().content_bytes.into();
         /// How far an event's `created_at` may lie ahead of this node's clock.
         ja "イベントの `created_at` が、このノードの時計よりどれだけ先でもよいか。"
-        created_at_ahead: Span = EventLimits::default().created_at_ahead.into();
+        created_at_ahead: Duration = EventLimits::default().created_at_ahead;
         /// The size of one WebSocket message.
         ja "WebSocket メッセージ 1 件のサイズ。"
         message_bytes: ByteSize = RequestLimits::default().message_bytes.into(), at least ByteSize::kib(1);
@@ -53,7 +55,7 @@ section! {
         in_flight: usize = RequestLimits::default().in_flight, at least 1;
         /// A connection that is silent for this long is pinged, and closed if it stays silent for as long again.
         ja "この時間何も届かない接続に ping を送り、さらに同じ時間応答がなければ切断します。"
-        idle: Span = RequestLimits::default().idle.into(), at least Span::seconds(1);
+        idle: Duration = RequestLimits::default().idle, at least Duration::from_secs(1);
         /// The connections of all clients together.
         ja "全クライアントを合わせた接続数。"
         connections: usize = RequestLimits::default().connections, at least 1;
@@ -75,7 +77,7 @@ impl Limits {
             tag_bytes: self.tag_bytes.as_usize(),
             topics_per_event: self.topics_per_event,
             content_bytes: self.content_bytes.as_usize(),
-            created_at_ahead: self.created_at_ahead.duration(),
+            created_at_ahead: self.created_at_ahead,
         }
     }
 
@@ -89,7 +91,7 @@ impl Limits {
             limit: self.limit,
             answer_bytes: self.answer_bytes.as_usize(),
             in_flight: self.in_flight,
-            idle: self.idle.duration(),
+            idle: self.idle,
             sync_sessions: self.sync_sessions,
             sync_events: self.sync_events,
         }

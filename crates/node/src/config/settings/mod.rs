@@ -25,7 +25,7 @@ use self::{
     auth::Auth, backlog::Backlog, capacity::Capacity, deny::Deny, disk::Disk, gossip::Gossip, limits::Limits,
     postgres::Postgres, proxy::Proxy, rates::Rates, relay::Relay, retention::Retention, search::Search, topics::Topics,
 };
-use super::{Foreign, names::LogFilter, place::StorePlace};
+use super::{Foreign, place::StorePlace, types::LogFilter};
 
 section! {
     /// The node itself. These keys stand at the beginning of the file, before any section.
@@ -65,7 +65,7 @@ section! {
         /// `info,kukuri_relay=debug`.
         ja "ログの詳しさ：`error`、`warn`、`info`、`debug`、`trace`。`info,kukuri_relay=debug` のようにモジュールごとにも\
             指定できます。"
-        log: LogFilter = LogFilter::new("info"), needs restart;
+        log: LogFilter = LogFilter::default(), needs restart;
     }
     sections {
         relay: Relay,

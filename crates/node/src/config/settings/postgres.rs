@@ -1,6 +1,8 @@
 //! `[postgres]`; `wiring::stores` and `wiring::searching` pass the values on.
 
-use kukuri_config::{Span, Switch, section};
+use std::time::Duration;
+
+use kukuri_config::{Switch, section};
 use kukuri_store_postgres::PostgresOptions;
 
 section! {
@@ -17,7 +19,7 @@ section! {
         migrate: Switch = Switch::On, needs restart;
         /// How long the server may take to answer a query of a client.
         ja "クライアントの問い合わせに対して、サーバーの応答を待つ時間。"
-        query_timeout: Span = PostgresOptions::default().query_timeout.into(),
-            at least Span::seconds(1), at most Span::minutes(60), needs restart;
+        query_timeout: Duration = PostgresOptions::default().query_timeout,
+            at least Duration::from_secs(1), at most Duration::from_mins(60), needs restart;
     }
 }

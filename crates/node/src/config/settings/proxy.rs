@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 
 use axum::http::HeaderName;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use kukuri_config::{IpNetwork, section};
+use kukuri_config::section;
 
 use crate::config::Foreign;
 
@@ -18,7 +18,7 @@ section! {
         header: Option<Foreign<HeaderName>> = None, such as "x-forwarded-for";
         /// The trusted proxies: IP addresses and networks (CIDR). From other addresses the header is ignored.
         ja "信頼するプロキシの IP アドレスとネットワーク（CIDR）。それ以外から届いたヘッダーは無視します。"
-        trusted: Vec<IpNetwork> = loopback();
+        trusted: Vec<IpNet> = loopback();
     }
 }
 
@@ -26,12 +26,12 @@ impl Proxy {
     /// `None`: no proxy is trusted.
     pub(crate) fn trusted_proxy(&self) -> Option<kukuri_http::Proxy> {
         let header = self.header.as_ref()?.as_str().to_owned();
-        Some(kukuri_http::Proxy { header, trusted: self.trusted.iter().map(IpNetwork::net).collect() })
+        Some(kukuri_http::Proxy { header, trusted: self.trusted.clone() })
     }
 }
 
-fn loopback() -> Vec<IpNetwork> {
+fn loopback() -> Vec<IpNet> {
     let v4 = Ipv4Net::new_assert([127, 0, 0, 0].into(), 8);
     let v6 = Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128);
-    vec![IpNet::from(v4).into(), IpNet::from(v6).into()]
+    vec![v4.into(), v6.into()]
 }

@@ -43,9 +43,9 @@ impl Relay {
             contact: self.contact.clone(),
             pubkey: self.pubkey.map(|key| key.0),
             own_key,
-            icon: self.icon.as_ref().map(|url| url.as_str().to_owned()),
+            icon: self.icon.as_ref().map(|url| url.as_ref().to_owned()),
             language_tags: self.language_tags.clone(),
-            posting_policy: self.posting_policy.as_ref().map(|url| url.as_str().to_owned()),
+            posting_policy: self.posting_policy.as_ref().map(|url| url.as_ref().to_owned()),
         }
     }
 }

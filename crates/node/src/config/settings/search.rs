@@ -1,8 +1,8 @@
 //! `[search]`
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, ops::RangeInclusive};
 
-use kukuri_config::{KindRange, section};
+use kukuri_config::section;
 use kukuri_domain::Kind;
 use kukuri_search::document::DEFAULT_KINDS;
 
@@ -26,7 +26,7 @@ section! {
         ja "検索できる kind。番号、または `\"30000-39999\"` のような範囲で指定します。プライベートメッセージ（4、1059、21059）は\
             対象になりません。変更すると次の起動時にインデックスを作り直し、終わるまでは一部しか見つかりません。データベースを\
             共有するノードでは同じ値にします。"
-        kinds: Vec<KindRange> = DEFAULT_KINDS.map(KindRange::one).to_vec(), needs restart;
+        kinds: Vec<RangeInclusive<u16>> = DEFAULT_KINDS.map(|kind| kind..=kind).to_vec(), needs restart;
     }
 }
 
@@ -41,22 +41,20 @@ impl Settings {
 
     /// `search.kinds` without private kinds (E-10).
     pub(crate) fn indexed_kinds(&self) -> BTreeSet<Kind> {
-        let kinds = self.search.kinds.iter().flat_map(KindRange::range).map(Kind);
+        let kinds = self.search.kinds.iter().cloned().flatten().map(Kind);
         kinds.filter(|kind| !kind.is_private()).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use kukuri_config::TextSetting;
-
     use super::*;
 
     #[test]
     fn private_kinds_are_never_indexed() {
         // E-10
         let mut settings = Settings::default();
-        settings.search.kinds = vec![KindRange::one(1), KindRange::one(4), KindRange::parse("1058-1060").unwrap()];
+        settings.search.kinds = vec![1..=1, 4..=4, 1058..=1060];
         assert_eq!(settings.indexed_kinds(), [1, 1058, 1060].map(Kind).into());
     }
 }

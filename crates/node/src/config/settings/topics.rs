@@ -1,13 +1,13 @@
 //! `[topics]`
 
-use std::num::NonZeroU32;
+use std::{num::NonZeroU32, time::Duration};
 
-use kukuri_config::{Span, section};
+use kukuri_config::section;
 use kukuri_domain::topic::{TopicError, TopicRules, TopicsMode};
 use kukuri_engine::config::TopicIntake;
 
 use super::Settings;
-use crate::config::{Foreign, names::ReservedTopic};
+use crate::config::{Foreign, types::ReservedTopic};
 
 section! {
     /// Which topics there are, and who may open them.
@@ -34,7 +34,7 @@ section! {
         max: usize = TopicIntake::DEFAULT_MAX;
         /// A topic that was opened by an event is closed again when it has had no new one for this long.
         ja "イベントで開いたトピックは、この期間新しいイベントがなければ閉じます。"
-        idle: Span = TopicIntake::DEFAULT_IDLE.into(), at least Span::minutes(1);
+        idle: Duration = TopicIntake::DEFAULT_IDLE, at least Duration::from_mins(1);
         /// The topics that one IP address, or one public key, may open in an hour.
         ja "1 つの IP アドレスまたは公開鍵が 1 時間に開けるトピックの数。"
         opened_per_hour: u32 = TopicIntake::DEFAULT_OPENED_PER_HOUR.get();
@@ -44,9 +44,7 @@ section! {
 impl Topics {
     pub(crate) fn intake(&self) -> TopicIntake {
         match NonZeroU32::new(self.opened_per_hour) {
-            Some(opened_per_hour) if self.open => {
-                TopicIntake::Open { max: self.max, idle: self.idle.duration(), opened_per_hour }
-            }
+            Some(opened_per_hour) if self.open => TopicIntake::Open { max: self.max, idle: self.idle, opened_per_hour },
             _ => TopicIntake::Closed,
         }
     }
