@@ -30,14 +30,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<'_, S> {
     /// Receives and submits the wanted items, until the peer says that there are no more.
     pub(crate) async fn receive_items(&mut self, topic: &TopicId, wanted: &[EventId]) -> Result<(), SessionEnd> {
         let mut wanted: HashSet<EventId> = wanted.iter().copied().collect();
-        loop {
-            let items = match self.frames.receive().await? {
-                Message::Items { items } => items,
-                Message::ItemsEnd => return Ok(()),
-                Message::Bye { reason } => return Err(reason.to_end()),
-                _ => return Err(SessionEnd::Misbehaved("Want was not answered by Items")),
-            };
-            self.count_message()?;
+        while let Some(items) = self.next_items().await? {
             let bytes = items.iter().map(|(_, shared)| max_item_len(shared)).sum();
             self.throttle(items.len(), bytes).await;
             let mut events = Vec::with_capacity(items.len());
@@ -51,6 +44,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<'_, S> {
                 }
             }
             self.submit_events(events).await?;
+        }
+        Ok(())
+    }
+
+    /// The next of the wanted items. `None`: there are no more.
+    pub(crate) async fn next_items(&mut self) -> Result<Option<Vec<(EventId, Shared)>>, SessionEnd> {
+        match self.frames.receive_answer().await? {
+            Message::Items { items } => self.count_message().map(|()| Some(items)),
+            Message::ItemsEnd => Ok(None),
+            _ => Err(SessionEnd::Misbehaved("Want was not answered by Items")),
         }
     }
 

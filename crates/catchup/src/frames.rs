@@ -50,6 +50,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameStream<S> {
         timeout_at(deadline, write).await.map_err(|_| self.timeout_end())?.map_err(SessionEnd::from)
     }
 
+    /// Receives the answer to a message. `Bye` is none: it ends the session.
+    pub(crate) async fn receive_answer(&mut self) -> Result<Message, SessionEnd> {
+        match self.receive().await? {
+            Message::Bye { reason } => Err(reason.to_end()),
+            answer => Ok(answer),
+        }
+    }
+
     pub(crate) async fn receive(&mut self) -> Result<Message, SessionEnd> {
         let deadline = self.deadline()?;
         let max_len = self.max_frame_bytes;
@@ -63,10 +71,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameStream<S> {
             stream.read_exact(&mut frame).await?;
             Ok(frame)
         };
-        let frame = match timeout_at(deadline, read).await {
-            Ok(frame) => frame?,
-            Err(_) => return Err(self.timeout_end()),
-        };
+        let frame = timeout_at(deadline, read).await.map_err(|_| self.timeout_end())??;
         self.bytes_in += frame.len() as u64 + 4;
         let message = Message::decode(&frame)?;
         self.is_ended = matches!(message, Message::Bye { .. });

@@ -19,11 +19,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<'_, S> {
     pub(crate) async fn run_initiator(&mut self, topic: &TopicId) -> Result<(), SessionEnd> {
         let ours = self.node.shares(&self.peer, topic).await.ok_or(SessionEnd::NotShared)?;
         self.frames.send(&Message::Hello { topic: topic.as_str().to_owned(), since: ours }).await?;
-        let since = match self.frames.receive().await? {
-            Message::Welcome { since } => since.max(ours),
-            Message::Bye { reason } => return Err(reason.to_end()),
-            _ => return Err(SessionEnd::Misbehaved("Hello was not answered by Welcome")),
+        let Message::Welcome { since } = self.frames.receive_answer().await? else {
+            return Err(SessionEnd::Misbehaved("Hello was not answered by Welcome"));
         };
+        let since = since.max(ours);
         let (mut from, mut accepts_offers) = (None, true);
         loop {
             let set = self.shared_set(topic, since);
@@ -54,7 +53,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<'_, S> {
         self.frames.send(&Message::Part { span, message }).await?;
         let mut is_cut = false;
         for _ in 0..MAX_COMPARE_MESSAGES {
-            let answer = self.frames.receive().await?;
+            let answer = self.frames.receive_answer().await?;
             self.count_message()?;
             match answer {
                 Message::Compare { message } => match comparison.next_message(&message, MAX_PART_ITEMS)? {
@@ -69,7 +68,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<'_, S> {
                     let message = comparison.first_message()?;
                     self.frames.send(&Message::Part { span, message }).await?;
                 }
-                Message::Bye { reason } => return Err(reason.to_end()),
                 _ => return Err(SessionEnd::Misbehaved("a message that is no answer to a comparison")),
             }
         }
@@ -91,20 +89,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<'_, S> {
     async fn offer(&mut self, set: &SharedSet, ids: &[EventId]) -> Result<bool, SessionEnd> {
         for some in ids.chunks(self.settings.batch_len()) {
             self.frames.send(&Message::Offer { ids: some.to_vec() }).await?;
-            let answer = self.frames.receive().await?;
+            let answer = self.frames.receive_answer().await?;
             self.count_message()?;
-            match answer {
-                Message::Want { ids, stop_offers } => {
-                    if ids.iter().any(|id| !some.contains(id)) || ids.len() > some.len() {
-                        return Err(SessionEnd::Misbehaved("the peer wants an item that was not offered"));
-                    }
-                    self.send_items(set, &ids).await?;
-                    if stop_offers {
-                        return Ok(false);
-                    }
-                }
-                Message::Bye { reason } => return Err(reason.to_end()),
-                _ => return Err(SessionEnd::Misbehaved("Offer was not answered by Want")),
+            let Message::Want { ids, stop_offers } = answer else {
+                return Err(SessionEnd::Misbehaved("Offer was not answered by Want"));
+            };
+            if ids.iter().any(|id| !some.contains(id)) || ids.len() > some.len() {
+                return Err(SessionEnd::Misbehaved("the peer wants an item that was not offered"));
+            }
+            self.send_items(set, &ids).await?;
+            if stop_offers {
+                return Ok(false);
             }
         }
         Ok(true)

@@ -5,42 +5,36 @@ use std::{collections::BTreeMap, io};
 use kukuri_store::StoreError;
 
 /// How a session ended.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Default, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum SessionEnd {
     /// The whole set was compared and exchanged.
+    #[default]
     #[error("finished")]
     Finished,
-    /// One side does not share the topic.
     #[error("the topic is not shared with this peer")]
     NotShared,
     /// One side accepts no history at the moment (P-6, O-9).
     #[error("no history is accepted at the moment")]
     NoHistory,
-    /// The session reached its limit of time or messages.
     #[error("the session reached its limit; the next one continues")]
     LimitReached,
-    /// The peer neither sent nor read in time.
     #[error("the peer timed out")]
     PeerTimeout,
-    /// The stream broke.
     #[error("the stream broke: {0}")]
     StreamBroken(#[from] io::Error),
-    /// The peer broke the protocol.
     #[error("the peer broke the protocol: {0}")]
     Misbehaved(&'static str),
-    /// The peer ended the session, and said why.
     #[error("the peer ended the session: {0}")]
     EndedByPeer(&'static str),
-    /// The peer speaks another version.
     #[error("the peer speaks version {0}")]
     OtherVersion(u8),
-    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 /// The counts of a session, for metrics and logs.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Report {
     /// How the session ended.
     pub end: SessionEnd,
@@ -66,25 +60,6 @@ pub struct Report {
     pub refused: BTreeMap<&'static str, u64>,
     /// Hints without a request that justifies them.
     pub hints_refused: u64,
-}
-
-impl Default for Report {
-    fn default() -> Self {
-        Self {
-            end: SessionEnd::Finished,
-            parts: 0,
-            messages: 0,
-            events_in: 0,
-            events_out: 0,
-            hints_in: 0,
-            hints_out: 0,
-            bytes_in: 0,
-            bytes_out: 0,
-            known: 0,
-            refused: BTreeMap::new(),
-            hints_refused: 0,
-        }
-    }
 }
 
 impl Report {

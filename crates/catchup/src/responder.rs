@@ -98,20 +98,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<'_, S> {
             Err(SessionEnd::NoHistory) => {
                 // The peer may still accept items. Items on their way are read and dropped.
                 state.accepts_items = false;
-                self.skip_items().await
+                while self.next_items().await?.is_some() {}
+                Ok(())
             }
             other => other,
-        }
-    }
-
-    async fn skip_items(&mut self) -> Result<(), SessionEnd> {
-        loop {
-            match self.frames.receive().await? {
-                Message::Items { .. } => self.count_message()?,
-                Message::ItemsEnd => return Ok(()),
-                Message::Bye { reason } => return Err(reason.to_end()),
-                _ => return Err(SessionEnd::Misbehaved("Want was not answered by Items")),
-            }
         }
     }
 

@@ -6,7 +6,7 @@ use kukuri_domain::{
     EventId, Timestamp, TopicId,
     sharing::{FloorHint, Window},
 };
-use kukuri_pacing::RateLimiter;
+use kukuri_pacing::{MessageRateLimiter, Rate};
 use kukuri_store::SharedSet;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -46,8 +46,7 @@ pub(crate) struct Session<'n, S> {
     pub(crate) peer: Peer,
     pub(crate) node: &'n dyn Node,
     pub(crate) settings: Settings,
-    item_limiter: RateLimiter,
-    byte_limiter: RateLimiter,
+    limiter: MessageRateLimiter,
     /// Hints whose request may come with the next part.
     pub(crate) pending_hints: Vec<FloorHint>,
     /// Ids of the pending hints that have waited for one part.
@@ -57,13 +56,13 @@ pub(crate) struct Session<'n, S> {
 
 impl<'n, S: AsyncRead + AsyncWrite + Unpin + Send> Session<'n, S> {
     fn new(stream: S, peer: Peer, node: &'n dyn Node, settings: &Settings) -> Self {
+        let rate = Rate { messages: settings.items_per_second, bytes: settings.bytes_per_second.into() };
         Self {
             frames: FrameStream::new(stream, settings),
             peer,
             node,
             settings: *settings,
-            item_limiter: limiter(settings.items_per_second),
-            byte_limiter: limiter(settings.bytes_per_second),
+            limiter: MessageRateLimiter::new(rate, Duration::ZERO, Instant::now().into_std()),
             pending_hints: Vec::new(),
             retried_hints: HashSet::new(),
             report: Report::default(),
@@ -83,13 +82,11 @@ impl<'n, S: AsyncRead + AsyncWrite + Unpin + Send> Session<'n, S> {
 
     /// Counts items and their bytes against the rate limits, and waits until the earlier ones are paid for.
     pub(crate) async fn throttle(&mut self, items: usize, bytes: usize) {
-        for (limiter, amount) in [(&mut self.item_limiter, items), (&mut self.byte_limiter, bytes)] {
-            let now = Instant::now().into_std();
-            let ready_at = limiter.ready_at(now);
-            limiter.spend(amount as f64, now);
-            if ready_at > now {
-                sleep_until(ready_at.into()).await;
-            }
+        let now = Instant::now().into_std();
+        let ready_at = self.limiter.ready_at(now);
+        self.limiter.spend(items, bytes, now);
+        if ready_at > now {
+            sleep_until(ready_at.into()).await;
         }
     }
 
@@ -99,8 +96,4 @@ impl<'n, S: AsyncRead + AsyncWrite + Unpin + Send> Session<'n, S> {
         let FrameStream { bytes_in, bytes_out, .. } = self.frames;
         Report { end, bytes_in, bytes_out, ..self.report }
     }
-}
-
-fn limiter(per_second: u32) -> RateLimiter {
-    RateLimiter::new(f64::from(per_second), Duration::ZERO, Instant::now().into_std())
 }

@@ -70,18 +70,18 @@ impl Stage {
 impl Capacity {
     /// Whether `usage` has reached `percent` of this capacity, in rows or in bytes.
     pub fn is_reached(&self, usage: Usage, percent: u8) -> bool {
-        let reached = |used: u64, most: Option<u64>| {
-            most.is_some_and(|most| u128::from(used) * 100 >= u128::from(most) * u128::from(percent))
-        };
-        reached(usage.events, self.max_events) || reached(usage.bytes, self.max_bytes)
+        self.compare(usage, percent, |used, limit| used >= limit)
     }
 
     /// Whether `usage` is more than `percent` of this capacity.
     pub fn is_exceeded(&self, usage: Usage, percent: u8) -> bool {
-        let exceeded = |used: u64, most: Option<u64>| {
-            most.is_some_and(|most| u128::from(used) * 100 > u128::from(most) * u128::from(percent))
-        };
-        exceeded(usage.events, self.max_events) || exceeded(usage.bytes, self.max_bytes)
+        self.compare(usage, percent, |used, limit| used > limit)
+    }
+
+    fn compare(&self, usage: Usage, percent: u8, is_over: fn(u128, u128) -> bool) -> bool {
+        let limits = [(usage.events, self.max_events), (usage.bytes, self.max_bytes)];
+        let mut limits = limits.into_iter().filter_map(|(used, max)| Some((used, max?)));
+        limits.any(|(used, max)| is_over(u128::from(used) * 100, u128::from(max) * u128::from(percent)))
     }
 }
 
@@ -120,7 +120,7 @@ pub struct TopicLoad {
     /// The topic's own load.
     pub load: Load,
     /// Whether the topic has the priority that is shed first: see [`shed_priority`].
-    pub is_first_to_go: bool,
+    pub is_shed_first: bool,
 }
 
 /// The priority that is shed first: the lowest. `None`: all priorities are equal.
@@ -139,7 +139,7 @@ pub fn refuse(kind: Kind, source: Source, node: Load, topics: &[TopicLoad]) -> O
     if node.is_full || topics.iter().any(|topic| topic.load.is_full) {
         return Some(Refusal::Full);
     }
-    if node.stage >= Stage::Shedding && topics.iter().all(|topic| topic.is_first_to_go) {
+    if node.stage >= Stage::Shedding && topics.iter().all(|topic| topic.is_shed_first) {
         return Some(Refusal::Shed);
     }
     let is_history = matches!(source, Source::Sync | Source::Import);
@@ -180,7 +180,7 @@ mod tests {
         // P-6
         let at = |stage| Load { stage, is_full: false };
         let full = Load { stage: Stage::Purging, is_full: true };
-        let low = TopicLoad { is_first_to_go: true, ..TopicLoad::default() };
+        let low = TopicLoad { is_shed_first: true, ..TopicLoad::default() };
         let high = TopicLoad::default();
         let note = Kind(1);
         for (kind, source, node, topics, expected, why) in [
@@ -196,7 +196,7 @@ mod tests {
         ] {
             assert_eq!(refuse(kind, source, node, &topics), expected, "{why}");
         }
-        let tight = TopicLoad { load: at(Stage::LiveOnly), is_first_to_go: false };
+        let tight = TopicLoad { load: at(Stage::LiveOnly), is_shed_first: false };
         assert_eq!(refuse(note, Source::Sync, at(Stage::Open), &[tight]), Some(Refusal::LiveOnly));
     }
 

@@ -270,8 +270,8 @@ struct AnyLimit(usize);
 
 impl<'de> Deserialize<'de> for AnyLimit {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Number;
-        impl de::Visitor<'_> for Number {
+        struct AnyNumber;
+        impl de::Visitor<'_> for AnyNumber {
             type Value = AnyLimit;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a limit: a number")
@@ -287,7 +287,7 @@ impl<'de> Deserialize<'de> for AnyLimit {
                 Ok(AnyLimit(limit as usize))
             }
         }
-        deserializer.deserialize_u64(Number)
+        deserializer.deserialize_u64(AnyNumber)
     }
 }
 

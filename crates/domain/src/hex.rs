@@ -1,4 +1,4 @@
-//! Lower-case hexadecimal of a fixed length: the only spelling NIP-01 allows for ids, keys and signatures.
+//! Lower-case hexadecimal: the only spelling NIP-01 allows for ids, keys and signatures.
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
@@ -33,10 +33,12 @@ pub(crate) fn encode_into(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-pub(crate) fn write(bytes: &[u8], f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-    let mut digits = Vec::with_capacity(2 * bytes.len());
+/// The digits of `bytes`.
+pub fn encode(bytes: &[u8]) -> String {
+    let mut digits = Vec::new();
     encode_into(bytes, &mut digits);
-    f.write_str(std::str::from_utf8(&digits).map_err(|_| std::fmt::Error)?)
+    // Digits are ASCII.
+    String::from_utf8(digits).unwrap_or_default()
 }
 
 const NO_DIGIT: u8 = 0x80;

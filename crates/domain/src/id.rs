@@ -31,7 +31,7 @@ macro_rules! hex_bytes {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                hex::write(&self.0, f)
+                f.write_str(&hex::encode(&self.0))
             }
         }
 

@@ -3,10 +3,14 @@
 //! Both contain the same tags and content, so these are encoded once and hashed in place. Strings are escaped as by
 //! `JSON.stringify`, since every client hashes that text: NIP-01's seven short escapes, and `\u00xx` for the other
 //! control characters.
+//!
+//! [`Number`] reads the numbers of an event.
+
+use std::{fmt, ops::Range};
 
 use bytes::Bytes;
+use serde::de::{self, Unexpected};
 use sha2::{Digest, Sha256};
-use std::ops::Range;
 
 use crate::{event::Event, hex, id::EventId};
 
@@ -137,4 +141,22 @@ fn push_number(mut number: u64, out: &mut Vec<u8>) {
         }
     }
     out.extend_from_slice(&digits[start..]);
+}
+
+/// Reads a whole number from 0 to `max`; `expected` describes it in errors.
+pub(crate) struct Number {
+    pub(crate) max: u64,
+    pub(crate) expected: &'static str,
+}
+
+impl de::Visitor<'_> for Number {
+    type Value = u64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.expected)
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<u64, E> {
+        if number <= self.max { Ok(number) } else { Err(E::invalid_value(Unexpected::Unsigned(number), &self)) }
+    }
 }

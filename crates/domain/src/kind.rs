@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::json::Number;
 
 /// An event's kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -23,8 +25,6 @@ pub enum KindClass {
 }
 
 impl Kind {
-    /// Profile metadata.
-    pub const METADATA: Self = Self(0);
     /// Encrypted direct message of NIP-04.
     pub const DIRECT_MESSAGE: Self = Self(4);
     /// Deletion request (NIP-09).
@@ -77,17 +77,8 @@ impl fmt::Display for Kind {
 
 impl<'de> Deserialize<'de> for Kind {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Number;
-        impl de::Visitor<'_> for Number {
-            type Value = Kind;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a kind from 0 to 65535")
-            }
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Kind, E> {
-                u16::try_from(number).map(Kind).map_err(|_| E::invalid_value(de::Unexpected::Unsigned(number), &self))
-            }
-        }
-        deserializer.deserialize_u64(Number)
+        let number = Number { max: u16::MAX.into(), expected: "a kind from 0 to 65535" };
+        deserializer.deserialize_u64(number).map(|number| Self(number as u16))
     }
 }
 

@@ -3,7 +3,7 @@
 //! # Layout
 //!
 //! Events:
-//! [`event`] · [`id`] · [`kind`] · [`tags`] · [`time`] · [`address`] · [`topic`] · [`verify`] (and `json`, `hex`)
+//! [`event`] · [`id`] · [`kind`] · [`tags`] · [`time`] · [`address`] · [`topic`] · [`verify`] · [`hex`] (and `json`)
 //!
 //! Admission and decision:
 //! [`admission`] checks the event alone; [`limits`] bounds its sizes; [`refusal`] lists every reason to refuse it;
@@ -23,7 +23,7 @@ pub mod decision;
 pub mod deletion;
 pub mod event;
 pub mod filter;
-mod hex;
+pub mod hex;
 pub mod id;
 mod json;
 pub mod kind;

@@ -38,50 +38,24 @@ impl Default for Limits {
     }
 }
 
-/// Declares [`Limit`] from rows of `Variant = configuration key, fault`.
-macro_rules! limits {
-    ($($(#[$about:meta])* $variant:ident = $key:literal, $fault:literal;)+) => {
-        /// One of [`Limits`].
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Limit {
-            $($(#[$about])* $variant,)+
-        }
-
-        impl Limit {
-            /// All limits.
-            pub const ALL: [Self; [$($key),+].len()] = [$(Self::$variant),+];
-
-            /// The configuration key.
-            pub fn key(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $key,)+
-                }
-            }
-
-            fn fault(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $fault,)+
-                }
-            }
-        }
-    };
-}
-
-limits! {
-    /// [`Limits::event_bytes`].
-    EventBytes = "limits.event_bytes", "event is larger than";
-    /// [`Limits::tag_count`].
-    TagCount = "limits.tag_count", "event has more tags than";
-    /// [`Limits::tags_bytes`].
-    TagsBytes = "limits.tags_bytes", "tags are larger than";
-    /// [`Limits::tag_bytes`].
-    TagBytes = "limits.tag_bytes", "a tag is larger than";
-    /// [`Limits::topics_per_event`].
-    TopicsPerEvent = "limits.topics_per_event", "event names more topics than";
-    /// [`Limits::content_bytes`].
-    ContentBytes = "limits.content_bytes", "content is larger than";
-    /// [`Limits::created_at_ahead`].
-    CreatedAtAhead = "limits.created_at_ahead", "created_at is further ahead than";
+/// One of [`Limits`]. `Display` is the fault of an event that exceeds it, and its configuration key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
+pub enum Limit {
+    #[error("event is larger than limits.event_bytes")]
+    EventBytes,
+    #[error("event has more tags than limits.tag_count")]
+    TagCount,
+    #[error("tags are larger than limits.tags_bytes")]
+    TagsBytes,
+    #[error("a tag is larger than limits.tag_bytes")]
+    TagBytes,
+    #[error("event names more topics than limits.topics_per_event")]
+    TopicsPerEvent,
+    #[error("content is larger than limits.content_bytes")]
+    ContentBytes,
+    #[error("created_at is further ahead than limits.created_at_ahead")]
+    CreatedAtAhead,
 }
 
 /// A limit that an event exceeds. `Display` names its key and value.
@@ -103,7 +77,7 @@ impl OverLimit {
 impl fmt::Display for OverLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = if self.is_about_time() { " seconds" } else { "" };
-        write!(f, "{} {} = {}{unit}", self.limit.fault(), self.limit.key(), self.allowed)
+        write!(f, "{} = {}{unit}", self.limit, self.allowed)
     }
 }
 
@@ -132,21 +106,14 @@ impl Limits {
         }
         Ok(())
     }
-}
 
-/// Checks the size of the event as this node encodes it.
-pub(crate) fn check_encoded(bytes: usize, event_bytes: usize) -> Result<(), Refusal> {
-    within(Limit::EventBytes, bytes, event_bytes)
-}
-
-impl Limits {
     /// Checks how many topics an event is bound to.
     pub fn check_topics(&self, count: usize) -> Result<(), Refusal> {
         within(Limit::TopicsPerEvent, count, self.topics_per_event)
     }
 }
 
-fn within(limit: Limit, actual: usize, allowed: usize) -> Result<(), Refusal> {
+pub(crate) fn within(limit: Limit, actual: usize, allowed: usize) -> Result<(), Refusal> {
     if actual > allowed {
         return Err(Refusal::OverLimit(OverLimit { limit, allowed: allowed as u64 }));
     }

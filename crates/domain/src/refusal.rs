@@ -5,14 +5,9 @@ use std::fmt;
 
 use crate::limits::OverLimit;
 
-/// Whether a refusal is permanent: see [`Refusal::is_permanent`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Permanence {
-    Permanent,
-    Temporary,
-}
-
-use Permanence::{Permanent, Temporary};
+/// Values of [`Refusal::is_permanent`].
+const PERMANENT: bool = true;
+const TEMPORARY: bool = false;
 
 /// Declares [`Refusal`] from rows of `Variant(value: Type = example) => prefix, label, permanence, text`.
 macro_rules! refusals {
@@ -47,10 +42,9 @@ macro_rules! refusals {
             /// Whether this node will refuse every event with this id, so that catch-up need not request it again.
             /// `false` for temporary reasons, and for faults that another event with the same claimed id may not have.
             pub fn is_permanent(&self) -> bool {
-                let permanence = match self {
+                match self {
                     $(Self::$variant $(($value))? => $permanence,)+
-                };
-                permanence == Permanent
+                }
             }
 
             /// One value of each variant.
@@ -73,83 +67,83 @@ macro_rules! refusals {
 refusals! {
     /// The text is not an event. Another text with the same claimed id may be one.
     Malformed(malformed: Malformed = Malformed::new("x"))
-        => "invalid", "malformed", Temporary, malformed;
+        => "invalid", "malformed", TEMPORARY, malformed;
     /// The id is not the hash of the content (E-1). The event that really has this id may still arrive.
     WrongId
-        => "invalid", "signature", Temporary, "event id does not match its content";
+        => "invalid", "signature", TEMPORARY, "event id does not match its content";
     /// The signature is not the author's (E-1). A copy with the right signature may still arrive.
     WrongSignature
-        => "invalid", "signature", Temporary, "signature verification failed";
+        => "invalid", "signature", TEMPORARY, "signature verification failed";
     /// The event is larger than a limit, or too far ahead of this node's clock (E-8).
     OverLimit(over: OverLimit = OverLimit { limit: crate::limits::Limit::TagCount, allowed: 3 })
         => "invalid", if over.is_about_time() { "future" } else { "oversize" },
-        if over.is_about_time() { Temporary } else { Permanent }, over;
+        !over.is_about_time(), over;
     /// The event names no topic (T-5).
     MissingTopic
-        => "invalid", "wrong_topic", Permanent, "missing topic";
+        => "invalid", "wrong_topic", PERMANENT, "missing topic";
     /// The event names a malformed topic (T-1).
     MalformedTopic
-        => "invalid", "wrong_topic", Permanent, "malformed topic";
+        => "invalid", "wrong_topic", PERMANENT, "malformed topic";
     /// The event arrived over a gossip topic that it does not name (G-4). Another peer may send it over the right one.
     WrongTopic
-        => "invalid", "wrong_topic", Temporary, "not an event of this topic";
+        => "invalid", "wrong_topic", TEMPORARY, "not an event of this topic";
     /// The event is addressable and has no `d` tag (E-4).
     MissingIdentifier
-        => "invalid", "malformed", Permanent, "missing d";
+        => "invalid", "malformed", PERMANENT, "missing d";
     /// The event's scope is not public, and it has no epoch (E-7).
     MissingEpoch
-        => "invalid", "malformed", Permanent, "missing epoch";
+        => "invalid", "malformed", PERMANENT, "missing epoch";
     /// A vanish request that names no relay (NIP-62).
     MissingRelay
-        => "invalid", "malformed", Permanent, "missing relay";
+        => "invalid", "malformed", PERMANENT, "missing relay";
     /// The expiration has passed.
     Expired
-        => "invalid", "expired", Permanent, "expired";
+        => "invalid", "expired", PERMANENT, "expired";
     /// Authentication events are not stored (E-10).
     Authentication
-        => "invalid", "p2p_only", Permanent, "authentication events are not stored";
+        => "invalid", "p2p_only", PERMANENT, "authentication events are not stored";
     /// Access control events pass between peers only (E-6).
     P2pOnly
-        => "restricted", "p2p_only", Permanent, "access control events are p2p-only";
+        => "restricted", "p2p_only", PERMANENT, "access control events are p2p-only";
     /// A protected event from a client that has not authenticated (E-10). Its author may authenticate and send it.
     ProtectedUnauthenticated
-        => "auth-required", "protected", Temporary, "protected event, only its author may publish it";
+        => "auth-required", "protected", TEMPORARY, "protected event, only its author may publish it";
     /// A protected event from a sender other than its author (E-10).
     Protected
-        => "restricted", "protected", Permanent, "protected event, only its author may publish it";
+        => "restricted", "protected", PERMANENT, "protected event, only its author may publish it";
     /// Private messages do not pass between nodes (E-10).
     PrivateBetweenNodes
-        => "restricted", "private", Permanent, "private messages are not passed between nodes";
+        => "restricted", "private", PERMANENT, "private messages are not passed between nodes";
     /// One of its topics is not enabled on this node (T-8).
     TopicNotEnabled
-        => "restricted", "not_enabled", Temporary, "topic not enabled";
+        => "restricted", "not_enabled", TEMPORARY, "topic not enabled";
     /// Deleted by its author or its recipient (D-6).
     Deleted
-        => "blocked", "superseded", Permanent, "deleted by its author";
+        => "blocked", "superseded", PERMANENT, "deleted by its author";
     /// Its author or its recipient vanished from this relay (D-12).
     Vanished
-        => "blocked", "superseded", Permanent, "its author asked to vanish";
+        => "blocked", "superseded", PERMANENT, "its author asked to vanish";
     /// A version that ranks higher is known (E-3).
     Replaced
-        => "replaced", "superseded", Permanent, "a newer version is known";
+        => "replaced", "superseded", PERMANENT, "a newer version is known";
     /// The event was stored and then purged (E-9).
     Purged
-        => "blocked", "superseded", Permanent, "no longer kept here";
+        => "blocked", "superseded", PERMANENT, "no longer kept here";
     /// Space is short: only live events are accepted, no history (P-6, stage 1).
     LiveOnly
-        => "restricted", "capacity", Temporary, "no history is taken in while space is short";
+        => "restricted", "capacity", TEMPORARY, "no history is taken in while space is short";
     /// Space is short: the topics of the event are shed (P-6, stage 2).
     Shed
-        => "restricted", "capacity", Temporary, "topic is shed";
+        => "restricted", "capacity", TEMPORARY, "topic is shed";
     /// Events that must be kept fill the topic or the node (P-6, stage 3).
     Full
-        => "restricted", "capacity", Temporary, "topic is full";
+        => "restricted", "capacity", TEMPORARY, "topic is full";
     /// The disk or the store's map has space left only for requests (kinds 5 and 62).
     DiskFull
-        => "error", "capacity", Temporary, "disk full";
+        => "error", "capacity", TEMPORARY, "disk full";
     /// The decision or the write failed; nothing of the event was stored.
     Failed
-        => "error", "failed", Temporary, "failed to store event";
+        => "error", "failed", TEMPORARY, "failed to store event";
 }
 
 impl Refusal {
@@ -212,7 +206,16 @@ mod tests {
 
     fn all() -> impl Iterator<Item = Refusal> {
         let over = |limit| Refusal::OverLimit(OverLimit { limit, allowed: 3 });
-        Refusal::examples().into_iter().chain(Limit::ALL.into_iter().map(over))
+        let limits = [
+            Limit::EventBytes,
+            Limit::TagCount,
+            Limit::TagsBytes,
+            Limit::TagBytes,
+            Limit::TopicsPerEvent,
+            Limit::ContentBytes,
+            Limit::CreatedAtAhead,
+        ];
+        Refusal::examples().into_iter().chain(limits.into_iter().map(over))
     }
 
     #[test]

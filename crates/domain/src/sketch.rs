@@ -46,9 +46,7 @@ impl Sketch {
 
     /// The registers, as in the `hll` field of an answer.
     pub fn to_hex(&self) -> String {
-        let mut digits = Vec::with_capacity(2 * REGISTERS);
-        hex::encode_into(&self.registers, &mut digits);
-        digits.into_iter().map(char::from).collect()
+        hex::encode(&self.registers)
     }
 }
 

@@ -8,7 +8,6 @@ use std::fmt;
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
     de::{self, DeserializeSeed, SeqAccess},
-    ser::SerializeSeq,
 };
 
 /// All tags of an event, in order.
@@ -173,11 +172,7 @@ impl fmt::Debug for Tags {
 
 impl Serialize for Tags {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut list = serializer.serialize_seq(Some(self.len()))?;
-        for tag in self.iter() {
-            list.serialize_element(&tag.items().collect::<Vec<_>>())?;
-        }
-        list.end()
+        serializer.collect_seq(self.iter().map(|tag| tag.items().collect::<Vec<_>>()))
     }
 }
 

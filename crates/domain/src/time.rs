@@ -2,7 +2,9 @@
 
 use std::{fmt, time::Duration};
 
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::json::Number;
 
 /// Unix seconds as written in an event or a filter. Claimed by the author, not measured by this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -53,16 +55,7 @@ impl fmt::Display for Timestamp {
 
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Seconds;
-        impl de::Visitor<'_> for Seconds {
-            type Value = Timestamp;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a time in whole seconds, not negative")
-            }
-            fn visit_u64<E: de::Error>(self, seconds: u64) -> Result<Timestamp, E> {
-                Ok(Timestamp(seconds))
-            }
-        }
-        deserializer.deserialize_u64(Seconds)
+        let seconds = Number { max: u64::MAX, expected: "a time in whole seconds, not negative" };
+        deserializer.deserialize_u64(seconds).map(Self)
     }
 }

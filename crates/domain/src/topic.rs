@@ -1,6 +1,6 @@
 //! Topics: a community's name, its id, and the gossip topic it maps to (T-1 to T-7).
 
-use std::{collections::HashSet, fmt, str::FromStr, sync::Arc};
+use std::{collections::HashSet, fmt, sync::Arc};
 
 use unicode_normalization::UnicodeNormalization;
 
@@ -141,37 +141,18 @@ pub fn claims_to_be_topic(value: &str) -> bool {
 pub struct TopicRules {
     /// Whether events must name a topic.
     pub mode: TopicsMode,
-    reserved: Vec<Reserved>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Reserved {
-    Exactly(String),
-    /// A prefix, including the colon at its end.
-    Under(String),
-}
-
-impl FromStr for Reserved {
-    type Err = TopicError;
-
-    fn from_str(text: &str) -> Result<Self, TopicError> {
-        let error = || TopicError::Reserved(text.to_owned());
-        let name = text.strip_prefix(PREFIX).filter(|_| text.len() <= TopicId::MAX_LEN).ok_or_else(error)?;
-        match name.split_once('*') {
-            None if !name.is_empty() => Ok(Self::Exactly(text.to_owned())),
-            Some((prefix, "")) if prefix.len() > 1 && prefix.ends_with(':') => {
-                Ok(Self::Under(format!("{PREFIX}{prefix}")))
-            }
-            _ => Err(error()),
-        }
-    }
+    /// Exact ids, and prefixes with `*` after the last colon.
+    reserved: Vec<String>,
 }
 
 impl TopicRules {
     /// Rules with reserved ids, each an exact id or `prefix:*` (T-1).
     pub fn new(mode: TopicsMode, reserved: &[impl AsRef<str>]) -> Result<Self, TopicError> {
-        let reserved = reserved.iter().map(|entry| entry.as_ref().parse()).collect::<Result<_, _>>()?;
-        Ok(Self { mode, reserved })
+        let reserved: Vec<String> = reserved.iter().map(|entry| entry.as_ref().to_owned()).collect();
+        match reserved.iter().find(|entry| !is_reservation(entry)) {
+            Some(entry) => Err(TopicError::Reserved(entry.clone())),
+            None => Ok(Self { mode, reserved }),
+        }
     }
 
     /// Classifies the value of a `t` tag.
@@ -181,7 +162,7 @@ impl TopicRules {
         let is_topic = value == GLOBAL
             || hex::decode::<32>(name.as_bytes()).is_ok()
             || of_a_user()
-            || self.reserved.iter().any(|entry| entry.covers(value));
+            || self.reserved.iter().any(|entry| reserves(entry, value));
         if is_topic && value.len() <= TopicId::MAX_LEN {
             TopicValue::Topic(TopicId(value.into()))
         } else {
@@ -220,12 +201,16 @@ impl TopicRules {
     }
 }
 
-impl Reserved {
-    fn covers(&self, value: &str) -> bool {
-        match self {
-            Self::Exactly(id) => value == id,
-            Self::Under(prefix) => value.len() > prefix.len() && value.starts_with(prefix),
-        }
+/// Whether an entry of `topics.reserved` is `kukuri:<name>` or `kukuri:<name>:*`.
+fn is_reservation(entry: &str) -> bool {
+    let name = entry.strip_prefix(PREFIX).map(|name| name.strip_suffix(":*").unwrap_or(name));
+    entry.len() <= TopicId::MAX_LEN && name.is_some_and(|name| !name.is_empty() && !name.contains('*'))
+}
+
+fn reserves(entry: &str, value: &str) -> bool {
+    match entry.strip_suffix('*') {
+        Some(prefix) => value.len() > prefix.len() && value.starts_with(prefix),
+        None => value == entry,
     }
 }
 

@@ -3,7 +3,12 @@
 use bytes::Bytes;
 use secp256k1::{XOnlyPublicKey, schnorr};
 
-use crate::{event::Event, json::Encoded, limits, refusal::Refusal};
+use crate::{
+    event::Event,
+    json::Encoded,
+    limits::{Limit, within},
+    refusal::Refusal,
+};
 
 /// An event with a verified signature, and the JSON as stored and served.
 ///
@@ -49,7 +54,7 @@ impl Verified {
 /// Encodes an event and checks first its size, then its id (E-8, E-9).
 pub(crate) fn encode_true(event_bytes: usize, event: &Event) -> Result<Encoded, Refusal> {
     let encoded = Encoded::of(event);
-    limits::check_encoded(encoded.len(), event_bytes)?;
+    within(Limit::EventBytes, encoded.len(), event_bytes)?;
     if encoded.id_of(event) == event.id { Ok(encoded) } else { Err(Refusal::WrongId) }
 }
 

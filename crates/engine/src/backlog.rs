@@ -20,6 +20,9 @@ use crate::{
 /// An import stops waiting for a backlog that has not shrunk for this long.
 const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// The states in the order of `kukuri_consumer_state`.
+const STATES: [&str; 9] =
+    ["following", "starting", "standby", "rebuilding", "paused", "retrying", "stuck", "too_far_behind", "stopped"];
 
 /// How far behind the outbox consumers are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -150,7 +153,8 @@ impl Backlog {
             let status = one.status.borrow();
             let rows = backlog_of(&status, head);
             one.backlog.set(rows as f64);
-            one.state.set(f64::from(state_number(&status.state)));
+            let number = STATES.iter().position(|name| *name == status.state.name()).unwrap_or_default();
+            one.state.set(number as f64);
             ConsumerHealth { name: one.name, state: status.state.name(), backlog: rows }
         };
         self.watched.lock().iter().map(read).collect()
@@ -162,21 +166,6 @@ impl Backlog {
 fn backlog_of(status: &Status, head: Seq) -> u64 {
     let has_begun = status.offset > Seq(0) || !matches!(status.state, State::Standby | State::Rebuilding { .. });
     if has_begun && status.state != State::Starting { head.0.saturating_sub(status.offset.0) } else { 0 }
-}
-
-/// The state in `kukuri_consumer_state`.
-fn state_number(state: &State) -> u8 {
-    match state {
-        State::Following => 0,
-        State::Starting => 1,
-        State::Standby => 2,
-        State::Rebuilding { .. } => 3,
-        State::Paused => 4,
-        State::Retrying { .. } => 5,
-        State::Stuck { .. } => 6,
-        State::TooFarBehind { .. } => 7,
-        State::Stopped => 8,
-    }
 }
 
 #[cfg(test)]

@@ -27,14 +27,13 @@ use tokio::{
 };
 
 use crate::{
-    SharedConfig,
     backlog::{Backlog, BacklogLevel, ConsumerHealth},
     clock,
     config::EngineConfig,
     disk::{self, DiskLevel, DiskWatch},
     intake::Intake,
     live::LiveIndex,
-    metrics::{EngineMetrics, EventRate, Gauges, SharedRecorder},
+    metrics::{EngineMetrics, EventRate, PurgeReason, SharedRecorder},
     policies::{
         Client, Context, Policies, Policy,
         rates::{Act, RatePolicy},
@@ -45,31 +44,42 @@ use crate::{
     sharing::BroadcastQueue,
     topics::Topics,
     visibility::SharedVisibility,
-    writer::{WriterHandle, WriterParts},
+    writer::WriterHandle,
 };
+
+/// Ids of ephemeral events that are remembered at least.
+const EPHEMERAL_IDS: usize = 16_384;
 
 /// A running engine.
 pub struct Engine {
-    config: SharedConfig,
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) intake: Intake,
+    pub(crate) shared: Arc<Shared>,
+    intake: Intake,
     reads: Reads,
     pub(crate) writer: WriterHandle,
-    live: Arc<LiveIndex>,
-    policies: Arc<Policies>,
-    rates: Arc<RatePolicy>,
-    visibility: SharedVisibility,
-    pub(crate) topics: Arc<Topics>,
-    broadcast: Arc<BroadcastQueue>,
-    backlog: Arc<Backlog>,
-    disk: Arc<DiskWatch>,
-    pub(crate) metrics: Arc<EngineMetrics>,
     recorder: SharedRecorder,
-    pub(crate) event_rate: Arc<EventRate>,
     reports: Mutex<Vec<(&'static str, Report)>>,
     signals: watch::Sender<Signal>,
-    pub(crate) purge_wanted: Arc<Notify>,
     started: Instant,
+}
+
+/// The parts that intake, reads, writer and engine share.
+pub(crate) struct Shared {
+    pub(crate) config: ArcSwap<EngineConfig>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) finder: Option<Finder>,
+    pub(crate) live: Arc<LiveIndex>,
+    pub(crate) policies: Policies,
+    pub(crate) rates: Arc<RatePolicy>,
+    pub(crate) visibility: SharedVisibility,
+    pub(crate) topics: Arc<Topics>,
+    /// Ephemeral events, which are not stored.
+    pub(crate) ephemeral: RecentIds,
+    pub(crate) broadcast: BroadcastQueue,
+    pub(crate) backlog: Arc<Backlog>,
+    pub(crate) disk: Arc<DiskWatch>,
+    pub(crate) metrics: Arc<EngineMetrics>,
+    pub(crate) event_rate: EventRate,
+    pub(crate) purge_wanted: Notify,
 }
 
 type Report = Box<dyn Fn() -> Value + Send + Sync>;
@@ -129,65 +139,41 @@ impl Engine {
             finder.on_found(move |took| seconds.record(took));
         }
         let visibility = SharedVisibility::default();
-        let live = Arc::new(LiveIndex::new(finder.clone(), visibility.clone()));
-        let (topics, ephemeral) = (Arc::<Topics>::default(), Arc::<RecentIds>::default());
-        let (backlog, disk) = (Arc::<Backlog>::default(), Arc::<DiskWatch>::default());
-        let (event_rate, purge_wanted) = (Arc::<EventRate>::default(), Arc::<Notify>::default());
-        let broadcast = Arc::new(BroadcastQueue::new(visibility.clone(), metrics.queue_overflow.clone()));
-        let (writer, writer_task) = WriterHandle::start(WriterParts {
-            store: Arc::clone(&store),
-            live: Arc::clone(&live),
-            ephemeral: Arc::clone(&ephemeral),
-            metrics: Arc::clone(&metrics),
-            event_rate: Arc::clone(&event_rate),
-            purge_wanted: Arc::clone(&purge_wanted),
-            broadcast: Arc::clone(&broadcast),
-        });
+        let (topics, backlog, disk) =
+            (Arc::<Topics>::default(), Arc::<Backlog>::default(), Arc::<DiskWatch>::default());
         let rates = Arc::new(RatePolicy::new(&config, Arc::clone(&backlog)));
-        let policies = Arc::new(Policies::new(&rates, &topics, &disk, &backlog, policies));
-        let config: SharedConfig = Arc::new(ArcSwap::from_pointee(config));
-        let intake = Intake {
-            config: Arc::clone(&config),
-            store: Arc::clone(&store),
-            policies: Arc::clone(&policies),
-            rates: Arc::clone(&rates),
-            topics: Arc::clone(&topics),
-            ephemeral,
-            metrics: Arc::clone(&metrics),
-            writer: writer.clone(),
-        };
-        let reads = Reads {
-            config: Arc::clone(&config),
-            store: Arc::clone(&store),
-            finder,
-            live: Arc::clone(&live),
-            policies: Arc::clone(&policies),
-            visibility: visibility.clone(),
-            metrics: Arc::clone(&metrics),
-        };
-        let engine = Arc::new(Self {
-            config,
+        let shared = Arc::new(Shared {
+            config: ArcSwap::from_pointee(config),
             store,
-            intake,
-            reads,
-            writer,
-            live,
-            policies,
+            live: Arc::new(LiveIndex::new(finder.clone(), visibility.clone())),
+            finder,
+            policies: Policies::new(&rates, &topics, &disk, &backlog, policies),
             rates,
-            visibility,
             topics,
-            broadcast,
+            ephemeral: RecentIds::new(EPHEMERAL_IDS),
+            broadcast: BroadcastQueue::new(visibility.clone(), metrics.queue_overflow.clone()),
+            visibility,
             backlog,
             disk,
             metrics,
+            event_rate: EventRate::default(),
+            purge_wanted: Notify::new(),
+        });
+        let (writer, writer_task) = WriterHandle::start(Arc::clone(&shared));
+        let engine = Arc::new(Self {
+            intake: Intake { shared: Arc::clone(&shared), writer: writer.clone() },
+            reads: Reads { shared: Arc::clone(&shared) },
+            shared,
+            writer,
             recorder,
-            event_rate,
             reports: Mutex::default(),
             signals: watch::Sender::default(),
-            purge_wanted,
             started: Instant::now(),
         });
-        engine.enable_global().await?;
+        // A new node takes in `kukuri:global` (T-8).
+        if engine.store().subscriptions().await?.is_empty() {
+            engine.store().change_subscription(&TopicId::global(), SubscriptionChange::enable(), clock::now()).await?;
+        }
         engine.reload_topics().await?;
         engine.measure_disk();
         Ok((engine, writer_task))
@@ -225,18 +211,18 @@ impl Engine {
 
     /// The store.
     pub fn store(&self) -> &dyn Store {
-        &*self.store
+        &*self.shared.store
     }
 
     /// The configuration now.
     pub fn config(&self) -> Arc<EngineConfig> {
-        self.config.load_full()
+        self.shared.config.load_full()
     }
 
     /// Swaps the configuration. Connections stay; rate counters start again only if the rates changed.
     pub fn reconfigure(&self, config: EngineConfig) {
-        self.policies.reconfigure(&config);
-        self.config.store(Arc::new(config));
+        self.shared.policies.reconfigure(&config);
+        self.shared.config.store(Arc::new(config));
         self.measure_disk();
         self.measure_backlog();
         self.signals.send_modify(|signal| signal.configuration += 1);
@@ -254,46 +240,39 @@ impl Engine {
 
     /// The visibility that every path asks (M-5).
     pub fn visibility(&self) -> &SharedVisibility {
-        &self.visibility
+        &self.shared.visibility
     }
 
     /// Withholds events by another overlay from now on.
     pub fn set_visibility(&self, visibility: Visibility) {
-        self.visibility.set(visibility);
+        self.shared.visibility.set(visibility);
     }
 
     /// Whether the policies accept a connection from this address.
     pub fn check_connection(&self, ip: IpAddr) -> Result<(), ConnectRefused> {
-        let config = self.config.load();
-        self.policies.connect(&Context { config: &config, now: clock::now() }, ip)
+        let context = Context { config: &self.config(), now: clock::now() };
+        self.shared.policies.ask(|policy| policy.connect(&context, ip))
     }
 
     /// Counts an attempt to authenticate: it costs a signature, as an event does.
     pub fn count_authentication(&self, client: &Client) -> Result<(), TooFast> {
-        self.rates.check(Act::Publish, client.ip, &client.keys)
+        self.shared.rates.check(Act::Publish, client.ip, &client.keys)
+    }
+
+    /// Counts a request that everybody may make, at the rate of REQs.
+    pub fn count_request(&self, client: &Client) -> Result<(), TooFast> {
+        self.shared.rates.check(Act::Request, client.ip, &client.keys)
     }
 
     /// Whether the policies let clients authenticate as this key.
     pub fn check_key(&self, key: &PublicKey) -> Result<(), Refused> {
-        let config = self.config.load();
-        self.policies.authenticate(&Context { config: &config, now: clock::now() }, key)
-    }
-
-    pub(crate) fn tidy(&self) {
-        self.policies.tidy();
-    }
-
-    /// A new node takes in `kukuri:global` (T-8).
-    async fn enable_global(&self) -> Result<(), StoreError> {
-        if self.store.subscriptions().await?.is_empty() {
-            self.store.change_subscription(&TopicId::global(), SubscriptionChange::enable(), clock::now()).await?;
-        }
-        Ok(())
+        let context = Context { config: &self.config(), now: clock::now() };
+        self.shared.policies.ask(|policy| policy.authenticate(&context, key))
     }
 
     /// Reads the node-level subscriptions now; upkeep would do so a little later.
     pub async fn reload_topics(&self) -> Result<(), StoreError> {
-        self.topics.reload(&*self.store).await
+        self.shared.topics.reload(&*self.shared.store).await
     }
 
     /// Watches an outbox consumer: its backlog is measured, shown and heeded (O-9). The caller passes processed rows to the
@@ -303,23 +282,23 @@ impl Engine {
         name: &'static str,
         status: watch::Receiver<Status>,
     ) -> impl Fn(&[OutboxRow]) + Send + Sync + use<> {
-        self.with_recorder(|| self.backlog.watch(name, status, &self.metrics))
+        self.with_recorder(|| self.shared.backlog.watch(name, status, &self.shared.metrics))
     }
 
     /// Measures the backlog of the outbox consumers. Returns the longest, in rows.
     pub(crate) fn measure_backlog(&self) -> u64 {
-        self.backlog.measure(&self.config.load().backlog, *self.store.watch_outbox().borrow())
+        self.shared.backlog.measure(&self.shared.config.load().backlog, *self.shared.store.watch_outbox().borrow())
     }
 
     pub(crate) fn measure_disk(&self) {
-        self.disk.measure(self.config.load().disk.as_ref());
+        self.shared.disk.measure(self.shared.config.load().disk.as_ref());
     }
 
     /// Takes in events of an operator's file, in order. Returns when all are durable. Waits for the outbox consumers as
     /// long as they catch up (O-9).
     pub async fn import(&self, texts: Vec<Vec<u8>>) -> Vec<Result<Outcome, Refused>> {
         self.measure_backlog();
-        self.backlog.wait_until_near(|| self.measure_backlog()).await;
+        self.shared.backlog.wait_until_near(|| self.measure_backlog()).await;
         self.intake.submit(texts.into_iter().map(|text| (text, Origin::Import)).collect()).await
     }
 
@@ -334,13 +313,14 @@ impl Engine {
                 _ => break step.purged,
             }
         };
-        self.metrics.count_purged(&purged);
+        self.shared.metrics.purged.of(PurgeReason::Retention).increment(purged.by_retention);
+        self.shared.metrics.purged.of(PurgeReason::Capacity).increment(purged.by_capacity);
         Ok(purged)
     }
 
     /// Counts what [`Self::purge`] would remove now, up to a bound. Nothing changes.
     pub async fn dry_run_purge(&self) -> Result<DryRun, StoreError> {
-        self.store.dry_run_purge(&self.config().retention, clock::now(), MAX_DRY_RUN_ROWS).await
+        self.shared.store.dry_run_purge(&self.config().retention, clock::now(), MAX_DRY_RUN_ROWS).await
     }
 
     /// Sweeps expired events, in steps. Returns how many.
@@ -350,7 +330,7 @@ impl Engine {
             let (swept, more) = self.writer.expire_step().await?;
             expired += swept.expired;
             if !more || self.is_stopping() {
-                self.metrics.expired.increment(expired);
+                self.shared.metrics.expired.increment(expired);
                 return Ok(expired);
             }
         }
@@ -358,10 +338,10 @@ impl Engine {
 
     /// Closes topics that were opened by use and are idle (T-8).
     pub async fn close_idle_topics(&self) {
-        match self.topics.close_idle(&self.config().topics, &*self.store, clock::now()).await {
+        match self.shared.topics.close_idle(&self.config().topics, &*self.shared.store, clock::now()).await {
             Ok(0) => {}
             Ok(closed) => {
-                self.metrics.topics_closed.increment(closed as u64);
+                self.shared.metrics.topics_closed.increment(closed as u64);
                 tracing::info!(closed, "idle topics closed");
             }
             Err(error) => tracing::error!(%error, "can't close idle topics; the next try is in a minute"),
@@ -377,23 +357,31 @@ impl Engine {
     /// New events of clients of this process and of the node itself, from now on, for broadcast (G-2). `None`: the
     /// receiver has been taken.
     pub fn published(&self) -> Option<mpsc::Receiver<kukuri_domain::Admitted>> {
-        self.broadcast.take_receiver()
+        self.shared.broadcast.take_receiver()
     }
 
     /// The topics that are carried between nodes: enabled, and not shed (G-1, P-6). Read from the store, so that an event
     /// that arrives over one of them finds it enabled.
     pub async fn carried_topics(&self) -> Result<Vec<NodeSubscription>, StoreError> {
         self.reload_topics().await?;
-        let stage = self.store.stats().await?.stage.max(self.disk.level().stage()).max(self.backlog.level().stage());
-        let is_shed = |one: &NodeSubscription| stage >= Stage::Shedding && self.topics.load(&one.topic).is_first_to_go;
-        let mut carried = self.topics.all_enabled();
+        let stage = self
+            .shared
+            .store
+            .stats()
+            .await?
+            .stage
+            .max(self.shared.disk.level().stage())
+            .max(self.shared.backlog.level().stage());
+        let is_shed =
+            |one: &NodeSubscription| stage >= Stage::Shedding && self.shared.topics.load(&one.topic).is_shed_first;
+        let mut carried = self.shared.topics.all_enabled();
         carried.retain(|one| !is_shed(one));
         Ok(carried)
     }
 
     /// From when on regular events of a topic are kept here, if its past is exchanged with other nodes (G-7, S-1).
     pub fn shares_since(&self, topic: &TopicId) -> Option<Timestamp> {
-        let policy = self.topics.policy(topic).filter(|policy| policy.backfill)?;
+        let policy = self.shared.topics.policy(topic).filter(|policy| policy.backfill)?;
         let keep = self.config().retention.in_topic(RetentionClass::Regular, &policy.retention);
         Some(keep.cutoff(clock::now()).map_or(Timestamp(0), |cutoff| cutoff.seconds()))
     }
@@ -401,38 +389,32 @@ impl Engine {
     /// Whether another node may tell of an event in a topic (G-4). What `kukuri:global` holds depends on the other node's
     /// mode; an event that is not taken in here is refused later.
     pub fn is_carried_by(&self, event: &Event, topic: &TopicId) -> bool {
-        let is_bound = || self.config.load().admission.topics.bind(event).is_ok_and(|topics| topics.contains(topic));
+        let is_bound =
+            || self.shared.config.load().admission.topics.bind(event).is_ok_and(|topics| topics.contains(topic));
         *topic == TopicId::global() || is_bound()
     }
 
     /// Whether a topic is enabled.
     pub fn is_enabled(&self, topic: &TopicId) -> bool {
-        self.topics.is_enabled(topic)
+        self.shared.topics.is_enabled(topic)
     }
 
     /// The engine's state. Sets its gauges as well.
     pub async fn health(&self) -> Result<Health, StoreError> {
-        let stats = self.store.stats().await?;
-        let config = self.config.load();
+        let stats = self.shared.store.stats().await?;
         let health = Health {
-            subscriptions: self.live.len(),
-            topics: self.topics.enabled_count(),
-            disk: self.disk.level(),
-            backlog: self.backlog.level(),
-            consumers: self.backlog.consumers(stats.head),
-            events_per_second: self.event_rate.per_second(),
+            subscriptions: self.shared.live.len(),
+            topics: self.shared.topics.enabled_count(),
+            disk: self.shared.disk.level(),
+            backlog: self.shared.backlog.level(),
+            consumers: self.shared.backlog.consumers(stats.head),
+            events_per_second: self.shared.event_rate.per_second(),
             uptime: self.started.elapsed(),
             reports: self.reports.lock().iter().map(|(name, report)| (*name, report())).collect(),
             stats,
         };
-        self.metrics.set_gauges(&Gauges {
-            subscriptions: health.subscriptions,
-            topics: health.topics,
-            disk_stage: health.disk as u8,
-            backlog_stage: health.backlog as u8,
-            disk_free_bytes: config.disk.as_ref().and_then(|disk| disk::free_bytes(disk).ok()),
-            stats: &health.stats,
-        });
+        let disk_free_bytes = self.config().disk.as_ref().and_then(|disk| disk::free_bytes(disk).ok());
+        self.shared.metrics.set_gauges(&health, disk_free_bytes);
         Ok(health)
     }
 }

@@ -11,32 +11,21 @@
 use std::sync::Arc;
 
 use kukuri_domain::{Admitted, Event, Origin, Refusal, admission::Screened, decision};
-use kukuri_store::{Outcome, Store};
+use kukuri_store::Outcome;
 
 use crate::{
-    SharedConfig, clock,
+    clock,
     config::TopicIntake,
+    engine::Shared,
     live::ClientQueue,
-    metrics::EngineMetrics,
-    policies::{
-        Client, Context, Policies,
-        rates::{Act, RatePolicy},
-    },
-    recent::RecentIds,
+    policies::{Client, Context, rates::Act},
     refused::Refused,
-    topics::{NotOpened, Topics},
     writer::WriterHandle,
 };
 
 /// Takes events in.
 pub struct Intake {
-    pub(crate) config: SharedConfig,
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) policies: Arc<Policies>,
-    pub(crate) rates: Arc<RatePolicy>,
-    pub(crate) topics: Arc<Topics>,
-    pub(crate) ephemeral: Arc<RecentIds>,
-    pub(crate) metrics: Arc<EngineMetrics>,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) writer: WriterHandle,
 }
 
@@ -81,7 +70,10 @@ impl Intake {
 
     /// Counts the answer to a client's event that did not reach the writer.
     pub fn count_answered(&self, answered: &Result<Outcome, Refused>) {
-        self.metrics.count_event(answered);
+        match answered {
+            Ok(outcome) => self.shared.metrics.count_outcome(outcome),
+            Err(refused) => self.shared.metrics.count_refused(refused),
+        }
     }
 
     /// Takes in events of other origins than clients, in order. Returns when all are durable.
@@ -105,7 +97,7 @@ impl Intake {
         texts: impl IntoIterator<Item = (&'t [u8], Origin)>,
         client: Option<&Client>,
     ) -> Vec<Progress> {
-        let config = self.config.load_full();
+        let config = self.shared.config.load_full();
         let context = Context { config: &config, now: clock::now() };
         let screen = |(text, origin)| self.screen_submission(&context, text, origin, client);
         let mut batch: Vec<Progress> = texts.into_iter().map(screen).collect();
@@ -127,7 +119,9 @@ impl Intake {
     ) -> Progress {
         match self.screen_text(context, text, origin, client) {
             // An ephemeral event is not stored; its repeats are known here (E-5).
-            Ok(screened) if self.ephemeral.contains(&screened.event().id) => Progress::Answered(Ok(Outcome::Duplicate)),
+            Ok(screened) if self.shared.ephemeral.contains(&screened.event().id) => {
+                Progress::Answered(Ok(Outcome::Duplicate))
+            }
             Ok(screened) => Progress::Screened(screened, TopicState::Enabled),
             Err(refused) => Progress::Answered(Err(refused)),
         }
@@ -141,12 +135,12 @@ impl Intake {
         client: Option<&Client>,
     ) -> Result<Screened, Refused> {
         if let Some(client) = client {
-            self.policies.publish_text(context, client, text.len())?;
+            self.shared.policies.ask(|policy| policy.publish_text(context, client, text.len()))?;
         }
         let admission = &context.config.admission;
         admission.limits.check_text(text)?;
         let event = Event::from_json(text)?;
-        self.policies.publish(context, &event, &origin)?;
+        self.shared.policies.ask(|policy| policy.publish(context, &event, &origin))?;
         let mut screened = admission.screen(event, origin, context.now)?;
         screened.check_id()?;
         Ok(screened)
@@ -158,7 +152,7 @@ impl Intake {
         if ids.is_empty() {
             return;
         }
-        let Ok(known) = self.store.recall(&ids, context.now).await else {
+        let Ok(known) = self.shared.store.recall(&ids, context.now).await else {
             return batch.iter_mut().for_each(Progress::fail);
         };
         let mut known = known.into_iter();
@@ -183,8 +177,8 @@ impl Intake {
 
     /// Policies for a new event, and whether its topics are enabled.
     fn check_new(&self, context: &Context<'_>, screened: &Screened, is_client: bool) -> Result<TopicState, Refused> {
-        self.policies.publish_new(context, screened)?;
-        match screened.check_enabled(|topic| self.topics.is_enabled(topic)) {
+        self.shared.policies.ask(|policy| policy.publish_new(context, screened))?;
+        match screened.check_enabled(|topic| self.shared.topics.is_enabled(topic)) {
             Ok(()) => Ok(TopicState::Enabled),
             Err(_) if is_client && matches!(context.config.topics, TopicIntake::Open { .. }) => Ok(TopicState::ToOpen),
             Err(refusal) => Err(refusal.into()),
@@ -204,18 +198,12 @@ impl Intake {
     async fn open_topics_of(&self, context: &Context<'_>, admitted: &Admitted, client: &Client) -> Result<(), Refused> {
         let author = [admitted.event().pubkey];
         // An event may name many topics: each counts.
-        for _ in admitted.topics().iter().filter(|topic| !self.topics.is_enabled(topic)) {
-            self.rates.check(Act::OpenTopic, client.ip, &author)?;
+        for _ in admitted.topics().iter().filter(|topic| !self.shared.topics.is_enabled(topic)) {
+            self.shared.rates.check(Act::OpenTopic, client.ip, &author)?;
         }
-        match self.topics.open(admitted.topics(), &context.config.topics, &*self.store).await {
-            Ok(opened) => {
-                self.metrics.topics_opened.increment(opened as u64);
-                Ok(())
-            }
-            Err(NotOpened::Closed) => Err(Refusal::TopicNotEnabled.into()),
-            Err(NotOpened::TooMany(max)) => Err(Refused::TooManyTopics(max)),
-            Err(NotOpened::Failed) => Err(Refusal::Failed.into()),
-        }
+        let opened = self.shared.topics.open(admitted.topics(), &context.config.topics, &*self.shared.store).await?;
+        self.shared.metrics.topics_opened.increment(opened as u64);
+        Ok(())
     }
 }
 

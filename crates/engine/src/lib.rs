@@ -5,7 +5,7 @@
 //!
 //! - [`engine`]: the parts, put together. [`config`]: what an operator sets.
 //! - Events in: [`intake`], the one sequence of checks for every origin · [`policies`], the checks an operator can set, one
-//!   file each · [`refused`], the reasons · `writer`, the one task that commits · `recent`, repeats of ephemeral events.
+//!   file each · [`refused`], the reasons · `writer`, the one task that commits · [`recent`], the latest ids.
 //! - Events out: [`reads`], stored events · [`live`], live events · [`visibility`], what is withheld from viewers (M-5) ·
 //!   `sharing`, events for the gossip bridge.
 //! - State of the node: `topics`, which are enabled · `disk`, free space · `backlog`, how far outbox consumers are behind ·
@@ -21,7 +21,7 @@ pub mod live;
 pub mod metrics;
 pub mod policies;
 pub mod reads;
-mod recent;
+pub mod recent;
 pub mod refused;
 mod sharing;
 mod topics;
@@ -29,14 +29,7 @@ pub mod upkeep;
 pub mod visibility;
 mod writer;
 
-use std::sync::Arc;
-
-use arc_swap::ArcSwap;
-
 pub use config::EngineConfig;
 pub use engine::{Engine, EngineParts, Health, Signal};
 pub use policies::{Client, ReadKind, rates::network_of};
 pub use refused::{ConnectRefused, ReadRefused, Refused};
-
-/// The configuration that all parts share, swapped as a whole.
-pub(crate) type SharedConfig = Arc<ArcSwap<EngineConfig>>;

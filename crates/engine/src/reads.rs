@@ -2,17 +2,16 @@
 
 use std::{collections::HashSet, sync::Arc, time::Instant};
 
-use kukuri_domain::{Event, EventId, Filter, Letter, Sketch, Timestamp, TopicId, Viewer};
-use kukuri_search::{FindError, Finder, Search, SearchQuery};
-use kukuri_store::{Count, Query, Rest, Seq, Store, StoreError, StoredEvent};
+use kukuri_domain::{Event, EventId, Filter, Letter, Sketch, Timestamp, TopicId, Viewer, topic::claims_to_be_topic};
+use kukuri_search::{FindError, Search, SearchQuery};
+use kukuri_store::{Count, Query, Rest, Seq, StoreError, StoredEvent};
 
 use crate::{
-    SharedConfig, clock,
-    live::{ClientQueue, LiveFilter, LiveIndex, LiveSubscription},
-    metrics::EngineMetrics,
-    policies::{Client, Context, Policies, ReadKind, ReadRequest},
+    clock,
+    engine::Shared,
+    live::{ClientQueue, LiveFilter, LiveSubscription},
+    policies::{Client, Context, ReadKind, ReadRequest},
     refused::ReadRefused,
-    visibility::SharedVisibility,
 };
 
 /// A query that takes longer is logged.
@@ -20,13 +19,7 @@ const SLOW_QUERY: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Answers readers.
 pub struct Reads {
-    pub(crate) config: SharedConfig,
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) finder: Option<Finder>,
-    pub(crate) live: Arc<LiveIndex>,
-    pub(crate) policies: Arc<Policies>,
-    pub(crate) visibility: SharedVisibility,
-    pub(crate) metrics: Arc<EngineMetrics>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// The stored events of a subscription.
@@ -44,18 +37,18 @@ pub struct StoredAnswer {
 impl Reads {
     /// Whether the policies let this client read.
     pub fn check(&self, client: &Client, kind: ReadKind, filters: &[Filter]) -> Result<(), ReadRefused> {
-        let config = self.config.load();
+        let config = self.shared.config.load();
         let context = Context { config: &config, now: clock::now() };
-        self.policies.read(&context, &ReadRequest { client, kind, filters })
+        self.shared.policies.ask(|policy| policy.read(&context, &ReadRequest { client, kind, filters }))
     }
 
     /// Filters of a REQ, ready to be subscribed to: limits are clamped, never refused (W-1); words are parsed (NIP-50).
     pub fn prepare(&self, filters: Vec<Filter>) -> Result<Vec<LiveFilter>, ReadRefused> {
-        let max = self.config.load().requests.limit;
+        let max = self.shared.config.load().requests.limit;
         let prepare = |filter: Filter| {
             let words = match filter.search() {
                 None => None,
-                Some(_) if self.finder.is_none() => return Err(ReadRefused::NoSearch),
+                Some(_) if self.shared.finder.is_none() => return Err(ReadRefused::NoSearch),
                 Some(text) => Some(SearchQuery::parse(text)?),
             };
             let limit = filter.limit().unwrap_or(max).min(max);
@@ -66,17 +59,20 @@ impl Reads {
 
     /// Subscribes to live events. To be called before [`Reads::stored`], so that no event falls between the two (W-2).
     pub fn subscribe(&self, filters: Vec<LiveFilter>, viewer: Viewer, queue: Arc<ClientQueue>) -> LiveSubscription {
-        self.live.subscribe(filters, viewer, queue)
+        self.shared.live.subscribe(filters, viewer, queue)
     }
 
     /// The stored events that match.
     pub async fn stored(&self, filters: Vec<LiveFilter>, viewer: &Viewer) -> Result<StoredAnswer, FindError> {
-        let started = Instant::now();
+        self.measured("REQ", self.read_stored(filters, viewer)).await
+    }
+
+    async fn read_stored(&self, filters: Vec<LiveFilter>, viewer: &Viewer) -> Result<StoredAnswer, FindError> {
         let (searches, plain): (Vec<LiveFilter>, Vec<LiveFilter>) =
             filters.into_iter().partition(|filter| filter.words.is_some());
         let query = self.query(plain.into_iter().map(|live| live.filter).collect(), viewer);
         // First: an event that is newer than this answer is either a hit or delivered live.
-        let answer = self.store.query(&query).await?;
+        let answer = self.shared.store.query(&query).await?;
         let mut stored = StoredAnswer { events: Vec::new(), hits: HashSet::new(), seq: answer.seq, rest: answer.rest };
         let mut bytes = 0;
         for search in searches {
@@ -95,7 +91,6 @@ impl Reads {
         }
         let others = answer.events.into_iter().filter(|event| !stored.hits.contains(&event.id));
         stored.events.extend(others);
-        self.measure(started, "REQ");
         Ok(stored)
     }
 
@@ -106,10 +101,8 @@ impl Reads {
         viewer: &Viewer,
         sketch: Option<Sketch>,
     ) -> Result<Count, StoreError> {
-        let started = Instant::now();
-        let count = self.store.count(&self.query(filters, viewer), sketch).await?;
-        self.measure(started, "COUNT");
-        Ok(count)
+        let query = self.query(filters, viewer);
+        self.measured("COUNT", self.shared.store.count(&query, sketch)).await
     }
 
     /// Time and id of each event that matches. `None`: there are more than `max`.
@@ -119,23 +112,21 @@ impl Reads {
         viewer: &Viewer,
         max: usize,
     ) -> Result<Option<Vec<(Timestamp, EventId)>>, StoreError> {
-        let started = Instant::now();
-        let ids = self.store.ids(&self.query(filters, viewer), max).await?;
-        self.measure(started, "NEG-OPEN");
-        Ok(ids)
+        let query = self.query(filters, viewer);
+        self.measured("NEG-OPEN", self.shared.store.ids(&query, max)).await
     }
 
     /// Whether words can be searched for.
     pub fn has_search(&self) -> bool {
-        self.finder.is_some()
+        self.shared.finder.is_some()
     }
 
     /// The hits of one search, and whether there may be more.
     async fn search(&self, live: LiveFilter, viewer: &Viewer) -> Result<(Vec<StoredEvent>, bool), FindError> {
-        let (Some(finder), Some(words)) = (&self.finder, live.words) else { return Ok((Vec::new(), false)) };
+        let (Some(finder), Some(words)) = (&self.shared.finder, live.words) else { return Ok((Vec::new(), false)) };
         let (filter, now) = (live.filter, clock::now());
         // The index knows topics. Other values of `t` are left to the filter itself.
-        let topics = filter.tag_values(Letter::T).filter(|values| values.iter().all(|value| is_topic(value)));
+        let topics = filter.tag_values(Letter::T).filter(|values| values.iter().all(|value| claims_to_be_topic(value)));
         let search = Search {
             topics: topics.map(|values| values.iter().map(|value| TopicId::trusted(value)).collect()),
             kinds: filter.kinds().map(<[_]>::to_vec),
@@ -144,7 +135,7 @@ impl Reads {
             until: filter.until(),
             ..Search::new(words, now.seconds(), filter.limit().unwrap_or_default())
         };
-        let visibility = self.visibility.get();
+        let visibility = self.shared.visibility.get();
         let shows = |event: &Event, topics: &[TopicId]| {
             filter.matches(event, topics) && visibility.shows(event, topics, viewer, Some(&filter))
         };
@@ -154,20 +145,19 @@ impl Reads {
     }
 
     fn query(&self, filters: Vec<Filter>, viewer: &Viewer) -> Query {
-        let bytes = self.config.load().requests.answer_bytes;
-        let visibility = self.visibility.get();
+        let bytes = self.shared.config.load().requests.answer_bytes;
+        let visibility = self.shared.visibility.get();
         Query { filters, viewer: viewer.clone(), visibility, now: clock::now(), bytes }
     }
 
-    fn measure(&self, started: Instant, request: &'static str) {
+    async fn measured<T, E>(&self, request: &'static str, reading: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        let started = Instant::now();
+        let read = reading.await?;
         let time = started.elapsed();
-        self.metrics.query_seconds.record(time);
+        self.shared.metrics.query_seconds.record(time);
         if time > SLOW_QUERY {
             tracing::warn!(request, millis = time.as_millis() as u64, "slow query");
         }
+        Ok(read)
     }
-}
-
-fn is_topic(value: &str) -> bool {
-    value.starts_with("kukuri:")
 }

@@ -1,16 +1,13 @@
-//! Ids of recent ephemeral events: those are not stored, so their repeats are caught here (E-5).
+//! The latest ids of events that are not stored: repeats of ephemeral events are caught by them (E-5).
 
 use std::collections::HashSet;
 
 use kukuri_domain::EventId;
 use parking_lot::Mutex;
 
-/// At least this many of the latest ids are remembered, at most twice as many.
-const GENERATION: usize = 16_384;
-
 /// The latest ids, in two generations: the old one goes when the young one is full.
-#[derive(Default)]
-pub(crate) struct RecentIds {
+pub struct RecentIds {
+    generation_len: usize,
     generations: Mutex<Generations>,
 }
 
@@ -21,18 +18,24 @@ struct Generations {
 }
 
 impl RecentIds {
-    pub(crate) fn contains(&self, id: &EventId) -> bool {
+    /// Remembers at least the latest `generation_len` ids, at most twice as many.
+    pub fn new(generation_len: usize) -> Self {
+        Self { generation_len, generations: Mutex::default() }
+    }
+
+    /// Whether the id is remembered.
+    pub fn contains(&self, id: &EventId) -> bool {
         let generations = self.generations.lock();
         generations.young.contains(id) || generations.old.contains(id)
     }
 
     /// Remembers an id. Returns whether it is new.
-    pub(crate) fn insert(&self, id: EventId) -> bool {
+    pub fn insert(&self, id: EventId) -> bool {
         let mut generations = self.generations.lock();
         if generations.old.contains(&id) || !generations.young.insert(id) {
             return false;
         }
-        if generations.young.len() >= GENERATION {
+        if generations.young.len() >= self.generation_len {
             generations.old = std::mem::take(&mut generations.young);
         }
         true
@@ -46,7 +49,8 @@ mod tests {
     #[test]
     fn latest_ids_are_remembered_and_older_ones_dropped() {
         // E-5
-        let recent = RecentIds::default();
+        const GENERATION: usize = 16_384;
+        let recent = RecentIds::new(GENERATION);
         let id = |number: usize| {
             let mut bytes = [0; 32];
             bytes[..8].copy_from_slice(&number.to_be_bytes());

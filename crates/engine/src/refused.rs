@@ -64,9 +64,7 @@ impl Refused {
         match self {
             Self::Rule(refusal) => refusal.label(),
             Self::Denied | Self::DeniedKey => "denied",
-            Self::TooFast(_) | Self::RateCut | Self::Unauthenticated | Self::TooManyTopics(_) | Self::Behind => {
-                "capacity"
-            }
+            _ => "capacity",
         }
     }
 

@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 
 use kukuri_domain::{
-    Millis, TopicId,
+    Millis, Refusal, TopicId,
     capacity::{TopicLoad, shed_priority},
     subscription::{IngestPolicy, NodeSubscription, SubscriptionChange},
 };
 use kukuri_store::{Store, StoreError};
 use parking_lot::RwLock;
 
-use crate::{clock, config::TopicIntake};
+use crate::{clock, config::TopicIntake, refused::Refused};
 
 /// A snapshot of the node-level subscriptions (S-1).
 #[derive(Default)]
@@ -24,18 +24,7 @@ pub(crate) struct Topics {
 struct TopicSnapshot {
     by_id: HashMap<TopicId, NodeSubscription>,
     enabled: usize,
-    first_to_go: Option<u8>,
-}
-
-/// Why a topic was not opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NotOpened {
-    /// Only an operator may open it.
-    Closed,
-    /// `topics.max` topics are enabled.
-    TooMany(usize),
-    /// The store failed.
-    Failed,
+    shed_priority: Option<u8>,
 }
 
 impl Topics {
@@ -45,7 +34,7 @@ impl Topics {
         let enabled = || all.iter().filter(|subscription| subscription.enabled);
         let snapshot = TopicSnapshot {
             enabled: enabled().count(),
-            first_to_go: shed_priority(enabled().map(|subscription| subscription.policy.priority)),
+            shed_priority: shed_priority(enabled().map(|subscription| subscription.policy.priority)),
             by_id: all.into_iter().map(|subscription| (subscription.topic.clone(), subscription)).collect(),
         };
         *self.snapshot.write() = snapshot;
@@ -79,7 +68,7 @@ impl Topics {
     pub(crate) fn load(&self, topic: &TopicId) -> TopicLoad {
         let snapshot = self.snapshot.read();
         let priority = snapshot.by_id.get(topic).map(|subscription| subscription.policy.priority);
-        TopicLoad { is_first_to_go: priority.is_some() && priority == snapshot.first_to_go, ..TopicLoad::default() }
+        TopicLoad { is_shed_first: priority.is_some() && priority == snapshot.shed_priority, ..TopicLoad::default() }
     }
 
     /// Enables topics that may be opened by use. Returns how many it opened.
@@ -88,27 +77,24 @@ impl Topics {
         topics: &[TopicId],
         intake: &TopicIntake,
         store: &dyn Store,
-    ) -> Result<usize, NotOpened> {
-        let TopicIntake::Open { max, .. } = *intake else { return Err(NotOpened::Closed) };
+    ) -> Result<usize, Refused> {
+        let TopicIntake::Open { max, .. } = *intake else { return Err(Refusal::TopicNotEnabled.into()) };
         let _one_at_a_time = self.opening.lock().await;
         let wanted: Vec<&TopicId> = topics.iter().filter(|topic| !self.is_enabled(topic)).collect();
         {
             let snapshot = self.snapshot.read();
             if wanted.iter().any(|topic| !NodeSubscription::may_open_by_use(snapshot.by_id.get(*topic))) {
-                return Err(NotOpened::Closed);
+                return Err(Refusal::TopicNotEnabled.into());
             }
             if snapshot.enabled + wanted.len() > max {
-                return Err(NotOpened::TooMany(max));
+                return Err(Refused::TooManyTopics(max));
             }
         }
         for topic in &wanted {
             let opened = store.change_subscription(topic, SubscriptionChange::open(), clock::now()).await;
-            opened.map_err(|error| {
-                tracing::error!(%error, "can't open a topic; its event is refused");
-                NotOpened::Failed
-            })?;
+            opened.map_err(open_failed)?;
         }
-        self.reload(store).await.map_err(|_| NotOpened::Failed)?;
+        self.reload(store).await.map_err(open_failed)?;
         Ok(wanted.len())
     }
 
@@ -142,4 +128,9 @@ impl Topics {
         self.reload(store).await?;
         Ok(closed)
     }
+}
+
+fn open_failed(error: StoreError) -> Refusal {
+    tracing::error!(%error, "can't open a topic; its event is refused");
+    Refusal::Failed
 }

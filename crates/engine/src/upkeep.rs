@@ -15,7 +15,7 @@ use crate::{clock, engine::Engine};
 const PURGE_INTERVAL: Duration = Duration::from_secs(60);
 const FLUSH_INTERVAL: Duration = Duration::from_secs(10);
 const DISK_INTERVAL: Duration = Duration::from_secs(5);
-const IDLE_TOPICS_INTERVAL: Duration = Duration::from_secs(60);
+/// For idle topics, and for rate limiters of clients that are gone.
 const TIDY_INTERVAL: Duration = Duration::from_secs(60);
 /// Least time between two purges that the capacity stage asked for.
 const MIN_PURGE_PAUSE: Duration = Duration::from_secs(1);
@@ -29,9 +29,9 @@ pub async fn run(engine: Arc<Engine>) {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks
     };
-    let (mut purge, mut flush, mut disk) = (every(PURGE_INTERVAL), every(FLUSH_INTERVAL), every(DISK_INTERVAL));
-    let (mut idle, mut tidy) = (every(IDLE_TOPICS_INTERVAL), every(TIDY_INTERVAL));
-    let mut topics = engine.store.watch_subscriptions();
+    let (mut purge, mut flush) = (every(PURGE_INTERVAL), every(FLUSH_INTERVAL));
+    let (mut disk, mut tidy) = (every(DISK_INTERVAL), every(TIDY_INTERVAL));
+    let mut topics = engine.shared.store.watch_subscriptions();
     let mut may_purge_at = Instant::now();
     let second = sleep(until_next_second());
     tokio::pin!(second);
@@ -39,24 +39,26 @@ pub async fn run(engine: Arc<Engine>) {
         tokio::select! {
             () = &mut stopped => return,
             () = &mut second => {
-                engine.event_rate.sample();
+                engine.shared.event_rate.sample();
                 engine.measure_backlog();
                 sweep_expired(&engine).await;
                 second.as_mut().reset(Instant::now() + until_next_second());
             }
-            () = purge_is_due(&mut purge, &engine.purge_wanted, may_purge_at) => {
+            () = purge_is_due(&mut purge, &engine.shared.purge_wanted, may_purge_at) => {
                 purge_once(&engine).await;
                 purge.reset();
                 may_purge_at = Instant::now() + MIN_PURGE_PAUSE;
             }
             _ = flush.tick() => {
-                if let Err(error) = engine.store.flush().await {
+                if let Err(error) = engine.shared.store.flush().await {
                     tracing::warn!(%error, "can't write the counts of repeated events; the next try is in 10 s");
                 }
             }
             _ = disk.tick() => engine.measure_disk(),
-            _ = idle.tick() => engine.close_idle_topics().await,
-            _ = tidy.tick() => engine.tidy(),
+            _ = tidy.tick() => {
+                engine.shared.policies.tidy();
+                engine.close_idle_topics().await;
+            }
             Ok(()) = topics.changed() => {
                 if let Err(error) = engine.reload_topics().await {
                     tracing::error!(%error, "can't read the node's topics; the last ones hold");
@@ -137,7 +139,7 @@ mod tests {
         assert_eq!(store.stats().await.unwrap().effective, 1);
         let asking_for_purges = async {
             loop {
-                engine.purge_wanted.notify_one();
+                engine.shared.purge_wanted.notify_one();
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };

@@ -9,15 +9,13 @@
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use kukuri_domain::{Admitted, Refusal, TopicId, capacity::Stage, retention::Retention, sharing::FloorHint};
-use kukuri_store::{Outcome, PurgeCursor, PurgeStep, Raised, StageChange, Store, StoreError, Swept};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use kukuri_store::{Outcome, PurgeCursor, PurgeStep, Raised, StageChange, StoreError, Swept};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::{
     clock,
-    live::{ClientQueue, LiveIndex, delivery::LiveDelivery},
-    metrics::{EngineMetrics, EventRate},
-    recent::RecentIds,
-    sharing::BroadcastQueue,
+    engine::Shared,
+    live::{ClientQueue, delivery::LiveDelivery},
 };
 
 /// Events in one transaction, and bytes of their JSON: more are cheaper each, and take longer together. What one
@@ -40,16 +38,18 @@ enum Work {
     Task(WriterTask),
 }
 
+type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
+
 /// Work that is not an event of a client.
 enum WriterTask {
     /// Events of peers, an import, or the node itself.
-    Batch(Vec<Admitted>, oneshot::Sender<Vec<Outcome>>),
+    Batch(Vec<Admitted>, Answer<Vec<Outcome>>),
     /// One step of the expiry sweep.
-    Expire(oneshot::Sender<Result<(Swept, bool), StoreError>>),
+    Expire(Answer<(Swept, bool)>),
     /// Floors that another node told of.
-    RaiseFloors(TopicId, Vec<FloorHint>, oneshot::Sender<Result<Raised, StoreError>>),
+    RaiseFloors(TopicId, Vec<FloorHint>, Answer<Raised>),
     /// One step of a purge.
-    Purge(Box<Retention>, PurgeCursor, oneshot::Sender<Result<PurgeStep, StoreError>>),
+    Purge(Box<Retention>, PurgeCursor, Answer<PurgeStep>),
 }
 
 /// The way to the writer. The writer ends when the last handle is gone and all work is done.
@@ -59,23 +59,13 @@ pub(crate) struct WriterHandle {
     bytes: Arc<Semaphore>,
 }
 
-/// The parts of the engine that the writer works with.
-pub(crate) struct WriterParts {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) live: Arc<LiveIndex>,
-    pub(crate) ephemeral: Arc<RecentIds>,
-    pub(crate) metrics: Arc<EngineMetrics>,
-    pub(crate) event_rate: Arc<EventRate>,
-    pub(crate) purge_wanted: Arc<Notify>,
-    pub(crate) broadcast: Arc<BroadcastQueue>,
-}
-
 impl WriterHandle {
     /// Starts the writer.
-    pub(crate) fn start(parts: WriterParts) -> (Self, tokio::task::JoinHandle<()>) {
+    pub(crate) fn start(shared: Arc<Shared>) -> (Self, tokio::task::JoinHandle<()>) {
         let (work, receiver) = mpsc::channel(MAX_QUEUED_EVENTS);
-        let (store, live, metrics) = (Arc::clone(&parts.store), Arc::clone(&parts.live), Arc::clone(&parts.metrics));
-        let writer = Writer { delivery: LiveDelivery::new(store, live, metrics), parts };
+        let Shared { store, live, metrics, .. } = &*shared;
+        let delivery = LiveDelivery::new(Arc::clone(store), Arc::clone(live), Arc::clone(metrics));
+        let writer = Writer { delivery, shared };
         (
             Self { work, bytes: Arc::new(Semaphore::new(MAX_QUEUED_BYTES)) },
             tokio::spawn(writer.write_until_closed(receiver)),
@@ -99,36 +89,33 @@ impl WriterHandle {
     pub(crate) async fn write_all(&self, events: Vec<Admitted>) -> Vec<Outcome> {
         let count = events.len();
         let answer = self.request(|answer| WriterTask::Batch(events, answer)).await;
-        answer.unwrap_or_else(|| vec![Outcome::Refused(Refusal::Failed); count])
+        answer.unwrap_or_else(|_| vec![Outcome::Refused(Refusal::Failed); count])
     }
 
     /// One step of the expiry sweep. Returns whether more is due.
     pub(crate) async fn expire_step(&self) -> Result<(Swept, bool), StoreError> {
-        self.request(WriterTask::Expire).await.unwrap_or(Err(StoreError::WriterGone))
+        self.request(WriterTask::Expire).await
     }
 
     /// Applies floor hints of another node. Versions that go by them go before anything else is delivered (W-3).
     pub(crate) async fn raise_floors(&self, topic: TopicId, hints: Vec<FloorHint>) -> Result<Raised, StoreError> {
-        let answer = self.request(|answer| WriterTask::RaiseFloors(topic, hints, answer)).await;
-        answer.unwrap_or(Err(StoreError::WriterGone))
+        self.request(|answer| WriterTask::RaiseFloors(topic, hints, answer)).await
     }
 
     /// One step of a purge.
     pub(crate) async fn purge_step(&self, retention: Retention, cursor: PurgeCursor) -> Result<PurgeStep, StoreError> {
-        let answer = self.request(|answer| WriterTask::Purge(Box::new(retention), cursor, answer)).await;
-        answer.unwrap_or(Err(StoreError::WriterGone))
+        self.request(|answer| WriterTask::Purge(Box::new(retention), cursor, answer)).await
     }
 
-    /// `None`: the writer has ended.
-    async fn request<T>(&self, task: impl FnOnce(oneshot::Sender<T>) -> WriterTask) -> Option<T> {
+    async fn request<T>(&self, task: impl FnOnce(Answer<T>) -> WriterTask) -> Result<T, StoreError> {
         let (answer, answered) = oneshot::channel();
         let _ = self.work.send(Work::Task(task(answer))).await;
-        answered.await.ok()
+        answered.await.unwrap_or(Err(StoreError::WriterGone))
     }
 }
 
 struct Writer {
-    parts: WriterParts,
+    shared: Arc<Shared>,
     delivery: LiveDelivery,
 }
 
@@ -146,7 +133,7 @@ impl Writer {
                 () = self.delivery.due() => self.delivery.deliver_committed(&HashMap::new()).await,
             }
         }
-        if let Err(error) = self.parts.store.flush().await {
+        if let Err(error) = self.shared.store.flush().await {
             tracing::warn!(%error, "can't write the counts of repeated events at shutdown; they are lost");
         }
     }
@@ -187,7 +174,7 @@ impl Writer {
 
     /// Commits a batch in one transaction and delivers what became effective.
     async fn write_batch(&mut self, batch: Vec<Admitted>) -> Vec<Outcome> {
-        let WriterParts { store, live, ephemeral, metrics, event_rate, broadcast, .. } = &self.parts;
+        let Shared { store, live, ephemeral, metrics, event_rate, broadcast, .. } = &*self.shared;
         let started = Instant::now();
         let mut outcomes = match store.ingest(batch.clone(), clock::now()).await {
             Ok(ingested) => {
@@ -197,8 +184,9 @@ impl Writer {
             Err(error) => {
                 tracing::error!(%error, events = batch.len(), "can't store a batch; its events are refused");
                 let refusal = if matches!(error, StoreError::Full(_)) { Refusal::DiskFull } else { Refusal::Failed };
-                metrics.count_failed(&refusal, batch.len());
-                return vec![Outcome::Refused(refusal); batch.len()];
+                let outcomes = vec![Outcome::Refused(refusal); batch.len()];
+                outcomes.iter().for_each(|outcome| metrics.count_outcome(outcome));
+                return outcomes;
             }
         };
         metrics.batch_events.record(batch.len() as f64);
@@ -226,10 +214,10 @@ impl Writer {
     }
 
     async fn do_task(&mut self, task: WriterTask) {
-        let store = &self.parts.store;
+        let store = &self.shared.store;
         match task {
             WriterTask::Batch(events, answer) => {
-                let _ = answer.send(self.write_batch(events).await);
+                let _ = answer.send(Ok(self.write_batch(events).await));
                 return;
             }
             WriterTask::Expire(answer) => {
@@ -265,7 +253,7 @@ impl Writer {
             }
         }
         if stages.iter().any(|change| change.to == Stage::Purging) {
-            self.parts.purge_wanted.notify_one();
+            self.shared.purge_wanted.notify_one();
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    fmt,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -9,11 +10,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use iroh::{Endpoint, EndpointAddr, SecretKey};
-use kukuri_engine::Engine;
+use iroh::{
+    Endpoint, EndpointAddr, SecretKey, TransportAddr,
+    endpoint::{Connection, TransportAddrUsage},
+};
+use kukuri_domain::TopicId;
+use kukuri_engine::{Engine, recent::RecentIds};
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{
+    io::join,
     sync::{mpsc, watch},
     task::JoinSet,
     time::{MissedTickBehavior, interval, timeout},
@@ -21,17 +27,16 @@ use tokio::{
 
 use crate::{
     broadcast::broadcast_published,
-    catch_up::{CatchUpProtocol, start_due_sessions},
+    catch_up::start_due_sessions,
     endpoint::EndpointFactory,
     error::GossipError,
     inbox::{Inbox, process_queue},
-    large_events::{Fetches, LargeEventCache, LargeEventProtocol},
+    large_events::{Fetches, LargeEventCache},
     metrics::{Direction, GossipMetrics},
     peer::{PeerAddress, PeerId},
     peer_store::{PeerStore, SeenPeer},
-    protocol::{PeerStream, Protocol},
+    protocol::{PeerStream, RequestProtocol},
     settings::{GossipSettings, PeerPolicy},
-    status::{EndpointState, PeerStatus, TopicStatus},
     supervisor::Supervisor,
     topics::{JoinedTopic, JoinedTopics},
     watchdog::ReplaceReason,
@@ -41,8 +46,11 @@ use crate::{
 const TICK_INTERVAL: Duration = Duration::from_secs(1);
 /// The times at which peers were seen are written this often.
 const SAVE_PEERS_INTERVAL: Duration = Duration::from_secs(10);
-const MAX_QUEUED_SEEN_PEERS: usize = 256;
+/// A peer that comes up in many topics at once is recorded once in this time.
+const RECORD_INTERVAL: Duration = Duration::from_secs(5);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Ids of refused events that are remembered at least.
+const REFUSED_IDS: usize = 65_536;
 
 /// A running bridge.
 pub struct Bridge {
@@ -51,89 +59,94 @@ pub struct Bridge {
     tasks: tokio::sync::Mutex<JoinSet<()>>,
 }
 
+/// A known peer.
+#[derive(Clone, Debug)]
+pub struct PeerStatus {
+    /// The public key of the peer.
+    pub id: PeerId,
+    /// `None`: no address is known.
+    pub address: Option<PeerAddress>,
+    /// Whether the operator has configured the peer.
+    pub is_configured: bool,
+    /// The number of topics in which the peer is a neighbour.
+    pub topics: usize,
+    /// When the peer last became a neighbour, in Unix seconds; 0: never.
+    pub seen: u64,
+}
+
+/// A joined topic.
+#[derive(Clone, Debug)]
+pub struct TopicStatus {
+    /// The topic.
+    pub topic: TopicId,
+    /// Peers directly connected in this topic.
+    pub neighbours: Vec<PeerId>,
+    /// Messages received since the topic was joined.
+    pub received: u64,
+}
+
 /// The parts of the bridge, shared by its tasks.
 pub(crate) struct BridgeContext {
     pub(crate) engine: Arc<Engine>,
     pub(crate) settings: GossipSettings,
-    pub(crate) metrics: Arc<GossipMetrics>,
-    pub(crate) peers: Arc<PeerStore>,
-    pub(crate) topics: Arc<JoinedTopics>,
-    pub(crate) inbox: Arc<Inbox>,
-    pub(crate) large_events: Arc<LargeEventCache>,
+    pub(crate) metrics: GossipMetrics,
+    pub(crate) peers: PeerStore,
+    pub(crate) topics: JoinedTopics,
+    pub(crate) inbox: Inbox,
+    pub(crate) large_events: LargeEventCache,
     pub(crate) fetches: Fetches,
-    pub(crate) catch_up: Arc<CatchUpProtocol>,
-    pub(crate) health: Arc<Health>,
+    /// Events that this node refuses permanently and its store does not record: catch-up does not ask for them again.
+    pub(crate) refused_ids: RecentIds,
     /// `None` while it is being replaced.
     pub(crate) endpoint: Mutex<Option<Endpoint>>,
+    /// Endpoints that were replaced after a fault.
+    pub(crate) rebuilds: AtomicU64,
     replacements: mpsc::Sender<ReplaceReason>,
-    seen_peers: mpsc::Sender<PeerId>,
+    /// When peers that became neighbours were recorded.
+    recorded: Mutex<HashMap<PeerId, Instant>>,
     has_seen_peer: AtomicBool,
     /// Fetches and catch-up sessions, aborted when the bridge stops.
     background: Mutex<JoinSet<()>>,
 }
 
-#[derive(Default)]
-pub(crate) struct Health {
-    pub(crate) is_replacing: AtomicBool,
-    pub(crate) rebuilds: AtomicU64,
+impl fmt::Debug for BridgeContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BridgeContext")
+    }
 }
 
 impl Bridge {
     /// Starts a bridge for an engine. `key` is the secret key of its endpoint.
     pub async fn start(engine: Arc<Engine>, settings: GossipSettings, key: [u8; 32]) -> Result<Self, GossipError> {
         let key = SecretKey::from_bytes(&key);
-        let metrics = Arc::new(engine.with_recorder(GossipMetrics::register));
-        let peers = Arc::new(PeerStore::open(key.public(), settings.peers, &settings.known, &settings.directory));
-        let (inbox, queued) = Inbox::new(&settings.limits, Arc::clone(&metrics));
-        let (inbox, topics) = (Arc::new(inbox), Arc::<JoinedTopics>::default());
-        let large_events = Arc::<LargeEventCache>::default();
-        let large_event_protocol = LargeEventProtocol {
-            engine: Arc::clone(&engine),
-            cache: Arc::clone(&large_events),
-            topics: Arc::clone(&topics),
-            inbox: Arc::clone(&inbox),
-            metrics: Arc::clone(&metrics),
-        };
-        let (for_catch_up, joined) = (Arc::clone(&engine), Arc::clone(&topics));
-        let catch_up = Arc::new(CatchUpProtocol::new(for_catch_up, joined, Arc::clone(&metrics), &settings.catch_up));
-        let factory = EndpointFactory {
-            key,
-            settings: settings.clone(),
-            peers: Arc::clone(&peers),
-            topics: Arc::clone(&topics),
-            metrics: Arc::clone(&metrics),
-            protocols: [Arc::new(large_event_protocol) as Arc<dyn Protocol>, Arc::clone(&catch_up) as _],
-        };
-        let endpoint = factory.bind(settings.listen).await?;
-        let published = engine.published().ok_or(GossipError::AlreadyBridged)?;
+        let (inbox, queued) = Inbox::new(&settings.limits);
         let (replacements, replacements_asked) = mpsc::channel(1);
-        let (seen_peers, seen_peers_queue) = mpsc::channel(MAX_QUEUED_SEEN_PEERS);
-        let health = Arc::<Health>::default();
-        report_health(&engine, &health, &topics, &inbox);
         let ctx = Arc::new(BridgeContext {
-            engine,
-            settings,
-            metrics,
-            peers,
-            topics,
+            metrics: engine.with_recorder(GossipMetrics::register),
+            peers: PeerStore::open(key.public(), settings.peers, &settings.known, &settings.directory),
+            topics: JoinedTopics::default(),
             inbox,
-            large_events,
+            large_events: LargeEventCache::default(),
             fetches: Fetches::default(),
-            catch_up,
-            health,
-            endpoint: Mutex::new(Some(endpoint.endpoint.clone())),
+            refused_ids: RecentIds::new(REFUSED_IDS),
+            endpoint: Mutex::default(),
+            rebuilds: AtomicU64::default(),
             replacements,
-            seen_peers,
+            recorded: Mutex::default(),
             has_seen_peer: AtomicBool::new(false),
             background: Mutex::default(),
+            engine,
+            settings,
         });
+        let factory = EndpointFactory { key, ctx: Arc::clone(&ctx) };
+        let endpoint = factory.bind(ctx.settings.listen).await?;
+        let published = ctx.engine.published().ok_or(GossipError::AlreadyBridged)?;
+        *ctx.endpoint.lock() = Some(endpoint.endpoint.clone());
+        // The engine holds the closure, and the context the engine.
+        let reported = Arc::downgrade(&ctx);
+        ctx.engine.report("gossip", move || reported.upgrade().map_or(Value::Null, |ctx| ctx.health()));
         let (stopping, is_stopping) = watch::channel(false);
-        let supervisor = Supervisor {
-            ctx: Arc::clone(&ctx),
-            factory,
-            replacements: replacements_asked,
-            seen_peers: seen_peers_queue,
-        };
+        let supervisor = Supervisor { ctx: Arc::clone(&ctx), factory, replacements: replacements_asked };
         let mut tasks = JoinSet::new();
         tasks.spawn(supervisor.run(endpoint, is_stopping.clone()));
         tasks.spawn(until_stopped(is_stopping.clone(), process_queue(Arc::clone(&ctx), queued)));
@@ -153,7 +166,7 @@ impl Bridge {
     pub fn peers(&self) -> Vec<PeerStatus> {
         let mut topics: HashMap<PeerId, usize> = HashMap::new();
         for joined in self.ctx.topics.all() {
-            joined.state.neighbours().into_iter().for_each(|peer| *topics.entry(peer).or_default() += 1);
+            joined.state.lock().neighbours.iter().for_each(|peer| *topics.entry(*peer).or_default() += 1);
         }
         let mut peers = self.ctx.peers.all();
         for id in topics.keys() {
@@ -174,10 +187,10 @@ impl Bridge {
 
     /// All joined topics.
     pub fn topics(&self) -> Vec<TopicStatus> {
-        let status = |joined: Arc<JoinedTopic>| TopicStatus {
-            topic: joined.topic.clone(),
-            neighbours: joined.state.neighbours().into_iter().collect(),
-            received: joined.state.received(),
+        let status = |joined: Arc<JoinedTopic>| {
+            let state = joined.state.lock();
+            let neighbours = state.neighbours.iter().copied().collect();
+            TopicStatus { topic: joined.topic.clone(), neighbours, received: state.received }
         };
         self.ctx.topics.all().into_iter().map(status).collect()
     }
@@ -199,22 +212,6 @@ impl Bridge {
         background.shutdown().await;
         self.ctx.peers.save();
     }
-}
-
-/// Registers the `gossip` part of `/healthz`. The closure must not hold the engine: the engine holds the closure.
-fn report_health(engine: &Engine, health: &Arc<Health>, topics: &Arc<JoinedTopics>, inbox: &Arc<Inbox>) {
-    let (health, topics, inbox) = (Arc::clone(health), Arc::clone(topics), Arc::clone(inbox));
-    engine.report("gossip", move || {
-        let counts = topics.counts();
-        json!({
-            "state": health.state().as_str(),
-            "topics": counts.topics,
-            "topics_without_neighbours": counts.without_neighbours,
-            "peers": counts.peers,
-            "queue": inbox.queue_len(),
-            "rebuilds": health.rebuilds.load(Ordering::Relaxed),
-        })
-    });
 }
 
 /// Returns when the bridge is to stop.
@@ -242,22 +239,33 @@ async fn set_gauges_and_save_peers(ctx: Arc<BridgeContext>) {
         metrics.peers.set(counts.peers as f64);
         metrics.neighbours.set(counts.neighbours as f64);
         metrics.queue.of(Direction::In).set(ctx.inbox.queue_len() as f64);
-        metrics.state.set(f64::from(u8::from(ctx.health.state() == EndpointState::Replacing)));
+        metrics.state.set(f64::from(u8::from(ctx.is_replacing())));
         if ctx.peers.has_new_address() || saved.elapsed() >= SAVE_PEERS_INTERVAL {
             saved = Instant::now();
-            let peers = Arc::clone(&ctx.peers);
-            let _ = tokio::task::spawn_blocking(move || peers.save()).await;
+            let ctx = Arc::clone(&ctx);
+            let _ = tokio::task::spawn_blocking(move || ctx.peers.save()).await;
         }
     }
 }
 
-impl Health {
-    fn state(&self) -> EndpointState {
-        if self.is_replacing.load(Ordering::Relaxed) { EndpointState::Replacing } else { EndpointState::Running }
-    }
-}
-
 impl BridgeContext {
+    fn is_replacing(&self) -> bool {
+        self.endpoint.lock().is_none()
+    }
+
+    /// The `gossip` part of `/healthz`.
+    fn health(&self) -> Value {
+        let counts = self.topics.counts();
+        json!({
+            "state": if self.is_replacing() { "being replaced" } else { "running" },
+            "topics": counts.topics,
+            "topics_without_neighbours": counts.without_neighbours,
+            "peers": counts.peers,
+            "queue": self.inbox.queue_len(),
+            "rebuilds": self.rebuilds.load(Ordering::Relaxed),
+        })
+    }
+
     /// Whether no peer is known and none was seen since the start.
     pub(crate) fn knows_no_peer(&self) -> bool {
         !self.has_seen_peer.load(Ordering::Relaxed) && self.peers.is_empty()
@@ -268,10 +276,22 @@ impl BridgeContext {
         let _ = self.replacements.try_send(reason);
     }
 
-    /// Notes that a peer became a neighbour.
-    pub(crate) fn note_seen(&self, peer: PeerId) {
+    /// Records a peer that became a neighbour, with its addresses.
+    pub(crate) fn record_neighbour(self: &Arc<Self>, peer: PeerId) {
         self.has_seen_peer.store(true, Ordering::Relaxed);
-        let _ = self.seen_peers.try_send(peer);
+        let mut recorded = self.recorded.lock();
+        recorded.retain(|_, at| at.elapsed() < RECORD_INTERVAL);
+        let endpoint = self.endpoint.lock().clone();
+        let Some(endpoint) = endpoint.filter(|_| recorded.insert(peer, Instant::now()).is_none()) else { return };
+        let ctx = Arc::clone(self);
+        self.spawn(async move {
+            let info = endpoint.remote_info(peer).await;
+            let addresses = info.into_iter().flat_map(|info| info.into_addrs()).filter_map(|info| match info.addr() {
+                TransportAddr::Ip(address) if matches!(info.usage(), TransportAddrUsage::Active) => Some(*address),
+                _ => None,
+            });
+            ctx.peers.record_seen(peer, addresses);
+        });
     }
 
     /// Spawns a task that is aborted when the bridge stops.
@@ -282,13 +302,18 @@ impl BridgeContext {
     }
 
     /// Opens a stream to a peer for a request protocol.
-    pub(crate) async fn open_stream(&self, peer: PeerId, alpn: &[u8]) -> Result<PeerStream, GossipError> {
+    pub(crate) async fn open_stream(
+        &self,
+        peer: PeerId,
+        protocol: RequestProtocol,
+    ) -> Result<(PeerStream, Connection), GossipError> {
         let endpoint = self.endpoint.lock().clone().ok_or(GossipError::NoEndpoint)?;
         let unreachable = |reason: String| GossipError::Unreachable { peer: peer.to_string(), reason };
         let opening = async {
-            let connection = endpoint.connect(peer, alpn).await.map_err(|error| unreachable(format!("{error:#}")))?;
-            let streams = connection.open_bi().await.map_err(|error| unreachable(error.to_string()))?;
-            Ok(PeerStream::new(connection, streams))
+            let connection = endpoint.connect(peer, protocol.alpn()).await;
+            let connection = connection.map_err(|error| unreachable(format!("{error:#}")))?;
+            let (send, receive) = connection.open_bi().await.map_err(|error| unreachable(error.to_string()))?;
+            Ok((join(receive, send), connection))
         };
         timeout(CONNECT_TIMEOUT, opening).await.map_err(|_| unreachable("timed out".to_owned()))?
     }

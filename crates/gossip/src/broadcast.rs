@@ -4,18 +4,18 @@
 //! iroh-gossip does not report lost messages. So a message of a topic without neighbours waits for one, with a timeout.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use kukuri_domain::{Admitted, KindClass, TopicId, sharing::may_pass_on};
+use kukuri_pacing::KeyedRateLimiter;
 use tokio::{sync::mpsc, time::sleep_until};
 
 use crate::{
     bridge::BridgeContext,
-    message_rate::{MessageRateLimiter, SEND_BURST},
     metrics::{Direction, NotSent, Sent},
     watchdog::call_timeout,
     wire::Message,
@@ -28,6 +28,9 @@ const MAX_RATE_DELAY: Duration = Duration::from_secs(30);
 /// A topic that was just joined has no neighbours yet.
 const NEIGHBOUR_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
+/// Burst of sent messages, as time at the steady rate. The queues of iroh-gossip are short: large messages that fill the
+/// queues of several nodes at once stop all of these nodes.
+const BURST: Duration = Duration::from_millis(250);
 /// Topics with a rate limiter of their own; idle ones are dropped first.
 const MAX_TOPIC_LIMITERS: usize = 4_096;
 
@@ -44,8 +47,7 @@ struct Broadcaster {
     queue: BTreeMap<(Instant, u64), OutgoingMessage>,
     queue_bytes: usize,
     next_number: u64,
-    all_topics: MessageRateLimiter,
-    by_topic: HashMap<TopicId, MessageRateLimiter>,
+    limiter: KeyedRateLimiter<TopicId>,
 }
 
 /// Broadcasts published events, for as long as the bridge runs.
@@ -78,8 +80,9 @@ pub(crate) async fn broadcast_published(ctx: Arc<BridgeContext>, mut published: 
 
 impl Broadcaster {
     fn new(ctx: Arc<BridgeContext>) -> Self {
-        let all_topics = MessageRateLimiter::new(ctx.settings.limits.sent, SEND_BURST, Instant::now());
-        Self { ctx, queue: BTreeMap::new(), queue_bytes: 0, next_number: 0, all_topics, by_topic: HashMap::new() }
+        let limits = &ctx.settings.limits;
+        let limiter = KeyedRateLimiter::new(limits.sent, limits.topic, BURST, MAX_TOPIC_LIMITERS, Instant::now());
+        Self { ctx, queue: BTreeMap::new(), queue_bytes: 0, next_number: 0, limiter }
     }
 
     /// Schedules one message for each topic of an event.
@@ -116,21 +119,8 @@ impl Broadcaster {
         if self.queue.len() >= MAX_QUEUED_MESSAGES || self.queue_bytes + bytes > MAX_QUEUED_BYTES {
             return Err(NotSent::Queue);
         }
-        if self.by_topic.len() >= MAX_TOPIC_LIMITERS {
-            self.by_topic.retain(|_, limiter| !limiter.is_idle(now));
-        }
-        let topic_rate = self.ctx.settings.limits.topic;
-        let topic_limiter = self
-            .by_topic
-            .entry(outgoing.topic.clone())
-            .or_insert_with(|| MessageRateLimiter::new(topic_rate, SEND_BURST, now));
-        let due = topic_limiter.message_ready_at(now).max(self.all_topics.message_ready_at(now));
-        if due > now + MAX_RATE_DELAY {
-            return Err(NotSent::Rate);
-        }
-        topic_limiter.spend_message(bytes, now);
-        self.all_topics.spend_message(bytes, now);
-        self.enqueue_at(due, outgoing);
+        let due = self.limiter.spend_before(now + MAX_RATE_DELAY, outgoing.topic.clone(), bytes, now);
+        self.enqueue_at(due.ok_or(NotSent::Rate)?, outgoing);
         Ok(())
     }
 
@@ -143,7 +133,7 @@ impl Broadcaster {
     async fn broadcast_next(&mut self) {
         let Some((_, outgoing)) = self.queue.pop_first() else { return };
         self.queue_bytes -= outgoing.content.len();
-        let joined = self.ctx.topics.get(&outgoing.topic).filter(|joined| joined.state.has_neighbours());
+        let joined = self.ctx.topics.get(&outgoing.topic).filter(|joined| !joined.state.lock().neighbours.is_empty());
         let Some(joined) = joined else {
             if outgoing.published_at.elapsed() > NEIGHBOUR_TIMEOUT {
                 return self.ctx.metrics.count_not_sent(NotSent::NoNeighbour);
@@ -151,7 +141,7 @@ impl Broadcaster {
             return self.enqueue_at(Instant::now() + RETRY_INTERVAL, outgoing);
         };
         match call_timeout("broadcast", joined.sender.broadcast(outgoing.content.clone())).await {
-            Ok(Ok(())) => self.ctx.metrics.count_sent(outgoing.what),
+            Ok(Ok(())) => self.ctx.metrics.sent.of(outgoing.what).increment(1),
             // The topic is being left, or the endpoint replaced: nothing was sent.
             Ok(Err(_)) => self.enqueue_at(Instant::now() + RETRY_INTERVAL, outgoing),
             Err(reason) => {

@@ -2,8 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    fmt,
-    sync::Arc,
+    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
@@ -17,7 +16,7 @@ use iroh::{
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::sleep};
 
-use crate::{metrics::GossipMetrics, peer::PeerId, peer_store::PeerStore, topics::JoinedTopics};
+use crate::{bridge::BridgeContext, peer::PeerId};
 
 /// Connections of one peer: one for gossip, the others for requests.
 const MAX_CONNECTIONS_PER_PEER: usize = 32;
@@ -33,11 +32,9 @@ const MAX_HOLD_CHECKS: u32 = 100;
 const HOLD_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The open connections of an endpoint.
+#[derive(Debug)]
 pub(crate) struct Connections {
-    peers: Arc<PeerStore>,
-    topics: Arc<JoinedTopics>,
-    max_peers: usize,
-    metrics: Arc<GossipMetrics>,
+    ctx: Arc<BridgeContext>,
     open: Mutex<HashMap<PeerId, Vec<OpenConnection>>>,
     arrivals: Notify,
 }
@@ -51,23 +48,13 @@ struct OpenConnection {
     is_reported: bool,
 }
 
-/// The hooks that iroh calls.
-pub(crate) struct Hooks(pub(crate) Arc<Connections>);
-
-impl fmt::Debug for Hooks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Hooks")
-    }
-}
+/// The hooks that iroh calls. Weak: the context holds the endpoint, and the endpoint these.
+#[derive(Debug)]
+pub(crate) struct Hooks(pub(crate) Weak<Connections>);
 
 impl Connections {
-    pub(crate) fn new(
-        peers: Arc<PeerStore>,
-        topics: Arc<JoinedTopics>,
-        max_peers: usize,
-        metrics: Arc<GossipMetrics>,
-    ) -> Self {
-        Self { peers, topics, max_peers, metrics, open: Mutex::default(), arrivals: Notify::new() }
+    pub(crate) fn new(ctx: Arc<BridgeContext>) -> Self {
+        Self { ctx, open: Mutex::default(), arrivals: Notify::new() }
     }
 
     /// Peers with a gossip connection, and since when. The other side may still reject a recent one.
@@ -94,7 +81,7 @@ impl Connections {
     /// Registers a connection, or returns why it is rejected.
     fn admit(self: &Arc<Self>, connection: &Connection) -> Result<(), &'static [u8]> {
         let peer = connection.remote_id();
-        if !self.peers.is_allowed(&peer) {
+        if !self.ctx.peers.is_allowed(&peer) {
             return Err(NOT_ALLOWED);
         }
         let mut open = self.open.lock();
@@ -102,7 +89,7 @@ impl Connections {
             connections.retain(OpenConnection::is_open);
         }
         open.retain(|_, connections| !connections.is_empty());
-        let is_full = open.len() >= self.max_peers && !self.peers.is_configured(&peer);
+        let is_full = open.len() >= self.ctx.settings.limits.max_peers && !self.ctx.peers.is_configured(&peer);
         if is_full && !open.contains_key(&peer) {
             return Err(TOO_MANY);
         }
@@ -115,7 +102,7 @@ impl Connections {
         connections.push(OpenConnection { connection: connection.clone(), is_gossip, since, is_reported: false });
         if is_gossip {
             self.arrivals.notify_one();
-            tokio::spawn(Arc::clone(self).close_with_old(peer, connection));
+            self.ctx.spawn(Arc::clone(self).close_with_old(peer, connection));
         }
         Ok(())
     }
@@ -125,7 +112,10 @@ impl Connections {
     async fn hold_reconnecting(&self, connection: &Connection) {
         let peer = connection.remote_id();
         for _ in 0..MAX_HOLD_CHECKS {
-            if connection.alpn() != iroh_gossip::ALPN || self.is_connected(&peer) || !self.topics.has_neighbour(&peer) {
+            if connection.alpn() != iroh_gossip::ALPN
+                || self.is_connected(&peer)
+                || !self.ctx.topics.has_neighbour(&peer)
+            {
                 return;
             }
             sleep(HOLD_CHECK_INTERVAL).await;
@@ -170,17 +160,22 @@ impl OpenConnection {
 
 impl EndpointHooks for Hooks {
     async fn before_connect<'a>(&'a self, to: &'a EndpointAddr, _: &'a [u8]) -> BeforeConnectOutcome {
-        if self.0.peers.is_allowed(&to.id) { BeforeConnectOutcome::Accept } else { BeforeConnectOutcome::Reject }
+        let is_allowed = self.0.upgrade().is_some_and(|connections| connections.ctx.peers.is_allowed(&to.id));
+        if is_allowed { BeforeConnectOutcome::Accept } else { BeforeConnectOutcome::Reject }
     }
 
     async fn after_handshake<'a>(&'a self, connection: &'a Connection) -> AfterHandshakeOutcome {
-        self.0.hold_reconnecting(connection).await;
-        match self.0.admit(connection) {
-            Ok(()) => AfterHandshakeOutcome::Accept,
-            Err(reason) => {
-                self.0.metrics.refused_connections.increment(1);
-                AfterHandshakeOutcome::Reject { error_code: REJECTED, reason: reason.to_vec() }
+        let admitted = match self.0.upgrade() {
+            Some(connections) => {
+                connections.hold_reconnecting(connection).await;
+                let refused = &connections.ctx.metrics.refused_connections;
+                connections.admit(connection).inspect_err(|_| refused.increment(1))
             }
+            None => Err(NOT_ALLOWED),
+        };
+        match admitted {
+            Ok(()) => AfterHandshakeOutcome::Accept,
+            Err(reason) => AfterHandshakeOutcome::Reject { error_code: REJECTED, reason: reason.to_vec() },
         }
     }
 }

@@ -10,19 +10,16 @@ use iroh::{
 use iroh_gossip::{Gossip, proto::PlumtreeConfig};
 
 use crate::{
+    bridge::BridgeContext,
     connections::{Connections, Hooks},
     error::GossipError,
-    metrics::GossipMetrics,
-    peer_store::PeerStore,
-    protocol::{Protocol, ProtocolServer},
-    settings::GossipSettings,
-    topics::JoinedTopics,
+    protocol::{ProtocolServer, RequestProtocol},
     wire::MAX_MESSAGE_LEN,
 };
 
 /// Unidirectional streams one peer may open: one for each shared topic. iroh-gossip stops for good with more shared topics
 /// than this, so `gossip.max_topics` is below it.
-pub(crate) const MAX_TOPIC_STREAMS: u32 = 16_384;
+const MAX_TOPIC_STREAMS: u32 = 16_384;
 /// Requests of one peer at a time, on one connection.
 const MAX_REQUEST_STREAMS: u32 = 32;
 /// Bytes a peer may have sent before they are read.
@@ -37,12 +34,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Binds the endpoints of a bridge.
 pub(crate) struct EndpointFactory {
     pub(crate) key: SecretKey,
-    pub(crate) settings: GossipSettings,
-    pub(crate) peers: Arc<PeerStore>,
-    pub(crate) topics: Arc<JoinedTopics>,
-    pub(crate) metrics: Arc<GossipMetrics>,
-    /// Protocols beside gossip.
-    pub(crate) protocols: [Arc<dyn Protocol>; 2],
+    pub(crate) ctx: Arc<BridgeContext>,
 }
 
 pub(crate) struct GossipEndpoint {
@@ -56,15 +48,15 @@ impl EndpointFactory {
     /// The endpoint contacts no third party: no discovery, no port mapping, and only configured relay servers.
     pub(crate) async fn bind(&self, address: SocketAddr) -> Result<GossipEndpoint, GossipError> {
         let failed = |reason: String| GossipError::Bind { address, reason };
-        let relays: Result<Vec<RelayUrl>, _> = self.settings.relays.iter().map(|url| url.parse()).collect();
+        let BridgeContext { settings, peers, .. } = &*self.ctx;
+        let relays: Result<Vec<RelayUrl>, _> = settings.relays.iter().map(|url| url.parse()).collect();
         let relays = relays.map_err(|error| failed(format!("invalid URL of a relay server: {error}")))?;
-        let (peers, topics, metrics) = (Arc::clone(&self.peers), Arc::clone(&self.topics), Arc::clone(&self.metrics));
-        let connections = Arc::new(Connections::new(peers, topics, self.settings.limits.max_peers, metrics));
+        let connections = Arc::new(Connections::new(Arc::clone(&self.ctx)));
         let mut builder = Endpoint::builder(presets::Minimal)
             .clear_address_lookup()
-            .address_lookup(self.peers.lookup())
+            .address_lookup(peers.lookup())
             .portmapper_config(PortmapperConfig::Disabled)
-            .hooks(Hooks(Arc::clone(&connections)))
+            .hooks(Hooks(Arc::downgrade(&connections)))
             .transport_config(transport())
             .clear_ip_transports()
             .bind_addr(address)
@@ -74,21 +66,21 @@ impl EndpointFactory {
             true => builder.relay_mode(RelayMode::Disabled).net_report_config(NetReportConfig::minimal()),
             false => builder.relay_mode(RelayMode::custom(relays)),
         };
-        for address in &self.settings.addresses {
+        for address in &settings.addresses {
             builder = builder.external_addr(*address);
         }
         let endpoint = builder.bind().await.map_err(|error| failed(format!("{error:#}")))?;
         let broadcasts = PlumtreeConfig { message_cache_retention: MESSAGE_CACHE_TTL, ..PlumtreeConfig::default() };
         let gossip =
             Gossip::builder().max_message_size(MAX_MESSAGE_LEN).broadcast_config(broadcasts).spawn(endpoint.clone());
-        if let (false, Ok(lookups)) = (self.peers.trusts_addresses_of_peers(), endpoint.address_lookup()) {
+        if let (false, Ok(lookups)) = (peers.trusts_addresses_of_peers(), endpoint.address_lookup()) {
             // iroh-gossip has added a lookup with addresses that peers tell of each other.
             lookups.clear();
-            lookups.add(self.peers.lookup());
+            lookups.add(peers.lookup());
         }
         let mut router = Router::builder(endpoint.clone()).accept(iroh_gossip::ALPN, gossip.clone());
-        for protocol in &self.protocols {
-            router = router.accept(protocol.alpn(), ProtocolServer::new(Arc::clone(protocol)));
+        for protocol in [RequestProtocol::LargeEvents, RequestProtocol::CatchUp] {
+            router = router.accept(protocol.alpn(), ProtocolServer::new(protocol, Arc::clone(&self.ctx)));
         }
         Ok(GossipEndpoint { endpoint, gossip, connections, router: router.spawn() })
     }
@@ -108,10 +100,6 @@ fn transport() -> QuicTransportConfig {
 }
 
 impl GossipEndpoint {
-    pub(crate) fn bound_address(&self) -> Option<SocketAddr> {
-        self.endpoint.bound_sockets().first().copied()
-    }
-
     /// Shuts gossip and all protocols down, then closes the endpoint.
     pub(crate) async fn close(self) {
         if tokio::time::timeout(CLOSE_TIMEOUT, self.router.shutdown()).await.is_err() {

@@ -4,15 +4,14 @@
 
 use std::{
     collections::{HashSet, VecDeque},
-    fmt, io,
+    io,
     sync::Arc,
     time::Duration,
 };
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use kukuri_domain::{Event, EventId, Origin, TopicId, Viewer, sharing::may_pass_on};
-use kukuri_engine::{Engine, clock, metrics::MetricLabel};
+use kukuri_engine::clock;
 use kukuri_store::Outcome;
 use parking_lot::Mutex;
 use tokio::{
@@ -23,15 +22,13 @@ use tokio::{
 use crate::{
     bridge::BridgeContext,
     error::GossipError,
-    inbox::{Inbox, submit_events},
-    metrics::{Dropped, GossipMetrics},
+    inbox::submit_events,
+    metrics::Dropped,
     peer::PeerId,
     peer_semaphore::PeerSemaphore,
-    protocol::{PeerStream, Protocol},
-    topics::JoinedTopics,
+    protocol::{PeerStream, RequestProtocol},
 };
 
-const ALPN: &[u8] = b"kukuri/event/1";
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 /// Delays before each attempt: the announcing peer may still be fetching the event itself.
 const ATTEMPT_DELAYS: [Duration; 4] =
@@ -61,7 +58,7 @@ impl LargeEventCache {
 
 /// The fetches under way.
 pub(crate) struct Fetches {
-    permits: Arc<PeerSemaphore>,
+    permits: PeerSemaphore,
     ids: Mutex<HashSet<EventId>>,
 }
 
@@ -74,10 +71,10 @@ impl Default for Fetches {
 /// Fetches an announced event in a task, unless the event is being fetched or there is no permit for the peer.
 pub(crate) fn spawn_fetch(ctx: &Arc<BridgeContext>, peer: PeerId, topic: TopicId, id: EventId) {
     let Some(permit) = ctx.fetches.permits.try_acquire(peer) else {
-        return ctx.metrics.count_dropped(Dropped::NotFetched.value());
+        return ctx.metrics.count_dropped(Dropped::NotFetched);
     };
     if !ctx.fetches.ids.lock().insert(id) {
-        return ctx.metrics.count_dropped(Dropped::Repeat.value());
+        return ctx.metrics.count_dropped(Dropped::Repeat);
     }
     let ctx = Arc::clone(ctx);
     ctx.clone().spawn(async move {
@@ -91,7 +88,7 @@ pub(crate) fn spawn_fetch(ctx: &Arc<BridgeContext>, peer: PeerId, topic: TopicId
                     ctx.large_events.insert(id, json);
                 }
             }
-            Err(reason) => ctx.metrics.count_dropped(reason.value()),
+            Err(reason) => ctx.metrics.count_dropped(reason),
         }
         ctx.fetches.ids.lock().remove(&id);
         drop(permit);
@@ -123,7 +120,7 @@ async fn fetch(ctx: &BridgeContext, peer: PeerId, id: EventId) -> Result<Bytes, 
 
 async fn request_event(ctx: &BridgeContext, peer: PeerId, id: EventId, max_len: usize) -> Result<Bytes, GossipError> {
     let broken = |error: io::Error| GossipError::Unreachable { peer: peer.to_string(), reason: error.to_string() };
-    let mut stream = ctx.open_stream(peer, ALPN).await?;
+    let (mut stream, _connection) = ctx.open_stream(peer, RequestProtocol::LargeEvents).await?;
     stream.write_all(id.as_bytes()).await.map_err(broken)?;
     stream.shutdown().await.map_err(broken)?;
     let mut json = Vec::new();
@@ -131,62 +128,41 @@ async fn request_event(ctx: &BridgeContext, peer: PeerId, id: EventId, max_len: 
     Ok(json.into())
 }
 
-/// Serves large events to peers that ask for them by id.
-pub(crate) struct LargeEventProtocol {
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) cache: Arc<LargeEventCache>,
-    pub(crate) topics: Arc<JoinedTopics>,
-    pub(crate) inbox: Arc<Inbox>,
-    pub(crate) metrics: Arc<GossipMetrics>,
-}
-
-impl fmt::Debug for LargeEventProtocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LargeEventProtocol")
-    }
-}
-
-impl LargeEventProtocol {
-    /// An event that peers may have: effective here, of a joined topic, neither protected nor private (E-10), and not
-    /// withheld (M-5).
-    async fn find_shareable(&self, id: EventId) -> Option<Bytes> {
-        let now = clock::now();
-        let Some(found) = self.engine.store().get(&[id], now).await.ok()?.pop()? else {
-            let is_expired = |json: &Bytes| Event::from_json(json).is_ok_and(|event| event.is_expired(now));
-            return self.cache.get(&id).filter(|json| !is_expired(json));
-        };
-        let is_joined = found.topics.iter().any(|topic| self.topics.contains(topic));
-        let visibility = self.engine.visibility().load();
-        let is_shown = |event: &Event| visibility.shows(event, &found.topics, &Viewer::stranger(), None);
-        let may_pass = found.event.event().is_ok_and(|event| may_pass_on(&event) && is_shown(&event));
-        (is_joined && may_pass).then_some(found.event.json)
-    }
-
-    async fn answer_request(&self, peer: PeerId, stream: &mut PeerStream) -> io::Result<()> {
-        let mut id = [0; 32];
-        stream.read_exact(&mut id).await?;
-        let found = self.find_shareable(EventId::from_bytes(id)).await;
-        // Bytes given to a peer count against its rate limit like bytes received from it (G-6).
-        if let Some(json) = found.filter(|json| self.inbox.is_within_rate(peer, json.len())) {
-            stream.write_all(&json).await?;
-            self.metrics.served.increment(1);
-        }
-        stream.shutdown().await
-    }
-}
-
-#[async_trait]
-impl Protocol for LargeEventProtocol {
-    fn alpn(&self) -> &'static [u8] {
-        ALPN
-    }
-
-    async fn serve(&self, peer: PeerId, mut stream: PeerStream) -> io::Result<()> {
-        timeout(REQUEST_TIMEOUT, self.answer_request(peer, &mut stream)).await.map_err(io::Error::from)??;
+/// Serves a peer that asks for an event by id.
+pub(crate) async fn serve(ctx: &BridgeContext, peer: PeerId, mut stream: PeerStream) {
+    match timeout(REQUEST_TIMEOUT, answer_request(ctx, peer, &mut stream)).await {
         // The connection closes with the stream, so wait until the peer has read to the end.
-        let _ = timeout(REQUEST_TIMEOUT, stream.read(&mut [0])).await;
-        Ok(())
+        Ok(Ok(())) => drop(timeout(REQUEST_TIMEOUT, stream.read(&mut [0])).await),
+        Ok(Err(error)) => tracing::debug!(%error, "serving an event to a peer failed"),
+        Err(_) => tracing::debug!("serving an event to a peer timed out"),
     }
+}
+
+async fn answer_request(ctx: &BridgeContext, peer: PeerId, stream: &mut PeerStream) -> io::Result<()> {
+    let mut id = [0; 32];
+    stream.read_exact(&mut id).await?;
+    let found = find_shareable(ctx, EventId::from_bytes(id)).await;
+    // Bytes given to a peer count against its rate limit like bytes received from it (G-6).
+    if let Some(json) = found.filter(|json| ctx.inbox.is_within_rate(peer, json.len())) {
+        stream.write_all(&json).await?;
+        ctx.metrics.served.increment(1);
+    }
+    stream.shutdown().await
+}
+
+/// An event that peers may have: effective here, of a joined topic, neither protected nor private (E-10), and not
+/// withheld (M-5).
+async fn find_shareable(ctx: &BridgeContext, id: EventId) -> Option<Bytes> {
+    let now = clock::now();
+    let Some(found) = ctx.engine.store().get(&[id], now).await.ok()?.pop()? else {
+        let is_expired = |json: &Bytes| Event::from_json(json).is_ok_and(|event| event.is_expired(now));
+        return ctx.large_events.get(&id).filter(|json| !is_expired(json));
+    };
+    let is_joined = found.topics.iter().any(|topic| ctx.topics.contains(topic));
+    let visibility = ctx.engine.visibility().load();
+    let is_shown = |event: &Event| visibility.shows(event, &found.topics, &Viewer::stranger(), None);
+    let may_pass = found.event.event().is_ok_and(|event| may_pass_on(&event) && is_shown(&event));
+    (is_joined && may_pass).then_some(found.event.json)
 }
 
 #[cfg(test)]

@@ -3,12 +3,11 @@
 //!
 //! # Layout
 //!
-//! - [`bridge`]: start, status, stop. `supervisor`: runs the endpoint and replaces it. [`settings`], [`status`], [`metrics`].
+//! - [`bridge`]: start, status, stop. `supervisor`: runs the endpoint and replaces it. [`settings`], [`metrics`].
 //! - `endpoint`: the iroh endpoint with its gossip. `connections`: access control. [`peer`], `peer_store`: known peers.
-//! - `membership`: joins and leaves topics, receives messages. `topics`: the joined ones. `rejoin`: keeps enough neighbours.
-//!   `dialer`: connects peers.
+//! - `membership`: joins and leaves topics, receives messages. `topics`: the joined ones. `rejoin`: dials
+//!   peers, and keeps enough neighbours.
 //! - `inbox`: received messages, to the engine. `broadcast`: published events, to the peers. `wire`: the encoding of both.
-//!   `message_rate`: rate limits.
 //! - `protocol`: request protocols on the same endpoint. `large_events`: fetches events too large to broadcast.
 //!   `peer_semaphore`: bounds concurrent requests.
 //! - `catch_up`: reconciles topics with peers after losses (G-7).
@@ -21,13 +20,11 @@ pub mod bridge;
 mod broadcast;
 mod catch_up;
 mod connections;
-mod dialer;
 mod endpoint;
 mod error;
 mod inbox;
 mod large_events;
 mod membership;
-mod message_rate;
 pub mod metrics;
 pub mod peer;
 mod peer_semaphore;
@@ -35,7 +32,6 @@ mod peer_store;
 mod protocol;
 mod rejoin;
 pub mod settings;
-pub mod status;
 mod supervisor;
 mod topics;
 mod watchdog;

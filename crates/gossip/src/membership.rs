@@ -9,6 +9,7 @@ use iroh_gossip::{
     api::{Event, GossipReceiver},
 };
 use kukuri_domain::{TopicId, subscription::NodeSubscription};
+use parking_lot::Mutex;
 
 use crate::{
     bridge::BridgeContext,
@@ -59,7 +60,7 @@ async fn update_topics(
     let mut joined = 0;
     for topic in wanted {
         match ctx.topics.get(&topic) {
-            Some(joined) if !joined.state.has_lagged() => {}
+            Some(joined) if !joined.state.lock().has_lagged => {}
             // Changes of neighbours may be among the lost events. A new subscription begins with all neighbours.
             Some(_) => subscribe(ctx, endpoint, topic).await?,
             None => {
@@ -75,12 +76,12 @@ async fn update_topics(
 }
 
 async fn subscribe(ctx: &Arc<BridgeContext>, endpoint: &GossipEndpoint, topic: TopicId) -> Result<(), ReplaceReason> {
-    // The `dialer` connects the other peers.
+    // `rejoin` dials the other peers.
     let bootstrap = endpoint.connections.connected_since().into_keys().take(MAX_CANDIDATES).collect();
     let id = GossipTopicId::from_bytes(topic.gossip_id());
     let subscribed = call_timeout("subscribe", endpoint.gossip.subscribe(id, bootstrap)).await?;
     let (sender, receiver) = subscribed.map_err(|_| ReplaceReason::Ended)?.split();
-    let state = Arc::new(TopicState::default());
+    let state = Arc::<Mutex<TopicState>>::default();
     let receiving = receive_messages(Arc::clone(ctx), topic.clone(), Arc::clone(&state), receiver);
     let receive_task = tokio::spawn(receiving).abort_handle();
     ctx.topics.insert(JoinedTopic { topic, sender, state, receive_task });
@@ -91,23 +92,28 @@ async fn subscribe(ctx: &Arc<BridgeContext>, endpoint: &GossipEndpoint, topic: T
 async fn receive_messages(
     ctx: Arc<BridgeContext>,
     topic: TopicId,
-    state: Arc<TopicState>,
+    state: Arc<Mutex<TopicState>>,
     mut receiver: GossipReceiver,
 ) {
     while let Some(Ok(event)) = receiver.next().await {
         match event {
             Event::Received(message) => {
-                state.count_received();
-                ctx.inbox.enqueue(&topic, message.delivered_from, message.content);
+                state.lock().received += 1;
+                ctx.metrics.received.increment(1);
+                if let Err(reason) = ctx.inbox.enqueue(&topic, message.delivered_from, message.content) {
+                    ctx.metrics.count_dropped(reason);
+                }
             }
             Event::NeighborUp(peer) => {
-                state.neighbour_up(peer);
-                ctx.note_seen(peer);
+                state.lock().neighbour_up(peer);
+                ctx.record_neighbour(peer);
             }
-            Event::NeighborDown(peer) => state.neighbour_down(peer),
+            Event::NeighborDown(peer) => state.lock().neighbour_down(peer),
             Event::Lagged => {
                 ctx.metrics.lagged.increment(1);
-                state.mark_lagged();
+                let mut state = state.lock();
+                state.has_lagged = true;
+                state.catch_up.run_soon();
             }
         }
     }

@@ -1,41 +1,36 @@
 //! The bridge's metrics. Labels have few values; none names a topic or a peer.
 
 use kukuri_catchup::{Report, SessionEnd};
+#[cfg(doc)]
 use kukuri_domain::Refusal;
 use kukuri_engine::{
     Refused, metric_label, metric_table,
-    metrics::{ByValue, Counter, Gauge, LabelValues, Labelled, MetricLabel},
+    metrics::{Counter, Gauge, Labelled, MetricLabel},
 };
 use kukuri_store::Outcome;
 
 metric_label! {
-    /// Why a message of a peer was dropped, apart from refusals of its event: see [`Refusal::label`].
+    /// Why a message of a peer was dropped; among the reasons are all labels of refused events ([`Refusal::label`]).
     pub enum Dropped: "reason" {
-        Oversize = "oversize",
-        Malformed = "malformed",
-        Version = "version",
-        Repeat = "repeat",
-        Denied = "denied",
         Capacity = "capacity",
+        Denied = "denied",
+        Expired = "expired",
         Failed = "failed",
-        Rate = "rate",
-        Queue = "queue",
+        Future = "future",
+        Malformed = "malformed",
+        NotEnabled = "not_enabled",
         NotFetched = "not_fetched",
-    }
-}
-
-/// The reasons of [`Dropped`] and of refused events.
-pub struct DropReasons;
-
-impl LabelValues for DropReasons {
-    const NAME: &'static str = Dropped::NAME;
-
-    fn all() -> Vec<&'static str> {
-        let own = Dropped::ALL.iter().map(|dropped| dropped.value());
-        let mut all: Vec<_> = Refusal::LABELS.into_iter().chain(own).collect();
-        all.sort_unstable();
-        all.dedup();
-        all
+        Oversize = "oversize",
+        P2pOnly = "p2p_only",
+        Private = "private",
+        Protected = "protected",
+        Queue = "queue",
+        Rate = "rate",
+        Repeat = "repeat",
+        Signature = "signature",
+        Superseded = "superseded",
+        Version = "version",
+        WrongTopic = "wrong_topic",
     }
 }
 
@@ -77,7 +72,7 @@ metric_table! {
     pub struct GossipMetrics {
         received: Counter = "kukuri_gossip_received_total", "Messages received from peers";
         accepted: Counter = "kukuri_gossip_accepted_total", "Messages of peers that brought a new event";
-        dropped: ByValue<Counter, DropReasons> = "kukuri_gossip_dropped_total",
+        dropped: Labelled<Counter, Dropped> = "kukuri_gossip_dropped_total",
             "Messages of peers that were dropped, by reason";
         lagged: Counter = "kukuri_gossip_lagged_total", "Times that iroh-gossip dropped events of a topic";
         fetched: Counter = "kukuri_gossip_fetched_total", "Announced events that were fetched";
@@ -119,21 +114,20 @@ fn session_result(end: &SessionEnd) -> SessionResult {
     }
 }
 
-/// The label under which the answer to a peer's event counts as dropped. `None`: the event was new and accepted.
-pub(crate) fn drop_reason(answer: &Result<Outcome, Refused>) -> Option<&'static str> {
-    match answer {
-        Ok(Outcome::Stored | Outcome::Ephemeral) => None,
-        Ok(Outcome::Duplicate) => Some(Dropped::Repeat.value()),
-        Ok(Outcome::Refused(refusal)) => Some(refusal.label()),
-        Err(refused) => Some(refused.label()),
-    }
-}
-
 impl GossipMetrics {
-    pub(crate) fn count_dropped(&self, reason: &'static str) {
-        if let Some(counter) = self.dropped.of(reason) {
-            counter.increment(1);
-        }
+    /// Counts the engine's answer to a peer's event.
+    pub(crate) fn count_answer(&self, answer: &Result<Outcome, Refused>) {
+        let label = match answer {
+            Ok(Outcome::Stored | Outcome::Ephemeral) => return self.accepted.increment(1),
+            Ok(Outcome::Duplicate) => return self.count_dropped(Dropped::Repeat),
+            Ok(Outcome::Refused(refusal)) => refusal.label(),
+            Err(refused) => refused.label(),
+        };
+        self.count_dropped(Dropped::from_value(label).unwrap_or(Dropped::Failed));
+    }
+
+    pub(crate) fn count_dropped(&self, reason: Dropped) {
+        self.dropped.of(reason).increment(1);
     }
 
     pub(crate) fn count_session(&self, report: &Report) {
@@ -144,11 +138,23 @@ impl GossipMetrics {
         self.session_bytes.of(Direction::Out).increment(report.bytes_out);
     }
 
-    pub(crate) fn count_sent(&self, what: Sent) {
-        self.sent.of(what).increment(1);
-    }
-
     pub(crate) fn count_not_sent(&self, reason: NotSent) {
         self.not_sent.of(reason).increment(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kukuri_domain::Refusal;
+
+    use super::*;
+
+    #[test]
+    fn every_label_of_a_refusal_is_a_reason_to_drop() {
+        for label in Refusal::LABELS {
+            assert!(Dropped::from_value(label).is_some(), "{label}");
+        }
+        assert!(Dropped::from_value(Refused::Denied.label()).is_some());
+        assert!(Dropped::ALL.is_sorted_by_key(|reason| reason.value()));
     }
 }

@@ -3,6 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::peer::PeerId;
 
@@ -13,54 +14,38 @@ const MIN_PEER_PERMITS: usize = 2;
 
 #[derive(Debug)]
 pub(crate) struct PeerSemaphore {
-    max_permits: usize,
-    held: Mutex<HashMap<PeerId, usize>>,
+    all_peers: Arc<Semaphore>,
+    peer_share: usize,
+    /// Of peers that hold permits.
+    by_peer: Mutex<HashMap<PeerId, Arc<Semaphore>>>,
 }
 
-/// Given back when dropped.
-pub(crate) struct PeerPermit {
-    semaphore: Arc<PeerSemaphore>,
-    peer: PeerId,
-}
+/// Given back when dropped: of the peer, and of all peers.
+pub(crate) type PeerPermit = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
 impl PeerSemaphore {
-    pub(crate) fn new(max_permits: usize) -> Arc<Self> {
-        Arc::new(Self { max_permits, held: Mutex::default() })
+    pub(crate) fn new(max_permits: usize) -> Self {
+        let peer_share = (max_permits / PEER_SHARE_DIVISOR).max(MIN_PEER_PERMITS);
+        Self { all_peers: Arc::new(Semaphore::new(max_permits)), peer_share, by_peer: Mutex::default() }
     }
 
     /// `None`: the peer has its share, or all permits are held.
-    pub(crate) fn try_acquire(self: &Arc<Self>, peer: PeerId) -> Option<PeerPermit> {
-        let mut held = self.held.lock();
-        if !self.is_available(peer, &held) {
-            return None;
-        }
-        *held.entry(peer).or_default() += 1;
-        Some(PeerPermit { semaphore: Arc::clone(self), peer })
+    pub(crate) fn try_acquire(&self, peer: PeerId) -> Option<PeerPermit> {
+        let mut by_peer = self.by_peer.lock();
+        by_peer.retain(|_, own| own.available_permits() < self.peer_share);
+        let own = by_peer.entry(peer).or_insert_with(|| Arc::new(Semaphore::new(self.peer_share)));
+        let own = Arc::clone(own).try_acquire_owned().ok()?;
+        Some((own, Arc::clone(&self.all_peers).try_acquire_owned().ok()?))
     }
 
     pub(crate) fn has_permit_for(&self, peer: PeerId) -> bool {
-        self.is_available(peer, &self.held.lock())
+        let has_share = self.by_peer.lock().get(&peer).is_none_or(|own| own.available_permits() > 0);
+        has_share && !self.is_exhausted()
     }
 
     /// Whether all permits are held.
     pub(crate) fn is_exhausted(&self) -> bool {
-        self.held.lock().values().sum::<usize>() >= self.max_permits
-    }
-
-    fn is_available(&self, peer: PeerId, held: &HashMap<PeerId, usize>) -> bool {
-        let own = held.get(&peer).copied().unwrap_or_default();
-        let share = (self.max_permits / PEER_SHARE_DIVISOR).max(MIN_PEER_PERMITS);
-        own < share && held.values().sum::<usize>() < self.max_permits
-    }
-}
-
-impl Drop for PeerPermit {
-    fn drop(&mut self) {
-        let mut held = self.semaphore.held.lock();
-        if let Some(own) = held.get_mut(&self.peer) {
-            *own -= 1;
-        }
-        held.retain(|_, own| *own > 0);
+        self.all_peers.available_permits() == 0
     }
 }
 
@@ -87,7 +72,8 @@ mod tests {
             drop(first.pop().unwrap());
             assert!(semaphore.has_permit_for(peer(1)) && semaphore.has_permit_for(peer(99)));
             drop((first, others));
-            assert!(semaphore.held.lock().is_empty(), "a peer without permits takes no memory");
+            let _permit = semaphore.try_acquire(peer(1)).unwrap();
+            assert_eq!(semaphore.by_peer.lock().len(), 1, "a peer without permits takes no memory");
         }
     }
 }

@@ -8,7 +8,6 @@ use std::{
     net::SocketAddr,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering},
 };
 
 use iroh::{EndpointAddr, address_lookup::memory::MemoryLookup};
@@ -32,9 +31,6 @@ pub(crate) struct PeerStore {
     /// The addresses that the endpoint dials.
     lookup: MemoryLookup,
     path: PathBuf,
-    has_changed: AtomicBool,
-    /// There is a new peer or address: written sooner than a new time.
-    has_new_address: AtomicBool,
 }
 
 /// Under one lock: the rules decide which of the seen peers count.
@@ -42,6 +38,10 @@ pub(crate) struct PeerStore {
 struct Peers {
     rules: PeerRules,
     seen: HashMap<PeerId, SeenPeer>,
+    /// Something is not written yet.
+    has_changed: bool,
+    /// A new peer or address is not written yet: written sooner than a new time.
+    has_new_address: bool,
 }
 
 /// The configuration.
@@ -68,13 +68,9 @@ impl PeerStore {
             tracing::warn!(path = %path.display(), %error, "can't read the file of seen peers; starting without them");
             HashMap::new()
         });
-        let store = Self {
-            peers: Mutex::new(Peers { rules: PeerRules { own, policy, configured: BTreeMap::new() }, seen }),
-            lookup: MemoryLookup::new(),
-            path,
-            has_changed: AtomicBool::new(false),
-            has_new_address: AtomicBool::new(false),
-        };
+        let rules = PeerRules { own, policy, configured: BTreeMap::new() };
+        let peers = Peers { rules, seen, has_changed: false, has_new_address: false };
+        let store = Self { peers: Mutex::new(peers), lookup: MemoryLookup::new(), path };
         store.configure(policy, configured);
         store
     }
@@ -120,7 +116,7 @@ impl PeerStore {
 
     /// Whether there is no peer to dial.
     pub(crate) fn is_empty(&self) -> bool {
-        let Peers { rules, seen } = &*self.peers.lock();
+        let Peers { rules, seen, .. } = &*self.peers.lock();
         rules.configured.is_empty() && (rules.policy == PeerPolicy::Known || seen.is_empty())
     }
 
@@ -130,7 +126,7 @@ impl PeerStore {
 
     /// Records that a peer was seen now. No addresses: the known ones stay.
     pub(crate) fn record_seen(&self, id: PeerId, addresses: impl IntoIterator<Item = SocketAddr>) {
-        let Peers { rules, seen: all } = &mut *self.peers.lock();
+        let Peers { rules, seen: all, has_changed, has_new_address } = &mut *self.peers.lock();
         if !rules.allows(&id) {
             return;
         }
@@ -142,7 +138,7 @@ impl PeerStore {
         peer.seen = clock::now().seconds().0;
         if !addresses.is_empty() && peer.addresses != addresses {
             peer.addresses = addresses;
-            self.has_new_address.store(true, Ordering::Relaxed);
+            *has_new_address = true;
         }
         if all.len() > MAX_SEEN_PEERS
             && let Some(oldest) = all.iter().min_by_key(|(_, peer)| peer.seen).map(|(id, _)| *id)
@@ -152,12 +148,12 @@ impl PeerStore {
                 self.lookup.remove_endpoint_info(oldest);
             }
         }
-        self.has_changed.store(true, Ordering::Relaxed);
+        *has_changed = true;
     }
 
     /// Peers that a topic may be joined with, at most `max`: configured ones first, then the latest seen.
     pub(crate) fn candidates(&self, except: &BTreeSet<PeerId>, max: usize) -> Vec<PeerId> {
-        let Peers { rules, seen: all } = &*self.peers.lock();
+        let Peers { rules, seen: all, .. } = &*self.peers.lock();
         let mut seen: Vec<(&PeerId, u64)> = all.iter().map(|(id, peer)| (id, peer.seen)).collect();
         seen.sort_unstable_by_key(|(id, at)| (std::cmp::Reverse(*at), **id));
         let seen = seen.into_iter().map(|(id, _)| id).filter(|id| !rules.configured.contains_key(*id));
@@ -167,7 +163,7 @@ impl PeerStore {
 
     /// All peers that may connect, with their addresses.
     pub(crate) fn all(&self) -> BTreeMap<PeerId, SeenPeer> {
-        let Peers { rules, seen } = &*self.peers.lock();
+        let Peers { rules, seen, .. } = &*self.peers.lock();
         let mut all: BTreeMap<PeerId, SeenPeer> = seen.iter().map(|(id, peer)| (*id, peer.clone())).collect();
         for (id, address) in &rules.configured {
             all.entry(*id).or_default().addresses.extend(address.ip_addrs());
@@ -178,17 +174,19 @@ impl PeerStore {
 
     /// Whether a new peer or address is not written yet.
     pub(crate) fn has_new_address(&self) -> bool {
-        self.has_new_address.load(Ordering::Relaxed)
+        self.peers.lock().has_new_address
     }
 
     /// Writes the seen peers, if something has changed. Blocks on the disk.
     pub(crate) fn save(&self) {
-        self.has_new_address.store(false, Ordering::Relaxed);
-        if !self.has_changed.swap(false, Ordering::Relaxed) {
-            return;
-        }
-        let all: BTreeMap<String, SeenPeer> =
-            self.peers.lock().seen.iter().map(|(id, peer)| (id.to_string(), peer.clone())).collect();
+        let all: BTreeMap<String, SeenPeer> = {
+            let Peers { seen, has_changed, has_new_address, .. } = &mut *self.peers.lock();
+            *has_new_address = false;
+            if !std::mem::take(has_changed) {
+                return;
+            }
+            seen.iter().map(|(id, peer)| (id.to_string(), peer.clone())).collect()
+        };
         if let Err(error) = write_file(&self.path, &all) {
             tracing::warn!(%error, path = %self.path.display(), "can't write the file of seen peers");
         }

@@ -2,20 +2,27 @@
 //! does neither by itself.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
-use tokio::time::sleep;
+use iroh::endpoint::Connection;
+use kukuri_pacing::Backoff;
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 
 use crate::{
     bridge::BridgeContext,
-    dialer::Dialer,
     endpoint::GossipEndpoint,
     peer::PeerId,
+    topics::{FIRST_RETRY_DELAY, MAX_RETRY_DELAY, TopicState},
     watchdog::{ReplaceReason, call_timeout},
 };
 
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+const MAX_CONCURRENT_DIALS: usize = 8;
 const TICK_INTERVAL: Duration = Duration::from_millis(250);
 /// A peer that was connected for this long has accepted us. A peer that rejects us closes a connection that seemed open.
 const STABLE_AFTER: Duration = Duration::from_secs(3);
@@ -57,20 +64,21 @@ async fn tick(
     let mut recent: BTreeSet<PeerId> = known.iter().copied().filter(is_recent).collect();
     let (mut rejoined, mut wanted) = (0, BTreeSet::new());
     for joined in ctx.topics.all() {
-        let neighbours = joined.state.neighbours();
-        recent.retain(|peer| !neighbours.contains(peer));
-        let (reachable, unconnected): (Vec<PeerId>, Vec<PeerId>) =
-            missing_neighbours(&known, &neighbours).into_iter().partition(|peer| connected.contains_key(peer));
-        wanted.extend(unconnected);
-        if reachable.iter().any(|peer| rejoin_now.contains(peer)) {
-            joined.state.rejoin_backoff().reset_to_now(Instant::now());
-        }
-        if reachable.is_empty()
-            || rejoined >= MAX_REJOINS_PER_TICK
-            || !joined.state.rejoin_backoff().take_if_due(Instant::now())
-        {
-            continue;
-        }
+        let reachable = {
+            let TopicState { neighbours, rejoin_backoff, .. } = &mut *joined.state.lock();
+            recent.retain(|peer| !neighbours.contains(peer));
+            let (reachable, unconnected): (Vec<PeerId>, Vec<PeerId>) =
+                missing_neighbours(&known, neighbours).into_iter().partition(|peer| connected.contains_key(peer));
+            wanted.extend(unconnected);
+            let now = Instant::now();
+            if reachable.iter().any(|peer| rejoin_now.contains(peer)) {
+                rejoin_backoff.reset_to_now(now);
+            }
+            if reachable.is_empty() || rejoined >= MAX_REJOINS_PER_TICK || !rejoin_backoff.take_if_due(now) {
+                continue;
+            }
+            reachable
+        };
         rejoined += 1;
         ctx.metrics.rejoins.increment(1);
         // An error of the call means that the topic is being left or the endpoint replaced.
@@ -86,6 +94,72 @@ fn missing_neighbours(known: &[PeerId], neighbours: &BTreeSet<PeerId>) -> Vec<Pe
     let others: Vec<PeerId> = known.iter().filter(|peer| !neighbours.contains(*peer)).copied().collect();
     let is_small = others.len() + neighbours.len() <= SMALL_SWARM_PEERS;
     if is_small || neighbours.len() < MIN_NEIGHBOURS { others } else { Vec::new() }
+}
+
+/// Dials peers and hands their connections to iroh-gossip. iroh-gossip dials as well, but never again a peer that it could
+/// not reach, or whose connection ended before the peer was a neighbour.
+#[derive(Default)]
+struct Dialer {
+    dials: JoinSet<(PeerId, Option<Connection>)>,
+    dialling: BTreeSet<PeerId>,
+    backoffs: BTreeMap<PeerId, PeerBackoff>,
+}
+
+/// Backoff of a peer that has not stayed connected yet.
+struct PeerBackoff {
+    dial: Backoff,
+    rejoin: Backoff,
+}
+
+impl Default for PeerBackoff {
+    fn default() -> Self {
+        let backoff = Backoff::due_now(FIRST_RETRY_DELAY, MAX_RETRY_DELAY, Instant::now());
+        Self { dial: backoff, rejoin: backoff }
+    }
+}
+
+impl Dialer {
+    /// Resets the backoff of peers that stayed connected or are not wanted. Keeps the backoff of recently connected peers:
+    /// they may still reject us.
+    fn retain_backoff(&mut self, wanted: &BTreeSet<PeerId>, recent: &BTreeSet<PeerId>) {
+        self.backoffs.retain(|peer, _| wanted.contains(peer) || recent.contains(peer));
+    }
+
+    /// Whether topics are rejoined at once now that this peer has connected: not for a peer that connects again and again.
+    fn should_rejoin_now(&mut self, peer: PeerId) -> bool {
+        self.backoffs.entry(peer).or_default().rejoin.take_if_due(Instant::now())
+    }
+
+    /// Dials the wanted peers whose backoff is over.
+    fn dial(&mut self, endpoint: &GossipEndpoint, wanted: &BTreeSet<PeerId>) {
+        for peer in wanted {
+            if self.dialling.len() >= MAX_CONCURRENT_DIALS {
+                return;
+            }
+            let is_dialling = self.dialling.contains(peer);
+            if is_dialling || !self.backoffs.entry(*peer).or_default().dial.take_if_due(Instant::now()) {
+                continue;
+            }
+            self.dialling.insert(*peer);
+            let (endpoint, peer) = (endpoint.endpoint.clone(), *peer);
+            self.dials.spawn(async move {
+                let connected = timeout(DIAL_TIMEOUT, endpoint.connect(peer, iroh_gossip::ALPN)).await;
+                (peer, connected.ok().and_then(Result::ok))
+            });
+        }
+    }
+
+    /// Hands new connections to iroh-gossip.
+    async fn hand_over(&mut self, endpoint: &GossipEndpoint) -> Result<(), ReplaceReason> {
+        while let Some(done) = self.dials.try_join_next() {
+            let Ok((peer, connection)) = done else { continue };
+            self.dialling.remove(&peer);
+            if let Some(connection) = connection {
+                call_timeout("handle_connection", endpoint.gossip.handle_connection(connection)).await?.ok();
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -113,5 +187,20 @@ mod tests {
             let neighbours = (1..=neighbours).map(id).collect();
             assert_eq!(missing_neighbours(&known, &neighbours).len(), missing, "{why}");
         }
+    }
+
+    #[test]
+    fn arrival_triggers_rejoin_once_until_the_peer_has_stayed() {
+        let peer = SecretKey::from_bytes(&[1; 32]).public();
+        let (none, only_peer) = (BTreeSet::new(), BTreeSet::from([peer]));
+        let mut dialer = Dialer::default();
+        assert!(dialer.should_rejoin_now(peer));
+        // Connects and disconnects.
+        for (wanted, recent) in [(&none, &only_peer), (&only_peer, &none), (&none, &only_peer)] {
+            dialer.retain_backoff(wanted, recent);
+            assert!(!dialer.should_rejoin_now(peer));
+        }
+        dialer.retain_backoff(&none, &none);
+        assert!(dialer.should_rejoin_now(peer), "the peer had stayed");
     }
 }

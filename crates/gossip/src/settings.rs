@@ -2,6 +2,8 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+pub use kukuri_pacing::Rate;
+
 use crate::peer::PeerAddress;
 
 /// Settings of the bridge.
@@ -67,15 +69,6 @@ impl Default for CatchUpSettings {
     fn default() -> Self {
         Self { interval: Duration::from_secs(60), events_per_second: 500, bytes_per_second: 2 << 20 }
     }
-}
-
-/// Messages and bytes per second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
-    /// Messages per second.
-    pub messages: u32,
-    /// Bytes per second.
-    pub bytes: u64,
 }
 
 impl Default for GossipLimits {

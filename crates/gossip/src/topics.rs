@@ -2,17 +2,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use iroh_gossip::api::GossipSender;
 use kukuri_domain::TopicId;
 use kukuri_pacing::Backoff;
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, RwLock};
 use tokio::task::AbortHandle;
 
 use crate::{catch_up::Schedule, peer::PeerId};
@@ -30,18 +27,20 @@ pub(crate) struct JoinedTopics {
 pub(crate) struct JoinedTopic {
     pub(crate) topic: TopicId,
     pub(crate) sender: GossipSender,
-    pub(crate) state: Arc<TopicState>,
+    pub(crate) state: Arc<Mutex<TopicState>>,
     /// The task that holds the receiver. iroh-gossip leaves a topic when sender and receiver are gone.
     pub(crate) receive_task: AbortHandle,
 }
 
 /// Neighbours, backoff and catch-up schedule of a joined topic.
 pub(crate) struct TopicState {
-    neighbours: Mutex<BTreeSet<PeerId>>,
-    received: AtomicU64,
-    has_lagged: AtomicBool,
-    rejoin_backoff: Mutex<Backoff>,
-    catch_up: Mutex<Schedule>,
+    pub(crate) neighbours: BTreeSet<PeerId>,
+    /// Messages received since the topic was joined.
+    pub(crate) received: u64,
+    /// iroh-gossip dropped events of this topic: messages, or neighbours that came and went.
+    pub(crate) has_lagged: bool,
+    pub(crate) rejoin_backoff: Backoff,
+    pub(crate) catch_up: Schedule,
 }
 
 /// Counts over all joined topics, for metrics and `/healthz`.
@@ -56,69 +55,32 @@ pub(crate) struct TopicCounts {
 impl Default for TopicState {
     fn default() -> Self {
         Self {
-            neighbours: Mutex::default(),
-            received: AtomicU64::default(),
-            has_lagged: AtomicBool::default(),
-            rejoin_backoff: Mutex::new(Backoff::new(FIRST_RETRY_DELAY, MAX_RETRY_DELAY, Instant::now())),
-            catch_up: Mutex::default(),
+            neighbours: BTreeSet::new(),
+            received: 0,
+            has_lagged: false,
+            rejoin_backoff: Backoff::new(FIRST_RETRY_DELAY, MAX_RETRY_DELAY, Instant::now()),
+            catch_up: Schedule::default(),
         }
     }
 }
 
 impl TopicState {
-    pub(crate) fn neighbours(&self) -> BTreeSet<PeerId> {
-        self.neighbours.lock().clone()
+    pub(crate) fn neighbour_up(&mut self, peer: PeerId) {
+        self.neighbours.insert(peer);
+        self.rejoin_backoff.reset(Instant::now());
+        self.catch_up.neighbour_up(peer);
     }
 
-    pub(crate) fn has_neighbours(&self) -> bool {
-        !self.neighbours.lock().is_empty()
-    }
-
-    /// Messages received since the topic was joined.
-    pub(crate) fn received(&self) -> u64 {
-        self.received.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn count_received(&self) {
-        self.received.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Notes that iroh-gossip dropped events of this topic: messages, or neighbours that came and went.
-    pub(crate) fn mark_lagged(&self) {
-        self.has_lagged.store(true, Ordering::Relaxed);
-        self.catch_up().run_soon();
-    }
-
-    pub(crate) fn has_lagged(&self) -> bool {
-        self.has_lagged.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn neighbour_up(&self, peer: PeerId) {
-        self.neighbours.lock().insert(peer);
-        self.rejoin_backoff().reset(Instant::now());
-        self.catch_up().neighbour_up(peer);
-    }
-
-    pub(crate) fn neighbour_down(&self, peer: PeerId) {
-        self.neighbours.lock().remove(&peer);
-        self.rejoin_backoff().reset(Instant::now());
-        self.catch_up().neighbour_down(peer);
-    }
-
-    pub(crate) fn rejoin_backoff(&self) -> MutexGuard<'_, Backoff> {
-        self.rejoin_backoff.lock()
-    }
-
-    pub(crate) fn catch_up(&self) -> MutexGuard<'_, Schedule> {
-        self.catch_up.lock()
+    pub(crate) fn neighbour_down(&mut self, peer: PeerId) {
+        self.neighbours.remove(&peer);
+        self.rejoin_backoff.reset(Instant::now());
+        self.catch_up.neighbour_down(peer);
     }
 
     /// Starts a due catch-up with one of the neighbours that have a permit. If none of them has, the catch-up stays due.
-    pub(crate) fn start_catch_up(&self, has_permit: impl Fn(PeerId) -> bool) -> Option<PeerId> {
-        let mut neighbours = self.neighbours();
-        let had_neighbours = !neighbours.is_empty();
-        neighbours.retain(|peer| has_permit(*peer));
-        if neighbours.is_empty() && had_neighbours { None } else { self.catch_up().start(&neighbours) }
+    pub(crate) fn start_catch_up(&mut self, has_permit: impl Fn(PeerId) -> bool) -> Option<PeerId> {
+        let candidates: BTreeSet<PeerId> = self.neighbours.iter().copied().filter(|peer| has_permit(*peer)).collect();
+        if candidates.is_empty() && !self.neighbours.is_empty() { None } else { self.catch_up.start(&candidates) }
     }
 }
 
@@ -143,7 +105,7 @@ impl JoinedTopics {
 
     /// Whether the peer is a neighbour in any topic.
     pub(crate) fn has_neighbour(&self, peer: &PeerId) -> bool {
-        self.joined.read().values().any(|joined| joined.state.neighbours.lock().contains(peer))
+        self.joined.read().values().any(|joined| joined.state.lock().neighbours.contains(peer))
     }
 
     pub(crate) fn insert(&self, joined: JoinedTopic) {
@@ -167,7 +129,7 @@ impl JoinedTopics {
         let mut counts = TopicCounts { topics: joined.len(), ..TopicCounts::default() };
         let mut peers = BTreeSet::new();
         for joined in joined.values() {
-            let neighbours = joined.state.neighbours.lock();
+            let TopicState { neighbours, .. } = &*joined.state.lock();
             counts.without_neighbours += usize::from(neighbours.is_empty());
             counts.neighbours += neighbours.len();
             peers.extend(neighbours.iter().copied());
@@ -187,10 +149,10 @@ mod tests {
     fn catch_up_skips_a_neighbour_without_a_permit_and_stays_due_g6_g7() {
         let [slow, other] = [1, 2].map(|number| SecretKey::from_bytes(&[number; 32]).public());
         let soon = Instant::now() + Duration::from_secs(60);
-        let state = TopicState::default();
+        let mut state = TopicState::default();
         state.neighbour_up(slow);
         assert_eq!(state.start_catch_up(|peer| peer != slow), None);
-        assert!(state.catch_up().is_due(soon), "the catch-up stays due");
+        assert!(state.catch_up.is_due(soon), "the catch-up stays due");
         state.neighbour_up(other);
         assert_eq!(state.start_catch_up(|peer| peer != slow), Some(other), "the other neighbour is asked meanwhile");
     }

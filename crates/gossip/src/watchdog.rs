@@ -24,16 +24,6 @@ pub(crate) enum ReplaceReason {
     Reconfigured,
 }
 
-impl ReplaceReason {
-    /// Whether the library failed, so that the replacement is counted and logged as a warning.
-    pub(crate) fn is_fault(self) -> bool {
-        match self {
-            Self::Wedged(_) | Self::Ended => true,
-            Self::Reconfigured => false,
-        }
-    }
-}
-
 impl fmt::Display for ReplaceReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -4,6 +4,8 @@
 use bytes::Bytes;
 use kukuri_domain::EventId;
 
+use crate::metrics::Dropped;
+
 /// The same on every node: a node with less would disconnect peers that send more.
 pub(crate) const MAX_MESSAGE_LEN: usize = 64 * 1024;
 /// Without the overhead of iroh-gossip, which silently stops sending after a larger message.
@@ -21,15 +23,6 @@ pub(crate) enum Message {
     Announcement(EventId),
 }
 
-/// Why a message can't be decoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unreadable {
-    /// The version is unknown to this node.
-    Version,
-    /// The length does not fit the version.
-    Malformed,
-}
-
 impl Message {
     /// The message for an event: the event itself if it fits.
     pub(crate) fn of(id: EventId, json: &Bytes) -> Self {
@@ -43,15 +36,15 @@ impl Message {
         }
     }
 
-    pub(crate) fn decode(content: Bytes) -> Result<Self, Unreadable> {
+    pub(crate) fn decode(content: Bytes) -> Result<Self, Dropped> {
         match content.split_first() {
             Some((&JSON_START, _)) => Ok(Self::Event(content)),
             Some((&ANNOUNCEMENT, id)) => {
-                let id: [u8; 32] = id.try_into().map_err(|_| Unreadable::Malformed)?;
+                let id: [u8; 32] = id.try_into().map_err(|_| Dropped::Malformed)?;
                 Ok(Self::Announcement(EventId::from_bytes(id)))
             }
-            Some(_) => Err(Unreadable::Version),
-            None => Err(Unreadable::Malformed),
+            Some(_) => Err(Dropped::Version),
+            None => Err(Dropped::Malformed),
         }
     }
 }
@@ -77,12 +70,12 @@ mod tests {
     #[test]
     fn malformed_messages_and_unknown_versions_are_told_apart() {
         for (content, expected) in [
-            (&b""[..], Unreadable::Malformed),
-            (b"\x01", Unreadable::Malformed),
-            (&[1; 34], Unreadable::Malformed),
-            (b"\x02anything", Unreadable::Version),
-            (b"[\"EVENT\"]", Unreadable::Version),
-            (b" {}", Unreadable::Version),
+            (&b""[..], Dropped::Malformed),
+            (b"\x01", Dropped::Malformed),
+            (&[1; 34], Dropped::Malformed),
+            (b"\x02anything", Dropped::Version),
+            (b"[\"EVENT\"]", Dropped::Version),
+            (b" {}", Dropped::Version),
         ] {
             assert_eq!(Message::decode(Bytes::copy_from_slice(content)), Err(expected), "{content:?}");
         }

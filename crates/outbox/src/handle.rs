@@ -24,8 +24,6 @@ pub(crate) enum Command {
     Resume,
     /// Applies all rows after this one again.
     Replay(Seq),
-    /// Skips this row, if the consumer is stuck at it.
-    Skip(Seq),
     Rebuild,
     Stop,
 }
@@ -69,11 +67,6 @@ impl Handle {
     /// Applies all rows after `after` again, while the outbox has them (O-8).
     pub async fn replay(&self, after: Seq) {
         self.send(Command::Replay(after)).await;
-    }
-
-    /// Skips the row that the consumer is stuck at, without its effect. This is logged.
-    pub async fn skip(&self, row: Seq) {
-        self.send(Command::Skip(row)).await;
     }
 
     /// Rebuilds from a snapshot; ends a pause. The copy in use stays in use until the new one is complete.

@@ -3,6 +3,7 @@
 //! # Layout
 //!
 //! - [`sink`]: the effect of a consumer. [`consumer`]: applies rows to a sink. `batch`: rows as changes of events.
+//!   `rebuild`: fills a new copy. `lease`: one instance at a time. `waiting`: waits for rows and commands.
 //! - [`handle`]: control of a running consumer. [`status`]: its state. [`pause`]: the pause flag in the store.
 //! - [`service`]: a sink with a name, figures and a verification; the list of all services.
 //!
@@ -11,10 +12,13 @@
 mod batch;
 pub mod consumer;
 pub mod handle;
+mod lease;
 pub mod pause;
+mod rebuild;
 pub mod service;
 pub mod sink;
 pub mod status;
+mod waiting;
 
 pub use consumer::{Consumer, ConsumerSettings};
 pub use handle::Handle;

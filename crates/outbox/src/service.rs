@@ -13,6 +13,7 @@ use tokio::{
 use crate::{
     consumer::{Consumer, ConsumerSettings},
     handle::Handle,
+    lease::LEASE_TTL,
     sink::Sink,
     status::{State, Status},
 };
@@ -59,28 +60,19 @@ pub struct Verification {
 
 /// A failed command to a service.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum ServiceError {
-    /// No service has this name.
     #[error("no service is called `{name}`; the services are: {known}")]
-    Unknown {
-        /// The name.
-        name: String,
-        /// The names of all services.
-        known: String,
-    },
+    Unknown { name: String, known: String },
     /// Another process has the lease.
     #[error("another node on this database runs {0}: run this command there, or stop that node first")]
     RunsElsewhere(&'static str),
-    /// The service does not reach the end of the outbox.
     #[error("{0} does not follow the outbox: see kukuri-node service status {0}")]
     NotFollowing(&'static str),
-    /// The service has no verification.
     #[error("{0} has no verification")]
     NotVerifiable(&'static str),
-    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The service's own storage failed.
     #[error("{0}")]
     Storage(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
@@ -115,18 +107,14 @@ pub trait Service: Send + Sync + 'static {
 /// A service and the consumer that feeds it.
 pub struct RunningService {
     service: Arc<dyn Service>,
-    store: Arc<dyn Store>,
     consumer: Handle,
-    lease_ttl: Duration,
 }
 
 impl RunningService {
     /// Starts the consumer.
     pub fn start(service: Arc<dyn Service>, store: Arc<dyn Store>) -> Self {
-        let settings = service.consumer_settings();
-        let lease_ttl = settings.lease_ttl;
-        let consumer = Consumer::start(service.info().name, Arc::clone(&store), service.sink(), settings);
-        Self { service, store, consumer, lease_ttl }
+        let consumer = Consumer::start(service.info().name, store, service.sink(), service.consumer_settings());
+        Self { service, consumer }
     }
 
     /// Name and purpose.
@@ -170,7 +158,7 @@ impl RunningService {
         let mut status = self.status();
         let has_lease = |status: &Status| !matches!(status.state, State::Starting | State::Standby);
         // After a crash the lease of the dead process may have to run out first.
-        if timeout(self.lease_ttl + START_TIMEOUT, status.wait_for(has_lease)).await.is_err() {
+        if timeout(LEASE_TTL + START_TIMEOUT, status.wait_for(has_lease)).await.is_err() {
             return Err(ServiceError::RunsElsewhere(self.info().name));
         }
         let builds = status.borrow().builds;
@@ -184,7 +172,7 @@ impl RunningService {
 
     /// Compares the service's data with the store, once the service has caught up, in this process or another.
     pub async fn verify(&self) -> Result<Verification> {
-        let head = self.store.stats().await?.head;
+        let head = self.consumer.store.stats().await?.head;
         self.wait_until_caught_up(head).await?;
         self.service.verify().await
     }
@@ -208,10 +196,8 @@ impl RunningService {
     /// Stops the consumer.
     pub async fn stop(&self) {
         if timeout(STOP_TIMEOUT, self.consumer.stop()).await.is_err() {
-            tracing::warn!(
-                service = self.info().name,
-                "stopped in the middle of a batch; the batch is applied again at the next start"
-            );
+            let service = self.info().name;
+            tracing::warn!(service, "stopped in the middle of a batch; the batch is applied again at the next start");
         }
     }
 }

@@ -73,15 +73,6 @@ pub struct Status {
     pub state: State,
     /// The last row whose effect is in place, by this instance or another.
     pub offset: Seq,
-    /// The last known row of the outbox.
-    pub head: Seq,
     /// Rebuilds completed since the consumer started.
     pub builds: u64,
-}
-
-impl Status {
-    /// Rows still to be applied (O-9).
-    pub fn backlog(&self) -> u64 {
-        self.head.0.saturating_sub(self.offset.0)
-    }
 }

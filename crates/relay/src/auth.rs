@@ -1,6 +1,6 @@
 //! Client authentication (NIP-42): a challenge, and an event of kind 22242 that answers it.
 
-use kukuri_domain::{Event, Kind, Millis, PublicKey, Verified, vanish::RelayUrls};
+use kukuri_domain::{Event, Kind, Millis, PublicKey, Verified, hex, vanish::RelayUrls};
 
 /// Seconds that an answer may be old, or ahead.
 const MAX_CLOCK_DIFFERENCE: u64 = 600;
@@ -10,14 +10,9 @@ const MAX_CLOCK_DIFFERENCE: u64 = 600;
 pub(crate) struct Challenge(String);
 
 /// Why an answer to a challenge is refused. Its `Display` is the message of `OK false`.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid: {0}")]
 pub(crate) struct Rejected(&'static str);
-
-impl std::fmt::Display for Rejected {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "invalid: {}", self.0)
-    }
-}
 
 impl Challenge {
     /// A random challenge.
@@ -26,7 +21,7 @@ impl Challenge {
         // Can't fail once the system has started. A challenge that stayed zero would still not prove a key.
         let filled = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
         debug_assert_eq!(filled, Ok(random.len()));
-        Self(random.iter().map(|byte| format!("{byte:02x}")).collect())
+        Self(hex::encode(&random))
     }
 
     pub(crate) fn as_str(&self) -> &str {

@@ -161,6 +161,7 @@ pub(crate) fn claimed_id(event: &str) -> String {
 
 /// Messages of the relay, as text.
 pub(crate) mod reply {
+    use kukuri_domain::hex;
     use kukuri_store::{Count, Rest};
 
     use super::SubscriptionId;
@@ -197,15 +198,7 @@ pub(crate) mod reply {
     }
 
     pub(crate) fn neg_message(subscription: &SubscriptionId, message: &[u8]) -> String {
-        use std::fmt::Write;
-        let mut text = format!(r#"["NEG-MSG",{},""#, &subscription.0);
-        text.reserve(message.len() * 2 + 2);
-        for byte in message {
-            // Writing to a string can't fail.
-            let _ = write!(text, "{byte:02x}");
-        }
-        text.push_str("\"]");
-        text
+        format!(r#"["NEG-MSG",{},"{}"]"#, &subscription.0, hex::encode(message))
     }
 
     pub(crate) fn neg_error(subscription: &SubscriptionId, reason: &str) -> String {

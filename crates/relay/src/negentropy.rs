@@ -3,69 +3,42 @@
 //! A reconciliation holds the ids its filter matched when it was opened. A budget bounds the ids that all reconciliations
 //! of the relay hold together.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use kukuri_domain::{EventId, Timestamp};
 use negentropy::{Id, Negentropy, NegentropyStorageVector};
-use tokio::time::Instant;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
 
 use crate::closed::Closed;
 
 /// Ids that all reconciliations hold together; about 40 bytes each.
-const MAX_IDS: usize = 4_000_000;
+pub(crate) const MAX_IDS: usize = 4_000_000;
 /// A reconciliation without a message for this long is ended.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of one message, before hex.
 const FRAME_BYTES: u64 = 60_000;
 
-/// The ids held by all reconciliations.
-#[derive(Default)]
-pub(crate) struct NegBudget {
-    held: AtomicUsize,
-}
-
-/// A share of the budget, given back when dropped.
-struct BudgetShare {
-    budget: Arc<NegBudget>,
-    ids: usize,
-}
-
-impl NegBudget {
-    fn take(self: &Arc<Self>, ids: usize) -> Option<BudgetShare> {
-        let share = BudgetShare { budget: Arc::clone(self), ids };
-        (self.held.fetch_add(ids, Ordering::Relaxed) + ids <= MAX_IDS).then_some(share)
-    }
-}
-
-impl Drop for BudgetShare {
-    fn drop(&mut self) {
-        self.budget.held.fetch_sub(self.ids, Ordering::Relaxed);
-    }
-}
-
 /// One open reconciliation.
 pub(crate) struct Reconciliation {
     negentropy: Negentropy<'static, NegentropyStorageVector>,
-    _share: BudgetShare,
+    _permits: OwnedSemaphorePermit,
     last_heard: Instant,
 }
 
 impl Reconciliation {
-    pub(crate) fn new(ids: Vec<(Timestamp, EventId)>, budget: &Arc<NegBudget>) -> Result<Self, Closed> {
-        let share = budget.take(ids.len()).ok_or(Closed::NegBudgetSpent)?;
+    pub(crate) fn new(ids: Vec<(Timestamp, EventId)>, budget: &Arc<Semaphore>) -> Result<Self, Closed> {
+        let count = u32::try_from(ids.len()).map_err(|_| Closed::NegBudgetSpent)?;
+        let permits = Arc::clone(budget).try_acquire_many_owned(count).map_err(|_| Closed::NegBudgetSpent)?;
         let mut storage = NegentropyStorageVector::with_capacity(ids.len());
         for (Timestamp(created_at), id) in ids {
             storage.insert(created_at, Id::from_byte_array(*id.as_bytes())).map_err(bad_message)?;
         }
         storage.seal().map_err(bad_message)?;
         let negentropy = Negentropy::owned(storage, FRAME_BYTES).map_err(bad_message)?;
-        Ok(Self { negentropy, _share: share, last_heard: Instant::now() })
+        Ok(Self { negentropy, _permits: permits, last_heard: Instant::now() })
     }
 
     /// When it is ended unless a message comes.
@@ -98,11 +71,12 @@ mod tests {
 
     #[test]
     fn all_reconciliations_share_one_budget_and_give_it_back() {
-        let budget = Arc::new(NegBudget::default());
-        let all = budget.take(MAX_IDS).unwrap();
-        assert!(budget.take(1).is_none());
-        drop(all);
-        assert!(budget.take(1).is_some());
-        assert_eq!(budget.held.load(Ordering::Relaxed), 0);
+        let budget = Arc::new(Semaphore::new(2));
+        let id = |number: u8| (Timestamp(number.into()), EventId::from_bytes([number; 32]));
+        let first = Reconciliation::new(vec![id(1), id(2)], &budget).unwrap();
+        assert_eq!(Reconciliation::new(vec![id(3)], &budget).err(), Some(Closed::NegBudgetSpent));
+        drop(first);
+        drop(Reconciliation::new(vec![id(3)], &budget).unwrap());
+        assert_eq!(budget.available_permits(), 2);
     }
 }

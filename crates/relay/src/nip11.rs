@@ -5,6 +5,7 @@ use kukuri_engine::{
     clock,
     config::{Auth, EngineConfig, TopicIntake},
 };
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{message::SubscriptionId, relay::Relay};
@@ -15,23 +16,29 @@ const NIPS: [u16; 10] = [1, 9, 11, 40, 42, 45, 62, 67, 70, 77];
 const SEARCH_NIP: u16 = 50;
 
 /// How the relay presents itself.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Info {
     /// Its name.
     pub name: String,
     /// Its purpose.
     pub description: String,
     /// How to reach its operator.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub contact: Option<String>,
     /// The operator's key.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub pubkey: Option<PublicKey>,
     /// The relay's own key.
+    #[serde(rename = "self", skip_serializing_if = "Option::is_none")]
     pub own_key: Option<PublicKey>,
     /// The URL of a picture.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub icon: Option<String>,
     /// The languages spoken here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub language_tags: Vec<String>,
     /// The URL of the rules for posting.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub posting_policy: Option<String>,
 }
 
@@ -58,7 +65,7 @@ fn nips(has_search: bool) -> Vec<u16> {
 
 /// The document of a relay.
 pub fn document(relay: &Relay) -> Value {
-    let (config, info) = (relay.engine.config(), relay.info());
+    let config = relay.engine.config();
     let EngineConfig { requests, admission, auth, retention, .. } = &*config;
     let limits = &admission.limits;
     let has_search = relay.engine.reads().has_search();
@@ -67,8 +74,6 @@ pub fn document(relay: &Relay) -> Value {
         Auth::Required { enforce_at, .. } => clock::now() >= *enforce_at,
     };
     let mut document = json!({
-        "name": info.name,
-        "description": info.description,
         "supported_nips": nips(has_search),
         "software": "kukuri-node",
         "version": env!("CARGO_PKG_VERSION"),
@@ -93,16 +98,8 @@ pub fn document(relay: &Relay) -> Value {
             { "time": seconds(retention.regular) },
         ],
     });
-    let optional = [
-        ("contact", info.contact.clone().map(Value::from)),
-        ("pubkey", info.pubkey.map(|key| key.to_string().into())),
-        ("self", info.own_key.map(|key| key.to_string().into())),
-        ("icon", info.icon.clone().map(Value::from)),
-        ("posting_policy", info.posting_policy.clone().map(Value::from)),
-        ("language_tags", (!info.language_tags.is_empty()).then(|| info.language_tags.clone().into())),
-    ];
-    if let Some(fields) = document.as_object_mut() {
-        fields.extend(optional.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
+    if let (Some(fields), Ok(Value::Object(info))) = (document.as_object_mut(), serde_json::to_value(&*relay.info())) {
+        fields.extend(info);
     }
     document
 }

@@ -13,8 +13,8 @@ use kukuri_search::{
 use kukuri_store::Seq;
 use parking_lot::Mutex;
 use tantivy::{
-    DocAddress, DocSet, Index, IndexReader, IndexWriter, ReloadPolicy, Searcher, SegmentReader, TERMINATED,
-    TantivyError, collector::TopDocs, directory::error::LockError, schema::IndexRecordOption,
+    DocAddress, DocSet, Index, IndexReader, IndexWriter, ReloadPolicy, SegmentReader, TERMINATED, TantivyError,
+    collector::TopDocs, directory::error::LockError, schema::IndexRecordOption,
 };
 
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
 const WRITER_BYTES: usize = 64 << 20;
 
 pub(super) struct Generation {
-    number: u64,
+    pub(super) number: u64,
     path: PathBuf,
     fields: Fields,
     reader: IndexReader,
@@ -76,10 +76,6 @@ impl Generation {
             Self { number, path, fields, reader, writer: Mutex::new(Some(writer)), reached: Mutex::default() };
         *generation.reached.lock() = generation.payload()?.and_then(|(_, reached)| reached);
         Ok(generation)
-    }
-
-    pub(super) fn number(&self) -> u64 {
-        self.number
     }
 
     /// Applies changes and their position in one commit, if the position is still the expected one.
@@ -157,14 +153,13 @@ impl Generation {
                 }
             });
         let found = searcher.search(&self.fields.query(search), &best).map_err(|error| self.failure(error))?;
-        let hit = |(score, address): (f32, DocAddress)| Ok(Hit { id: self.id_at(&searcher, address)?, score });
+        let hit = |(score, address): (f32, DocAddress)| {
+            let document = searcher.doc(address).map_err(|error| self.failure(error))?;
+            Ok(Hit { id: self.fields.id_of(&document)?, score })
+        };
         let mut hits: Vec<Hit> = found.into_iter().map(hit).collect::<Result<_>>()?;
         hits.sort_by(|left, right| right.score.total_cmp(&left.score).then(left.id.cmp(&right.id)));
         Ok(hits)
-    }
-
-    fn id_at(&self, searcher: &Searcher, address: DocAddress) -> Result<EventId> {
-        self.fields.id_of(&searcher.doc(address).map_err(|error| self.failure(error))?)
     }
 
     /// Reads the term dictionaries of the segments, which are sorted.

@@ -89,7 +89,7 @@ impl SearchIndex for TantivyIndex {
         self.run(|shared| {
             // Close the earlier copy before its files are removed.
             shared.next.store(None);
-            let number = shared.current.load().number();
+            let number = shared.current.load().number;
             remove_others(&shared.directory, number);
             // A cancelled call may still write to an earlier number: never reuse one.
             let number = numbers(&shared.directory).max().unwrap_or(number).max(number) + 1;
@@ -108,7 +108,7 @@ impl SearchIndex for TantivyIndex {
     async fn switch(&self) -> Result<()> {
         let next = self.shared.next.swap(None).ok_or_else(|| self.shared.not_begun())?;
         self.run(move |shared| {
-            let number = next.number();
+            let number = next.number;
             write_current(&shared.directory, number).map_err(engine)?;
             shared.current.store(next);
             // Running searches keep the old files open.

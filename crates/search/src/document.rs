@@ -1,9 +1,11 @@
 //! The searchable text of an event: what its readers see, by kind.
 
-use kukuri_domain::{Event, Kind};
+use std::collections::HashSet;
+
+use kukuri_domain::{Event, Kind, topic::claims_to_be_topic};
 use serde_json::Value;
 
-use crate::analyzer::{Token, tokens};
+use crate::analyzer::tokens;
 
 /// Default of `search.kinds` (C-1).
 pub const DEFAULT_KINDS: [u16; 7] = [0, 1, 11, 1111, 30023, 30818, 1063];
@@ -21,7 +23,7 @@ impl Text {
     /// The text of an event; of an unknown kind, its content.
     pub fn of(event: &Event) -> Self {
         let tag = |name| event.tags.values(name).next();
-        let hashtags = event.tags.values("t").filter(|value| !value.starts_with("kukuri:"));
+        let hashtags = event.tags.values("t").filter(|value| !claims_to_be_topic(value));
         match event.kind {
             Kind(0) => Self::of_profile(&event.content),
             Kind(11) => Self::new([tag("title"), tag("subject")], [Some(event.content.as_str())], hashtags),
@@ -58,14 +60,9 @@ impl Text {
         }
     }
 
-    /// The tokens of title and body, one after the other.
-    pub fn tokens(&self) -> impl Iterator<Item = Token> {
-        tokens(&self.title).into_iter().chain(tokens(&self.body))
-    }
-
-    /// Whether both parts are empty.
-    pub fn is_empty(&self) -> bool {
-        self.title.is_empty() && self.body.is_empty()
+    /// The tokens of title and body.
+    pub fn words(&self) -> HashSet<String> {
+        tokens(&self.title).into_iter().chain(tokens(&self.body)).map(|token| token.text).collect()
     }
 }
 

@@ -26,11 +26,10 @@ const LOOKUP_BATCH: usize = 128;
 
 /// A failed search.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum FindError {
-    /// The index failed.
     #[error(transparent)]
     Index(#[from] IndexError),
-    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -76,12 +75,7 @@ impl Finder {
 
     /// The tokens of an event; `None`: its kind is not indexed.
     pub fn words_of(&self, event: &Event) -> Option<HashSet<String>> {
-        self.kinds.contains(&event.kind).then(|| Text::of(event).tokens().map(|token| token.text).collect())
-    }
-
-    /// The index.
-    pub fn index(&self) -> &Arc<dyn SearchIndex> {
-        &self.index
+        self.kinds.contains(&event.kind).then(|| Text::of(event).words())
     }
 
     /// Calls `measure` with the duration of each search, also of clones. Only the first call has an effect.

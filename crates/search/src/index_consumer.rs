@@ -18,20 +18,15 @@ pub const CONSUMER: &str = "index-v1";
 
 /// Applies outbox batches to an index.
 pub struct IndexSink {
-    index: Arc<dyn SearchIndex>,
-    store: Arc<dyn Store>,
-    kinds: BTreeSet<Kind>,
+    pub(crate) index: Arc<dyn SearchIndex>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) kinds: BTreeSet<Kind>,
 }
 
 impl IndexSink {
-    /// Indexes events of these kinds.
-    pub fn new(index: Arc<dyn SearchIndex>, store: Arc<dyn Store>, kinds: impl IntoIterator<Item = Kind>) -> Self {
-        Self { index, store, kinds: kinds.into_iter().collect() }
-    }
-
     /// Indexes [`DEFAULT_KINDS`].
     pub fn with_default_kinds(index: Arc<dyn SearchIndex>, store: Arc<dyn Store>) -> Self {
-        Self::new(index, store, DEFAULT_KINDS.map(Kind))
+        Self { index, store, kinds: DEFAULT_KINDS.map(Kind).into() }
     }
 
     fn document_changes(&self, batch: &Batch) -> Result<Vec<DocumentChange>, SinkError> {

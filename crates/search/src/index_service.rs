@@ -21,9 +21,7 @@ const MAX_EXAMPLES: usize = 20;
 
 /// The service that fills a search index.
 pub struct IndexService {
-    index: Arc<dyn SearchIndex>,
-    store: Arc<dyn Store>,
-    kinds: BTreeSet<Kind>,
+    sink: Arc<IndexSink>,
     settings: ConsumerSettings,
 }
 
@@ -35,7 +33,7 @@ impl IndexService {
         kinds: BTreeSet<Kind>,
         settings: ConsumerSettings,
     ) -> Self {
-        Self { index, store, kinds, settings }
+        Self { sink: Arc::new(IndexSink { index, store, kinds }), settings }
     }
 }
 
@@ -46,7 +44,7 @@ impl Service for IndexService {
     }
 
     fn sink(&self) -> Arc<dyn Sink> {
-        Arc::new(IndexSink::new(Arc::clone(&self.index), Arc::clone(&self.store), self.kinds.iter().copied()))
+        Arc::clone(&self.sink) as _
     }
 
     fn consumer_settings(&self) -> ConsumerSettings {
@@ -54,7 +52,7 @@ impl Service for IndexService {
     }
 
     async fn figures(&self) -> Result<Vec<Figure>, ServiceError> {
-        let stats = self.index.stats().await.map_err(ServiceError::storage)?;
+        let stats = self.sink.index.stats().await.map_err(ServiceError::storage)?;
         Ok(vec![
             Figure { name: "documents", value: stats.documents },
             Figure { name: "size_bytes", value: stats.bytes },
@@ -62,8 +60,7 @@ impl Service for IndexService {
     }
 
     async fn verify(&self) -> Result<Verification, ServiceError> {
-        let now = (self.settings.clock)();
-        let found = verify::compare(&*self.index, &*self.store, &self.kinds, now).await?;
+        let found = verify::compare(&self.sink, (self.settings.clock)()).await?;
         let missing = found.missing.iter().map(|id| format!("{id} is visible, but not in the index"));
         let left_over = found.left_over.iter().map(|id| format!("{id} is in the index, but should not be"));
         Ok(Verification {

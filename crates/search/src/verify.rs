@@ -7,22 +7,13 @@ use kukuri_domain::{EventId, Kind, Millis};
 use kukuri_outbox::ServiceError;
 use kukuri_store::{BoundEvent, Seq, SnapshotCursor, Store};
 
-use crate::index::SearchIndex;
+use crate::index_consumer::IndexSink;
 
 /// Ids of the index held at a time.
 const RANGE_IDS: usize = 1 << 18;
 const PAGE: usize = 1_000;
 /// The comparison ends early at this number of differences.
 const MAX_DIFFERENCES: usize = 100_000;
-
-/// A comparison that could not be completed.
-#[derive(Debug, thiserror::Error)]
-enum VerifyError {
-    #[error("the index was never filled")]
-    NeverFilled,
-    #[error("more than {MAX_DIFFERENCES} differences: rebuild it with kukuri-node index rebuild")]
-    TooManyDifferences,
-}
 
 /// The differences between an index and a store.
 #[derive(Debug, Default)]
@@ -36,14 +27,11 @@ pub(crate) struct Differences {
 }
 
 /// Compares index and store. Events that change meanwhile are left out.
-pub(crate) async fn compare(
-    index: &dyn SearchIndex,
-    store: &dyn Store,
-    kinds: &BTreeSet<Kind>,
-    now: Millis,
-) -> Result<Differences, ServiceError> {
+pub(crate) async fn compare(sink: &IndexSink, now: Millis) -> Result<Differences, ServiceError> {
+    let IndexSink { index, store, kinds } = sink;
+    let store = &**store;
     let reached = index.reached().await.map_err(ServiceError::storage)?;
-    let reached = reached.ok_or(VerifyError::NeverFilled).map_err(ServiceError::storage)?;
+    let reached = reached.ok_or_else(|| ServiceError::storage("the index was never filled"))?;
     let mut found = Differences::default();
     let mut after = None;
     loop {
@@ -52,7 +40,8 @@ pub(crate) async fn compare(
         found.documents += ids.len() as u64;
         compare_range(store, kinds, (after, last), ids, &mut found).await?;
         if found.missing.len() + found.left_over.len() > MAX_DIFFERENCES {
-            return Err(ServiceError::storage(VerifyError::TooManyDifferences));
+            let many = format!("more than {MAX_DIFFERENCES} differences: rebuild it with kukuri-node index rebuild");
+            return Err(ServiceError::storage(many));
         }
         match last {
             Some(last) => after = Some(last),

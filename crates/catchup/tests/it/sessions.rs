@@ -11,7 +11,7 @@ use kukuri_store::{
     StoreRules,
     conformance::{
         build::{NOW, OTHER_TOPIC, admitted, article, at, bare, deletion, note, other_topic, topic},
-        hearsay::{Hearsay, hearsay, shown},
+        partial_sets::{PartialSets, partial_sets, shown},
     },
     port::*,
 };
@@ -30,34 +30,34 @@ fn block_on<T>(test: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(test)
 }
 
-/// A story, and the number of bytes after which each of the first sessions breaks.
-fn cases() -> impl Strategy<Value = (Hearsay, Vec<(Index, Index, usize)>)> {
-    (hearsay(), vec((any::<Index>(), any::<Index>(), 0..4_000usize), 0..6))
+/// A sets, and the number of bytes after which each of the first sessions breaks.
+fn cases() -> impl Strategy<Value = (PartialSets, Vec<(Index, Index, usize)>)> {
+    (partial_sets(), vec((any::<Index>(), any::<Index>(), 0..4_000usize), 0..6))
 }
 
 #[test]
 fn nodes_converge_however_often_streams_break() {
     let config = Config { cases: kukuri_testing::long::scaled(300), failure_persistence: None, ..Config::default() };
-    let property = |(story, broken): (Hearsay, Vec<(Index, Index, usize)>)| {
+    let property = |(sets, broken): (PartialSets, Vec<(Index, Index, usize)>)| {
         block_on(async {
-            let nodes: Vec<TestNode> = (0..story.nodes()).map(|node| TestNode::new(story.topics(node))).collect();
+            let nodes: Vec<TestNode> = (0..sets.nodes()).map(|node| TestNode::new(sets.topics(node))).collect();
             for (index, node) in nodes.iter().enumerate() {
-                for event in story.heard(index) {
+                for event in sets.received(index) {
                     node.store_events(&[&event]).await;
                 }
             }
             for (one, other, after) in broken {
                 let (one, other) = (one.index(nodes.len()), other.index(nodes.len()));
-                for topic in story.topics(one).intersection(&story.topics(other)).filter(|_| one != other) {
+                for topic in sets.topics(one).intersection(&sets.topics(other)).filter(|_| one != other) {
                     let (here, _) = break_off(&nodes[one], &nodes[other], topic, after).await;
                     assert!(matches!(here.end, SessionEnd::Finished | SessionEnd::StreamBroken(_)), "{:?}", here.end);
                 }
             }
-            catch_up_until_converged(&story, &nodes).await;
+            catch_up_until_converged(&sets, &nodes).await;
             for (index, one) in nodes.iter().enumerate() {
-                let others = (index + 1..nodes.len()).filter(|other| story.topics(*other) == story.topics(index));
+                let others = (index + 1..nodes.len()).filter(|other| sets.topics(*other) == sets.topics(index));
                 for other in others {
-                    for topic in story.topics(index) {
+                    for topic in sets.topics(index) {
                         let (here, there) = (&*one.store, &*nodes[other].store);
                         assert_eq!(shown(here, &topic).await, shown(there, &topic).await, "in {topic}");
                     }
@@ -74,12 +74,12 @@ fn nodes_converge_however_often_streams_break() {
     TestRunner::new(config).run(&cases(), property).unwrap();
 }
 
-async fn catch_up_until_converged(story: &Hearsay, nodes: &[TestNode]) {
+async fn catch_up_until_converged(sets: &PartialSets, nodes: &[TestNode]) {
     loop {
         let mut moved = 0;
         for one in 0..nodes.len() {
             for other in (0..nodes.len()).filter(|other| *other != one) {
-                for topic in story.topics(one).intersection(&story.topics(other)) {
+                for topic in sets.topics(one).intersection(&sets.topics(other)) {
                     let (here, there) = catch_up(&nodes[one], &nodes[other], topic, &SMALL).await;
                     assert!(here.is_finished() && there.is_finished(), "{here:?}\n{there:?}");
                     let received = |report: &kukuri_catchup::Report| {

@@ -9,12 +9,11 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use kukuri_domain::Refusal;
-use kukuri_store::{Outcome, Purged, Stats, report::total};
+use kukuri_store::{Outcome, report::total};
 pub use metrics::{Counter, Gauge, Histogram};
-pub use table::{ByValue, Handle, LabelValues, Labelled, Metric, MetricKind, MetricLabel, MetricSpec, PerConsumer};
+pub use table::{Handle, Labelled, Metric, MetricLabel, MetricSpec, PerConsumer, register};
 
-use crate::{metric_label, metric_table, refused::Refused};
+use crate::{engine::Health, metric_label, metric_table, refused::Refused};
 
 metric_label! {
     /// The outcome of an event: accepted in some way, or the prefix of its refusal.
@@ -77,23 +76,10 @@ metric_table! {
 /// A recorder of metrics that other parts of the node share with the engine.
 pub type SharedRecorder = Arc<dyn metrics::Recorder + Send + Sync>;
 
-/// Numbers that `/metrics` shows and that are read when it is asked.
-pub(crate) struct Gauges<'s> {
-    pub(crate) subscriptions: usize,
-    pub(crate) topics: usize,
-    pub(crate) disk_stage: u8,
-    pub(crate) backlog_stage: u8,
-    pub(crate) disk_free_bytes: Option<u64>,
-    pub(crate) stats: &'s Stats,
-}
-
 impl EngineMetrics {
-    /// Counts an event by what became of it.
-    pub(crate) fn count_event(&self, answered: &Result<Outcome, Refused>) {
-        match answered {
-            Ok(outcome) => self.count_outcome(outcome),
-            Err(refused) => self.events.of(outcome_of_prefix(refused.prefix())).increment(1),
-        }
+    /// Counts an event that was refused before the writer saw it.
+    pub(crate) fn count_refused(&self, refused: &Refused) {
+        self.events.of(outcome_of_prefix(refused.prefix())).increment(1);
     }
 
     /// Counts an event that was decided on.
@@ -107,38 +93,27 @@ impl EngineMetrics {
         self.events.of(outcome).increment(1);
     }
 
-    /// Counts events that a failed transaction refused.
-    pub(crate) fn count_failed(&self, refusal: &Refusal, events: usize) {
-        self.events.of(outcome_of_prefix(refusal.prefix())).increment(events as u64);
-    }
-
-    pub(crate) fn count_purged(&self, purged: &Purged) {
-        self.purged.of(PurgeReason::Retention).increment(purged.by_retention);
-        self.purged.of(PurgeReason::Capacity).increment(purged.by_capacity);
-    }
-
-    pub(crate) fn set_gauges(&self, now: &Gauges<'_>) {
-        let Gauges { stats, .. } = now;
+    pub(crate) fn set_gauges(&self, health: &Health, disk_free_bytes: Option<u64>) {
+        let stats = &health.stats;
         let rows = total(&stats.by_class);
-        self.subscriptions.set(now.subscriptions as f64);
-        self.topics_enabled.set(now.topics as f64);
+        self.subscriptions.set(health.subscriptions as f64);
+        self.topics_enabled.set(health.topics as f64);
         self.effective_events.set(stats.effective as f64);
         self.store_rows.set(rows.events as f64);
         self.store_bytes.set(rows.bytes as f64);
         self.capacity_stage.set(f64::from(stats.stage as u8));
-        self.disk_stage.set(f64::from(now.disk_stage));
-        self.backlog_stage.set(f64::from(now.backlog_stage));
+        self.disk_stage.set(f64::from(health.disk as u8));
+        self.backlog_stage.set(f64::from(health.backlog as u8));
         self.outbox_head.set(stats.head.0 as f64);
         self.clock_held.set(f64::from(u8::from(stats.clock_held)));
         stats.disk_bytes.iter().for_each(|bytes| self.store_disk_bytes.set(*bytes as f64));
-        now.disk_free_bytes.iter().for_each(|bytes| self.disk_free_bytes.set(*bytes as f64));
+        disk_free_bytes.iter().for_each(|bytes| self.disk_free_bytes.set(*bytes as f64));
     }
 }
 
 /// Every prefix of a refusal is an outcome; a test goes through them.
 fn outcome_of_prefix(prefix: &str) -> EventOutcome {
-    let known = EventOutcome::ALL.iter().find(|outcome| outcome.value() == prefix);
-    known.copied().unwrap_or(EventOutcome::Error)
+    EventOutcome::from_value(prefix).unwrap_or(EventOutcome::Error)
 }
 
 /// Stored events a second, as a moving average over about ten seconds.

@@ -21,31 +21,9 @@
 //!
 //! Handles are made once, so that counting is one atomic addition. A label has few values; none holds an address or a key.
 
-use std::{collections::BTreeMap, marker::PhantomData};
+use std::marker::PhantomData;
 
-use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
-
-/// The kind of a metric, as Prometheus names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetricKind {
-    /// Only grows.
-    Counter,
-    /// Goes up and down.
-    Gauge,
-    /// A distribution, in buckets.
-    Histogram,
-}
-
-impl MetricKind {
-    /// The word for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-        }
-    }
-}
+use metrics::{Counter, Gauge, Histogram, Label};
 
 /// A metric as it is declared.
 #[derive(Clone, Copy)]
@@ -54,15 +32,15 @@ pub struct MetricSpec {
     pub name: &'static str,
     /// Its help text.
     pub help: &'static str,
-    /// Its kind.
-    pub kind: MetricKind,
+    /// `counter`, `gauge` or `histogram`.
+    pub kind: &'static str,
     labels: fn() -> Option<(&'static str, Vec<&'static str>)>,
 }
 
 impl MetricSpec {
     /// For [`metric_table!`](crate::metric_table).
     pub const fn of<M: Metric>(name: &'static str, help: &'static str) -> Self {
-        Self { name, help, kind: M::KIND, labels: M::labels }
+        Self { name, help, kind: M::Handle::KIND, labels: M::labels }
     }
 
     /// Its label and the values that label has; no values if they are only known at run time.
@@ -71,13 +49,13 @@ impl MetricSpec {
     }
 }
 
-/// A handle, or several, of one metric.
-pub trait Metric {
-    /// The kind of the metric.
-    const KIND: MetricKind;
+/// A field of a table: a handle, or several of one metric.
+pub trait Metric: Sized {
+    /// The type of its handles.
+    type Handle: Handle;
 
     /// Makes the handles, at the recorder of the calling thread.
-    fn register(name: &'static str, help: &'static str) -> Self;
+    fn make(name: &'static str) -> Self;
 
     /// The label and its values.
     fn labels() -> Option<(&'static str, Vec<&'static str>)> {
@@ -85,41 +63,45 @@ pub trait Metric {
     }
 }
 
-/// A metric without a label.
-pub trait Handle: Metric {
+/// The handle of a counter, a gauge or a histogram.
+pub trait Handle {
+    /// The kind of metric, as Prometheus names it.
+    const KIND: &'static str;
+
     /// Gives the metric its help text.
     fn describe(name: &'static str, help: &'static str);
 
-    /// Makes the handle for one value of a label.
-    fn with_label(name: &'static str, label: &'static str, value: &'static str) -> Self;
+    /// Makes the handle for these labels.
+    fn with_labels(name: &'static str, labels: Vec<Label>) -> Self;
 }
 
 macro_rules! handle {
-    ($handle:ty, $kind:ident, $make:ident, $describe:ident) => {
-        impl Metric for $handle {
-            const KIND: MetricKind = MetricKind::$kind;
-
-            fn register(name: &'static str, help: &'static str) -> Self {
-                Self::describe(name, help);
-                $make!(name)
-            }
-        }
-
+    ($handle:ty, $make:ident, $describe:ident) => {
         impl Handle for $handle {
+            const KIND: &'static str = stringify!($make);
+
             fn describe(name: &'static str, help: &'static str) {
                 metrics::$describe!(name, help);
             }
 
-            fn with_label(name: &'static str, label: &'static str, value: &'static str) -> Self {
-                $make!(name, label => value)
+            fn with_labels(name: &'static str, labels: Vec<Label>) -> Self {
+                metrics::$make!(name, labels)
+            }
+        }
+
+        impl Metric for $handle {
+            type Handle = Self;
+
+            fn make(name: &'static str) -> Self {
+                Self::with_labels(name, Vec::new())
             }
         }
     };
 }
 
-handle!(Counter, Counter, counter, describe_counter);
-handle!(Gauge, Gauge, gauge, describe_gauge);
-handle!(Histogram, Histogram, histogram, describe_histogram);
+handle!(Counter, counter, describe_counter);
+handle!(Gauge, gauge, describe_gauge);
+handle!(Histogram, histogram, describe_histogram);
 
 /// The values of a label: see [`metric_label!`](crate::metric_label).
 pub trait MetricLabel: Copy + 'static {
@@ -133,6 +115,11 @@ pub trait MetricLabel: Copy + 'static {
 
     /// The place in [`MetricLabel::ALL`].
     fn index(self) -> usize;
+
+    /// The label with this value at the exporter.
+    fn from_value(value: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|label| label.value() == value)
+    }
 }
 
 /// One handle for each value of a label.
@@ -149,52 +136,15 @@ impl<H: Handle, L: MetricLabel> Labelled<H, L> {
 }
 
 impl<H: Handle, L: MetricLabel> Metric for Labelled<H, L> {
-    const KIND: MetricKind = H::KIND;
+    type Handle = H;
 
-    fn register(name: &'static str, help: &'static str) -> Self {
-        H::describe(name, help);
-        let handles = L::ALL.iter().map(|value| H::with_label(name, L::NAME, value.value())).collect();
-        Self { handles, label: PhantomData }
+    fn make(name: &'static str) -> Self {
+        let handle = |label: &L| H::with_labels(name, vec![Label::new(L::NAME, label.value())]);
+        Self { handles: L::ALL.iter().map(handle).collect(), label: PhantomData }
     }
 
     fn labels() -> Option<(&'static str, Vec<&'static str>)> {
-        Some((L::NAME, L::ALL.iter().map(|value| value.value()).collect()))
-    }
-}
-
-/// The values of a label that several crates share.
-pub trait LabelValues: 'static {
-    /// The label's name.
-    const NAME: &'static str;
-
-    /// All values.
-    fn all() -> Vec<&'static str>;
-}
-
-/// One handle for each of several [`LabelValues`], found by the value.
-pub struct ByValue<H, V> {
-    handles: BTreeMap<&'static str, H>,
-    values: PhantomData<V>,
-}
-
-impl<H: Handle, V: LabelValues> ByValue<H, V> {
-    /// The handle for a value; `None` if it is none of [`LabelValues::all`].
-    pub fn of(&self, value: &str) -> Option<&H> {
-        self.handles.get(value)
-    }
-}
-
-impl<H: Handle, V: LabelValues> Metric for ByValue<H, V> {
-    const KIND: MetricKind = H::KIND;
-
-    fn register(name: &'static str, help: &'static str) -> Self {
-        H::describe(name, help);
-        let handles = V::all().into_iter().map(|value| (value, H::with_label(name, V::NAME, value))).collect();
-        Self { handles, values: PhantomData }
-    }
-
-    fn labels() -> Option<(&'static str, Vec<&'static str>)> {
-        Some((V::NAME, V::all()))
+        Some((L::NAME, L::ALL.iter().map(|label| label.value()).collect()))
     }
 }
 
@@ -209,21 +159,26 @@ impl<H: Handle> PerConsumer<H> {
 
     /// The handle for a consumer, at the recorder of the calling thread.
     pub fn of(&self, consumer: &'static str) -> H {
-        H::with_label(self.name, Self::LABEL, consumer)
+        H::with_labels(self.name, vec![Label::new(Self::LABEL, consumer)])
     }
 }
 
 impl<H: Handle> Metric for PerConsumer<H> {
-    const KIND: MetricKind = H::KIND;
+    type Handle = H;
 
-    fn register(name: &'static str, help: &'static str) -> Self {
-        H::describe(name, help);
+    fn make(name: &'static str) -> Self {
         Self { name, handle: PhantomData }
     }
 
     fn labels() -> Option<(&'static str, Vec<&'static str>)> {
         Some((Self::LABEL, Vec::new()))
     }
+}
+
+/// For [`metric_table!`](crate::metric_table).
+pub fn register<M: Metric>(name: &'static str, help: &'static str) -> M {
+    M::Handle::describe(name, help);
+    M::make(name)
 }
 
 /// Declares the metrics of a crate as a struct of handles, with `register` and `SPECS`.
@@ -247,7 +202,7 @@ macro_rules! metric_table {
 
             /// Makes the handles, at the recorder of the calling thread.
             pub fn register() -> Self {
-                Self { $( $field: <$metric as $crate::metrics::Metric>::register($name, $help), )* }
+                Self { $( $field: $crate::metrics::register($name, $help), )* }
             }
         }
     };

@@ -132,28 +132,9 @@ impl Policies {
         Self { list }
     }
 
-    pub(crate) fn connect(&self, context: &Context<'_>, ip: IpAddr) -> Result<(), ConnectRefused> {
-        self.list.iter().try_for_each(|policy| policy.connect(context, ip))
-    }
-
-    pub(crate) fn authenticate(&self, context: &Context<'_>, key: &PublicKey) -> Result<(), Refused> {
-        self.list.iter().try_for_each(|policy| policy.authenticate(context, key))
-    }
-
-    pub(crate) fn read(&self, context: &Context<'_>, request: &ReadRequest<'_>) -> Result<(), ReadRefused> {
-        self.list.iter().try_for_each(|policy| policy.read(context, request))
-    }
-
-    pub(crate) fn publish_text(&self, context: &Context<'_>, client: &Client, bytes: usize) -> Result<(), Refused> {
-        self.list.iter().try_for_each(|policy| policy.publish_text(context, client, bytes))
-    }
-
-    pub(crate) fn publish(&self, context: &Context<'_>, event: &Event, origin: &Origin) -> Result<(), Refused> {
-        self.list.iter().try_for_each(|policy| policy.publish(context, event, origin))
-    }
-
-    pub(crate) fn publish_new(&self, context: &Context<'_>, screened: &Screened) -> Result<(), Refused> {
-        self.list.iter().try_for_each(|policy| policy.publish_new(context, screened))
+    /// Asks every policy, in order, until one refuses.
+    pub(crate) fn ask<E>(&self, ask: impl FnMut(&dyn Policy) -> Result<(), E>) -> Result<(), E> {
+        self.list.iter().map(AsRef::as_ref).try_for_each(ask)
     }
 
     pub(crate) fn reconfigure(&self, config: &EngineConfig) {

@@ -12,7 +12,6 @@ use governor::{
     clock::{Clock, DefaultClock},
 };
 use kukuri_domain::PublicKey;
-use parking_lot::Mutex;
 
 use super::{Client, Context, Policy, ReadKind, ReadRequest};
 use crate::{
@@ -52,14 +51,21 @@ pub(crate) enum Act {
 /// The rate limiters of a node. They start empty again when the rates are configured differently.
 pub(crate) struct RatePolicy {
     limiters: ArcSwapOption<RateLimiters>,
-    configured: Mutex<(Option<Rates>, TopicIntake)>,
     backlog: Arc<Backlog>,
 }
 
 impl RatePolicy {
     pub(crate) fn new(config: &EngineConfig, backlog: Arc<Backlog>) -> Self {
-        let configured = (config.rates.clone(), config.topics.clone());
-        Self { limiters: ArcSwapOption::new(limiters_of(config)), configured: Mutex::new(configured), backlog }
+        let policy = Self { limiters: ArcSwapOption::empty(), backlog };
+        policy.set_rates(config);
+        policy
+    }
+
+    fn set_rates(&self, config: &EngineConfig) {
+        let quotas = config.rates.as_ref().map(|rates| quotas(rates, &config.topics));
+        if self.limiters.load().as_ref().map(|limiters| limiters.quotas) != quotas {
+            self.limiters.store(quotas.map(|quotas| Arc::new(RateLimiters::new(quotas))));
+        }
     }
 
     /// Counts an act of the client at an address with these keys.
@@ -95,16 +101,7 @@ impl Policy for Arc<RatePolicy> {
     }
 
     fn reconfigure(&self, config: &EngineConfig) {
-        let wanted = (config.rates.clone(), config.topics.clone());
-        let mut configured = self.configured.lock();
-        let per_hour = |topics: &TopicIntake| match topics {
-            TopicIntake::Open { opened_per_hour, .. } => Some(*opened_per_hour),
-            TopicIntake::Closed => None,
-        };
-        if configured.0 != wanted.0 || per_hour(&configured.1) != per_hour(&wanted.1) {
-            self.limiters.store(limiters_of(config));
-            *configured = wanted;
-        }
+        self.set_rates(config);
     }
 
     fn tidy(&self) {
@@ -114,51 +111,48 @@ impl Policy for Arc<RatePolicy> {
     }
 }
 
-fn limiters_of(config: &EngineConfig) -> Option<Arc<RateLimiters>> {
-    config.rates.as_ref().map(|rates| Arc::new(RateLimiters::new(rates, &config.topics)))
+/// By `Act`.
+type Quotas = [Quota; 5];
+
+fn quotas(rates: &Rates, topics: &TopicIntake) -> Quotas {
+    let quota = |rate: Rate| Quota::per_minute(rate.per_minute).allow_burst(rate.burst);
+    let topics_per_hour = match topics {
+        TopicIntake::Closed => NonZeroU32::MIN,
+        TopicIntake::Open { opened_per_hour, .. } => *opened_per_hour,
+    };
+    [
+        quota(rates.new_connections),
+        quota(rates.events),
+        quota(rates.requests),
+        quota(rates.backfill),
+        Quota::per_hour(topics_per_hour),
+    ]
 }
 
 struct RateLimiters {
-    connect: DefaultKeyedRateLimiter<Subject>,
-    publish: DefaultKeyedRateLimiter<Subject>,
-    request: DefaultKeyedRateLimiter<Subject>,
-    backfill: DefaultKeyedRateLimiter<Subject>,
-    open_topic: DefaultKeyedRateLimiter<Subject>,
+    quotas: Quotas,
+    by_act: [DefaultKeyedRateLimiter<Subject>; 5],
     clock: DefaultClock,
-    event_burst: NonZeroU32,
 }
 
 impl RateLimiters {
-    fn new(rates: &Rates, topics: &TopicIntake) -> Self {
-        let limiter =
-            |rate: Rate| DefaultKeyedRateLimiter::keyed(Quota::per_minute(rate.per_minute).allow_burst(rate.burst));
-        let per_hour = match topics {
-            TopicIntake::Closed => NonZeroU32::MIN,
-            TopicIntake::Open { opened_per_hour, .. } => *opened_per_hour,
-        };
-        Self {
-            connect: limiter(rates.new_connections),
-            publish: limiter(rates.events),
-            request: limiter(rates.requests),
-            backfill: limiter(rates.backfill),
-            open_topic: DefaultKeyedRateLimiter::keyed(Quota::per_hour(per_hour)),
-            clock: DefaultClock::default(),
-            event_burst: rates.events.burst,
-        }
+    fn new(quotas: Quotas) -> Self {
+        Self { quotas, by_act: quotas.map(DefaultKeyedRateLimiter::keyed), clock: DefaultClock::default() }
     }
 
     fn check(&self, act: Act, weight: NonZeroU32, ip: IpAddr, keys: &[PublicKey]) -> Result<(), TooFast> {
-        let (limiter, what) = match act {
-            Act::Connect => (&self.connect, "connections"),
-            Act::Publish => (&self.publish, "events"),
-            Act::Request => (&self.request, "requests"),
-            Act::Backfill => (&self.backfill, "requests for history"),
-            Act::OpenTopic => (&self.open_topic, "new topics"),
+        let limiter = &self.by_act[act as usize];
+        let what = match act {
+            Act::Connect => "connections",
+            Act::Publish => "events",
+            Act::Request => "requests",
+            Act::Backfill => "requests for history",
+            Act::OpenTopic => "new topics",
         };
         let network = Subject::Network(network_of(ip));
         for subject in std::iter::once(network).chain(keys.iter().copied().map(Subject::Key)) {
             // An act heavier than the whole burst is counted as the whole burst; it could never pass otherwise.
-            let largest = if act == Act::Publish { self.event_burst } else { NonZeroU32::MIN };
+            let largest = self.quotas[act as usize].burst_size();
             let checked = limiter.check_key_n(&subject, weight).or_else(|_| limiter.check_key_n(&subject, largest));
             let Ok(checked) = checked else { return Err(TooFast { what, seconds: 60 }) };
             checked.map_err(|until| {
@@ -171,7 +165,7 @@ impl RateLimiters {
 
     /// Drops the counters of clients that are back to a full burst, so that memory does not grow with strangers.
     fn forget_idle(&self) {
-        for limiter in [&self.connect, &self.publish, &self.request, &self.backfill, &self.open_topic] {
+        for limiter in &self.by_act {
             limiter.retain_recent();
             limiter.shrink_to_fit();
         }
@@ -205,7 +199,7 @@ mod tests {
     #[test]
     fn each_act_has_its_own_count_by_address_and_by_key() {
         let rates = Rates { events: Rate::new(1, 2), requests: Rate::new(1, 1), ..Rates::default() };
-        let limiters = RateLimiters::new(&rates, &TopicIntake::default());
+        let limiters = RateLimiters::new(quotas(&rates, &TopicIntake::default()));
         let publish = |weight, ip, keys: &[PublicKey]| limiters.check(Act::Publish, weight, ip, keys);
         assert_eq!(publish(ONE, ADDRESS, &[]), Ok(()));
         assert_eq!(publish(ONE, ADDRESS, &[]), Ok(()));

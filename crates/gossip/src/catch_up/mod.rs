@@ -1,87 +1,52 @@
 //! Catch-up with peers (G-7): reconciles each joined topic with its neighbours, when a neighbour comes up, when messages were
 //! lost, and at intervals.
 //!
-//! - `schedule`: when a topic is reconciled next, and with which neighbour. `node`: the engine, as a session sees it.
+//! - `schedule`: when a topic is reconciled next, and with which neighbour.
 
-mod node;
 mod schedule;
 
 use std::{
-    fmt, io,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
-use kukuri_catchup::{Settings, initiate, respond};
-use kukuri_domain::TopicId;
-use kukuri_engine::Engine;
+use bytes::Bytes;
+use kukuri_catchup::{NoHistory, Node, Peer, Settings, initiate, respond};
+use kukuri_domain::{Event, EventId, Millis, Origin, Refusal, Timestamp, TopicId, Viewer, sharing::FloorHint};
+use kukuri_engine::{Refused, clock};
+use kukuri_store::{HintOutcome, Outcome, Raised, Store, StoreError};
+use parking_lot::Mutex;
 use tokio::time::sleep;
 
-pub(crate) use node::EngineNode;
 pub(crate) use schedule::Schedule;
 
 use crate::{
     bridge::BridgeContext,
-    metrics::GossipMetrics,
     peer::PeerId,
     peer_semaphore::PeerSemaphore,
-    protocol::{PeerStream, Protocol},
+    protocol::{PeerStream, RequestProtocol},
     settings::CatchUpSettings,
-    topics::{JoinedTopics, TopicState},
+    topics::TopicState,
 };
 
-const ALPN: &[u8] = b"kukuri/catchup/1";
 const TICK_INTERVAL: Duration = Duration::from_millis(250);
 /// Sessions that this node initiates at a time.
 const MAX_INITIATED_SESSIONS: usize = 4;
-/// Sessions of peers that this node answers at a time.
-const MAX_ANSWERED_SESSIONS: usize = 16;
 
-/// Answers catch-up sessions of peers, and holds the state that sessions of both directions share.
-pub(crate) struct CatchUpProtocol {
-    node: EngineNode,
-    settings: Settings,
-    metrics: Arc<GossipMetrics>,
-    answer_permits: Arc<PeerSemaphore>,
+/// Answers a catch-up session of a peer.
+pub(crate) async fn serve(ctx: &BridgeContext, peer: PeerId, stream: PeerStream) {
+    let report = respond(stream, *peer.as_bytes(), ctx, &session_settings(ctx)).await;
+    ctx.metrics.count_session(&report);
+    tracing::debug!(?report, "answered a catch-up session");
 }
 
-impl CatchUpProtocol {
-    pub(crate) fn new(
-        engine: Arc<Engine>,
-        topics: Arc<JoinedTopics>,
-        metrics: Arc<GossipMetrics>,
-        settings: &CatchUpSettings,
-    ) -> Self {
-        let settings = Settings {
-            items_per_second: settings.events_per_second,
-            bytes_per_second: u32::try_from(settings.bytes_per_second).unwrap_or(u32::MAX),
-            ..Settings::default()
-        };
-        let answer_permits = PeerSemaphore::new(MAX_ANSWERED_SESSIONS);
-        Self { node: EngineNode::new(engine, topics), settings, metrics, answer_permits }
-    }
-}
-
-impl fmt::Debug for CatchUpProtocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CatchUpProtocol").finish_non_exhaustive()
-    }
-}
-
-#[async_trait]
-impl Protocol for CatchUpProtocol {
-    fn alpn(&self) -> &'static [u8] {
-        ALPN
-    }
-
-    async fn serve(&self, peer: PeerId, stream: PeerStream) -> io::Result<()> {
-        // A peer without an answer tries again, or asks another peer.
-        let Some(_permit) = self.answer_permits.try_acquire(peer) else { return Ok(()) };
-        let report = respond(stream, *peer.as_bytes(), &self.node, &self.settings).await;
-        self.metrics.count_session(&report);
-        tracing::debug!(?report, "answered a catch-up session");
-        Ok(())
+fn session_settings(ctx: &BridgeContext) -> Settings {
+    let CatchUpSettings { events_per_second, bytes_per_second, .. } = ctx.settings.catch_up;
+    Settings {
+        items_per_second: events_per_second,
+        bytes_per_second: u32::try_from(bytes_per_second).unwrap_or(u32::MAX),
+        ..Settings::default()
     }
 }
 
@@ -96,14 +61,15 @@ pub(crate) async fn start_due_sessions(ctx: Arc<BridgeContext>) {
         let count = all.len().max(1);
         for step in 0..all.len() {
             let joined = &all[(first + step) % count];
-            if !joined.state.catch_up().is_due(Instant::now()) {
+            if !joined.state.lock().catch_up.is_due(Instant::now()) {
                 continue;
             }
             if permits.is_exhausted() {
                 first = (first + step) % count;
                 break;
             }
-            let Some(peer) = joined.state.start_catch_up(|peer| permits.has_permit_for(peer)) else { continue };
+            let started = joined.state.lock().start_catch_up(|peer| permits.has_permit_for(peer));
+            let Some(peer) = started else { continue };
             let permit = permits.try_acquire(peer);
             // Not the `JoinedTopic`: the topic would be left only when the session ends.
             let (topic, state) = (joined.topic.clone(), Arc::clone(&joined.state));
@@ -117,24 +83,86 @@ pub(crate) async fn start_due_sessions(ctx: Arc<BridgeContext>) {
 }
 
 /// Runs one session, and schedules the next.
-async fn run_session(ctx: &BridgeContext, topic: &TopicId, state: &TopicState, peer: PeerId) {
+async fn run_session(ctx: &BridgeContext, topic: &TopicId, state: &Mutex<TopicState>, peer: PeerId) {
     let interval = ctx.settings.catch_up.interval;
-    let catch_up = &ctx.catch_up;
-    let stream = match ctx.open_stream(peer, ALPN).await {
-        Ok(stream) => stream,
+    let (stream, _connection) = match ctx.open_stream(peer, RequestProtocol::CatchUp).await {
+        Ok(opened) => opened,
         Err(error) => {
             tracing::debug!(%error, "can't start a catch-up session; retrying later");
-            return state.catch_up().session_failed(interval);
+            return state.lock().catch_up.session_failed(interval);
         }
     };
     let began = Instant::now();
-    let report = initiate(stream, *peer.as_bytes(), topic, &catch_up.node, &catch_up.settings).await;
-    catch_up.metrics.count_session(&report);
+    let report = initiate(stream, *peer.as_bytes(), topic, ctx, &session_settings(ctx)).await;
+    ctx.metrics.count_session(&report);
     if report.events_in + report.hints_in > 0 {
         let (events, floors) = (report.events_in, report.hints_in);
         tracing::info!(events, floors, end = %report.end, "caught up with a peer");
     } else {
         tracing::debug!(?report, "caught up with a peer");
     }
-    state.catch_up().session_ended(&report, began.elapsed(), interval);
+    state.lock().catch_up.session_ended(&report, began.elapsed(), interval);
+}
+
+/// The node, as a catch-up session sees it.
+#[async_trait]
+impl Node for BridgeContext {
+    fn now(&self) -> Millis {
+        clock::now()
+    }
+
+    fn store(&self) -> &dyn Store {
+        self.engine.store()
+    }
+
+    async fn shares(&self, peer: &Peer, topic: &TopicId) -> Option<Timestamp> {
+        // Every connected peer is allowed: the endpoint has checked it.
+        let joined = self.topics.get(topic)?;
+        if let Ok(peer) = PeerId::from_bytes(peer) {
+            joined.state.lock().catch_up.peer_initiated(peer);
+        }
+        self.engine.shares_since(topic)
+    }
+
+    fn is_bound(&self, event: &Event, topic: &TopicId) -> bool {
+        self.engine.is_carried_by(event, topic)
+    }
+
+    fn may_send(&self, json: &Bytes, topic: &TopicId) -> bool {
+        let visibility = self.engine.visibility().load();
+        let is_shown =
+            |event: Event| !visibility.withholds(&event, std::slice::from_ref(topic), &Viewer::stranger(), None);
+        // Parsed only if something may be withheld.
+        !visibility.has_overlay() || Event::from_json(json).is_ok_and(is_shown)
+    }
+
+    fn wants(&self, id: &EventId) -> bool {
+        !self.refused_ids.contains(id)
+    }
+
+    async fn submit(&self, peer: &Peer, events: Vec<Bytes>) -> Result<Vec<Outcome>, NoHistory> {
+        let batch = events.iter().map(|json| (json.clone(), Origin::Sync { peer: *peer })).collect();
+        let answers = self.engine.intake().submit(batch).await;
+        let mut outcomes = Vec::with_capacity(answers.len());
+        for (answer, json) in answers.into_iter().zip(events) {
+            outcomes.push(match answer {
+                Ok(outcome) => outcome,
+                Err(Refused::Behind) => return Err(NoHistory),
+                Err(refused) => {
+                    if refused.is_permanent()
+                        && let Ok(event) = Event::from_json(&json)
+                    {
+                        self.refused_ids.insert(event.id);
+                    }
+                    Outcome::Refused(if let Refused::Rule(refusal) = refused { refusal } else { Refusal::Failed })
+                }
+            });
+        }
+        Ok(outcomes)
+    }
+
+    async fn raise_floors(&self, topic: &TopicId, hints: Vec<FloorHint>) -> Result<Vec<HintOutcome>, StoreError> {
+        let Raised { outcomes, .. } = self.engine.raise_floors(topic, hints).await?;
+        Ok(outcomes)
+    }
 }

@@ -83,18 +83,12 @@ enum AuthRefused {
     TooFast(#[from] TooFast),
     #[error(transparent)]
     Malformed(#[from] Refusal),
-    #[error("{0}")]
-    Challenge(Rejected),
+    #[error(transparent)]
+    Challenge(#[from] Rejected),
     #[error(transparent)]
     Denied(#[from] Refused),
     #[error("restricted: a connection has at most {MAX_KEYS} keys")]
     TooManyKeys,
-}
-
-impl From<Rejected> for AuthRefused {
-    fn from(rejected: Rejected) -> Self {
-        Self::Challenge(rejected)
-    }
 }
 
 /// The OK for an event that was decided on.

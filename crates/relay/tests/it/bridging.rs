@@ -86,9 +86,9 @@ async fn disabled_and_shed_topics_are_not_shared_with_peers() {
     let (high, low, off) = (id(&topic(1)), id(&topic(2)), id(&topic(3)));
     let policy = IngestPolicy { priority: 0, ..IngestPolicy::default() };
     let store = relay.engine.store();
-    let first_to_go = SubscriptionChange { policy: Some(policy), ..SubscriptionChange::enable() };
+    let shed_first = SubscriptionChange { policy: Some(policy), ..SubscriptionChange::enable() };
     store.change_subscription(&high, SubscriptionChange::enable(), millis()).await.unwrap();
-    store.change_subscription(&low, first_to_go, millis()).await.unwrap();
+    store.change_subscription(&low, shed_first, millis()).await.unwrap();
     store.change_subscription(&off, SubscriptionChange::disable(), millis()).await.unwrap();
     let carried = async || -> Vec<TopicId> {
         relay.engine.carried_topics().await.unwrap().into_iter().map(|one| one.topic).collect()

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
     time::Duration,
 };
 
@@ -11,9 +12,13 @@ use crate::support::{
 use kukuri_domain::{Event, Filter, Millis, TopicId, topic::TopicsMode};
 use kukuri_store::{Op, Seq};
 use serde_json::{Value, json};
+use tokio::sync::Barrier;
 
+/// Events of each author, and steps of each reader.
 const EVENTS: usize = 200;
 const STEPS: usize = 40;
+/// All authors and readers begin each round together, so that neither get far ahead of the others.
+const ROUNDS: usize = 10;
 const READERS: u64 = 4;
 const AUTHORS: [u8; 2] = [1, 2];
 const KINDS: [u16; 5] = [1, 7, 0, 10_002, 30_023];
@@ -65,9 +70,20 @@ fn random_filter(dice: &mut Dice, start: u64) -> Value {
     filter
 }
 
-async fn write(mut client: Client, mut dice: Dice, author: u8, start: u64, url: String) -> Vec<Event> {
-    let mut own: Vec<Event> = Vec::new();
+async fn write(
+    mut client: Client,
+    mut dice: Dice,
+    author: u8,
+    start: u64,
+    url: String,
+    round: Arc<Barrier>,
+) -> Vec<Event> {
+    let (mut own, mut rounds): (Vec<Event>, usize) = (Vec::new(), 0);
     while own.len() < EVENTS {
+        if own.len() >= rounds * EVENTS / ROUNDS {
+            round.wait().await;
+            rounds += 1;
+        }
         // Batches of random size, so that commits differ in size.
         let together = 1 + dice.roll(8) as usize;
         for _ in 0..together {
@@ -134,9 +150,12 @@ impl Reader {
     }
 }
 
-async fn read(client: Client, mut dice: Dice, start: u64, last: String) -> Vec<Watched> {
+async fn read(client: Client, mut dice: Dice, start: u64, last: String, round: Arc<Barrier>) -> Vec<Watched> {
     let mut reader = Reader { client, open: BTreeMap::new(), over: Vec::new() };
-    for _ in 0..STEPS {
+    for step in 0..STEPS {
+        if step % (STEPS / ROUNDS) == 0 {
+            round.wait().await;
+        }
         let id = format!("s{}", dice.roll(6));
         match (dice.roll(3), reader.open.contains_key(&id)) {
             (0, _) => reader.listen(Duration::from_millis(dice.roll(20))).await,
@@ -243,15 +262,17 @@ async fn every_subscription_matches_the_history_in_the_outbox() {
         let relay = TestRelay::start(TopicsMode::Required).await;
         let start = now() - 1_000;
         let last = note(9, "the last one").sign();
+        let round = Arc::new(Barrier::new(READERS as usize + AUTHORS.len()));
         let mut readers = Vec::new();
         for number in 0..READERS {
             let dice = Dice::new(seed * 1_000 + number);
-            readers.push(tokio::spawn(read(relay.client().await, dice, start, id_of(&last))));
+            readers.push(tokio::spawn(read(relay.client().await, dice, start, id_of(&last), Arc::clone(&round))));
         }
         let mut writers = Vec::new();
         for author in AUTHORS {
             let dice = Dice::new(seed * 1_000 + 100 + u64::from(author));
-            writers.push(tokio::spawn(write(relay.client().await, dice, author, start, relay.url.clone())));
+            let url = relay.url.clone();
+            writers.push(tokio::spawn(write(relay.client().await, dice, author, start, url, Arc::clone(&round))));
         }
         let mut events = vec![last.clone()];
         for writer in writers {

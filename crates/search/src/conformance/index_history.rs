@@ -70,7 +70,7 @@ fn search() -> impl Strategy<Value = Search> {
 
 /// A step; a document with `false` is removed.
 #[derive(Clone, Debug)]
-enum Step {
+enum IndexStep {
     Apply(Vec<(Document, bool)>),
     Begin,
     Fill(Vec<(Document, bool)>),
@@ -78,21 +78,21 @@ enum Step {
     Reopen,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = IndexStep> {
     let changes = || proptest::collection::vec((document(), proptest::bool::weighted(0.8)), 0..8);
     prop_oneof![
-        8 => changes().prop_map(Step::Apply),
-        1 => Just(Step::Begin),
-        3 => changes().prop_map(Step::Fill),
-        1 => Just(Step::Switch),
-        1 => Just(Step::Reopen),
+        8 => changes().prop_map(IndexStep::Apply),
+        1 => Just(IndexStep::Begin),
+        3 => changes().prop_map(IndexStep::Fill),
+        1 => Just(IndexStep::Switch),
+        1 => Just(IndexStep::Reopen),
     ]
 }
 
 /// Steps on an index, and searches to compare at the end.
 #[derive(Clone, Debug)]
 pub struct IndexHistory {
-    steps: Vec<Step>,
+    steps: Vec<IndexStep>,
     searches: Vec<Search>,
 }
 
@@ -125,8 +125,7 @@ impl Expected {
 
     fn answer(&self, search: &Search) -> BTreeSet<EventId> {
         let is_found = |document: &&Document| {
-            let tokens: Vec<_> = document.text.tokens().collect();
-            search.query.matches(&tokens)
+            search.query.is_in(&document.text.words())
                 && search
                     .topics
                     .as_ref()
@@ -153,17 +152,17 @@ pub async fn run_index_history<I: SearchIndex>(history: IndexHistory, mut open: 
     for step in history.steps {
         seq += 1;
         match step {
-            Step::Apply(changes) => {
+            IndexStep::Apply(changes) => {
                 let changes = expected.change(changes);
                 let reached = position(seq);
                 expected.reached = Some(reached.clone());
                 index.apply(changes, reached).await.expect("changes");
             }
-            Step::Begin => {
+            IndexStep::Begin => {
                 index.begin().await.expect("a rebuild begun");
                 next = Some(Expected::default());
             }
-            Step::Fill(changes) => match &mut next {
+            IndexStep::Fill(changes) => match &mut next {
                 Some(next) => {
                     let reached = seq.is_multiple_of(2).then(|| position(seq));
                     next.reached = reached.clone();
@@ -172,14 +171,14 @@ pub async fn run_index_history<I: SearchIndex>(history: IndexHistory, mut open: 
                 }
                 None => assert!(index.fill(Vec::new(), None).await.is_err(), "nothing was begun"),
             },
-            Step::Switch => match next.take() {
+            IndexStep::Switch => match next.take() {
                 Some(next) => {
                     index.switch().await.expect("a switch");
                     expected = next;
                 }
                 None => assert!(index.switch().await.is_err(), "nothing was begun"),
             },
-            Step::Reopen => {
+            IndexStep::Reopen => {
                 index = open(Some(index)).await;
                 next = None;
             }

@@ -36,7 +36,7 @@ enum Recipe {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum StoreStep {
     Send(Vec<(Recipe, PublicKey)>),
     Expire,
     Purge {
@@ -55,7 +55,7 @@ enum Step {
 /// Steps on a store and its consumer.
 #[derive(Clone, Debug)]
 pub struct StoreHistory {
-    steps: Vec<Step>,
+    steps: Vec<StoreStep>,
 }
 
 /// Random histories.
@@ -74,14 +74,14 @@ pub fn store_histories() -> impl Strategy<Value = StoreHistory> {
         1 => (1_u64..100).prop_map(Duration::from_secs),
     ];
     let step = prop_oneof![
-        8 => vec((recipe, author), 1..6).prop_map(Step::Send),
-        1 => Just(Step::Expire),
-        1 => (1_u64..200, 1_u64..200).prop_map(|(regular, outbox)| Step::Purge { regular, outbox }),
-        5 => rest.prop_map(Step::Rest),
-        1 => Just(Step::Crash),
-        1 => Just(Step::Restart),
-        1 => any::<u8>().prop_map(Step::Replay),
-        1 => Just(Step::Rebuild),
+        8 => vec((recipe, author), 1..6).prop_map(StoreStep::Send),
+        1 => Just(StoreStep::Expire),
+        1 => (1_u64..200, 1_u64..200).prop_map(|(regular, outbox)| StoreStep::Purge { regular, outbox }),
+        5 => rest.prop_map(StoreStep::Rest),
+        1 => Just(StoreStep::Crash),
+        1 => Just(StoreStep::Restart),
+        1 => any::<u8>().prop_map(StoreStep::Replay),
+        1 => Just(StoreStep::Rebuild),
     ];
     vec(step, 1..40).prop_map(|steps| StoreHistory { steps })
 }
@@ -93,15 +93,15 @@ pub async fn run_store_history(history: StoreHistory, mut open: impl AsyncFnMut(
     let mut run = Run::begin(open().await);
     for step in history.steps {
         match step {
-            Step::Send(recipes) => run.send(recipes).await,
-            Step::Expire => drop(run.store.expire(clock()).await.expect("a sweep")),
-            Step::Purge { regular, outbox } => run.purge(regular, outbox).await,
-            Step::Rest(time) => sleep(time).await,
-            Step::Crash => {
+            StoreStep::Send(recipes) => run.send(recipes).await,
+            StoreStep::Expire => drop(run.store.expire(clock()).await.expect("a sweep")),
+            StoreStep::Purge { regular, outbox } => run.purge(regular, outbox).await,
+            StoreStep::Rest(time) => sleep(time).await,
+            StoreStep::Crash => {
                 run.consumer.abort().await;
                 run.consumer = start(&run.store, &run.index);
             }
-            Step::Restart => {
+            StoreStep::Restart => {
                 let Run { store, index, consumer, sent } = run;
                 consumer.abort().await;
                 drop(index);
@@ -110,11 +110,11 @@ pub async fn run_store_history(history: StoreHistory, mut open: impl AsyncFnMut(
                 let index = open().await;
                 run = Run { consumer: start(&store, &index), store, index, sent };
             }
-            Step::Replay(back) => {
+            StoreStep::Replay(back) => {
                 let offset = run.consumer.status().borrow().offset.0;
                 run.consumer.replay(kukuri_store::Seq(offset.saturating_sub(back.into()))).await;
             }
-            Step::Rebuild => run.consumer.rebuild().await.expect("a rebuild"),
+            StoreStep::Rebuild => run.consumer.rebuild().await.expect("a rebuild"),
         }
     }
     run.end().await;

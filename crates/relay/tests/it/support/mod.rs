@@ -13,7 +13,7 @@ use kukuri_domain::{
     vanish::RelayUrls,
 };
 use kukuri_engine::{Engine, EngineConfig, EngineParts, upkeep};
-use kukuri_http::{Exporter, HttpConfig, HttpFront, Proxy};
+use kukuri_http::{Exporter, HttpFront, Proxy};
 use kukuri_outbox::{Consumer, ConsumerSettings, Handle};
 use kukuri_relay::{Info, Relay};
 use kukuri_search::{Finder, IndexSink, SearchIndex, document::DEFAULT_KINDS, index_consumer::CONSUMER};
@@ -126,7 +126,7 @@ impl TestRelay {
         let parts = EngineParts { store, finder, config: config.engine, policies: Vec::new(), recorder };
         let (engine, _) = Engine::start(parts).await.unwrap();
         let relay = Arc::new(Relay::new(Arc::clone(&engine), config.info));
-        let front = Arc::new(HttpFront::new(Arc::clone(&relay), exporter, HttpConfig { proxy: config.proxy }));
+        let front = Arc::new(HttpFront::new(Arc::clone(&relay), exporter, config.proxy));
         tokio::spawn(upkeep::run(Arc::clone(&engine)));
         tokio::spawn(kukuri_http::serve(Arc::clone(&front), listener, kukuri_http::routes(Arc::clone(&front))));
         Self { engine, front, relay, url, address, _dir: dir, _index_dir: None }
@@ -137,10 +137,10 @@ impl TestRelay {
         let mut config = TestConfig {
             engine: EngineConfig::clone(&self.engine.config()),
             info: Info::clone(&self.relay.info()),
-            proxy: self.front.config().proxy.clone(),
+            proxy: self.front.proxy().map(Arc::unwrap_or_clone),
         };
         change(&mut config);
-        self.front.reconfigure(HttpConfig { proxy: config.proxy });
+        self.front.set_proxy(config.proxy);
         self.relay.set_info(config.info);
         self.engine.reconfigure(config.engine);
     }
