@@ -2,7 +2,7 @@
 
 use kukuri_domain::{
     Admission, Event, Filter, Kind, Letter, Origin, State, Timestamp,
-    decision::{Decision, KeyState, Known, Row, Verdict, decide},
+    decision::{Decision, KeyState, Row, StoreFacts, Verdict, decide},
 };
 
 use crate::{
@@ -13,7 +13,9 @@ use crate::{
 /// Every check of an event but its id and signature.
 pub(crate) fn screen() {
     let admission = Admission::default();
-    count_each(vec![note(1); TIMES as usize + 1], |event| admission.screen(event, Origin::stranger(), NOW).is_ok());
+    count_each(vec![note(1); TIMES as usize + 1], |event| {
+        admission.screen(event, Origin::unauthenticated_client(), NOW).is_ok()
+    });
 }
 
 /// The JSON that is kept, and its hash.
@@ -24,13 +26,14 @@ pub(crate) fn hash_id() {
 
 /// An event that nothing is known about.
 pub(crate) fn decide_regular() {
-    count_decisions(note(1), &Known::default(), |decision| decision.against.is_none());
+    count_decisions(note(1), &StoreFacts::default(), |decision| decision.against.is_none());
 }
 
 /// A version that replaces another.
 pub(crate) fn decide_version() {
     let before = profile(1);
-    let known = Known { key: Some(KeyState { floor: before.rank(), current: Some(before.id) }), ..Known::default() };
+    let known =
+        StoreFacts { key: Some(KeyState { floor: before.rank(), current: Some(before.id) }), ..StoreFacts::default() };
     count_decisions(profile(2), &known, |decision| decision.taken.len() == 1);
 }
 
@@ -39,13 +42,13 @@ pub(crate) fn decide_deletion() {
     let request = deletion(2, &[]);
     let targets: Vec<Event> = (0..10).map(|number| Event { pubkey: request.pubkey, ..note(number) }).collect();
     let rows: Vec<Row<'_>> = targets.iter().map(|event| Row { event, state: State::Effective }).collect();
-    let known = Known { targets: &rows, ..Known::default() };
+    let known = StoreFacts { targets: &rows, ..StoreFacts::default() };
     count_decisions(deletion(2, &targets), &known, |decision| decision.taken.len() == 10);
 }
 
-fn count_decisions(event: Event, known: &Known<'_>, is_right: impl Fn(&Decision) -> bool) {
+fn count_decisions(event: Event, known: &StoreFacts<'_>, is_right: impl Fn(&Decision) -> bool) {
     let admitted = admitted(event);
-    count(TIMES, || matches!(decide(&admitted, known, NOW), Verdict::Known(decision) if is_right(&decision)));
+    count(TIMES, || matches!(decide(&admitted, known, NOW), Verdict::Apply(decision) if is_right(&decision)));
 }
 
 /// A timeline, which an event matches, and the same of another topic, which it does not.

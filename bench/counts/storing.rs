@@ -54,7 +54,7 @@ pub(crate) fn by_ids() {
 
 fn count_queries(filter: Filter) {
     let (store, runtime) = open(DIRECTORY);
-    let query = Query::of(filter, Viewer::stranger(), NOW);
+    let query = Query::of(filter, Viewer::unauthenticated(), NOW);
     count(TIMES, || runtime.block_on(store.query(&query)).is_ok_and(|answer| answer.events.len() == 50));
 }
 

@@ -3,7 +3,7 @@
 use kukuri_domain::{
     Admission, Event, Limits, Millis, Origin, Refusal, State,
     admission::Screened,
-    decision::{self, Known, Row, Verdict},
+    decision::{self, Row, StoreFacts, Verdict},
     deletion::DeletionTarget,
     topic::{TopicId, TopicRules, TopicValue, TopicsMode},
     vanish::RelayUrls,
@@ -72,10 +72,10 @@ fn origins(event: &Event) -> [Origin; 6] {
     let peer = [7; 32];
     let named = event.tags.values("t").next().unwrap_or("kukuri:lobby");
     [
-        Origin::stranger(),
+        Origin::unauthenticated_client(),
         Origin::Client { authenticated: [event.pubkey].into() },
         Origin::Gossip { peer, topic: TopicId::global() },
-        Origin::Gossip { peer, topic: TopicId::trusted(named) },
+        Origin::Gossip { peer, topic: TopicId::new_unchecked(named) },
         Origin::Sync { peer },
         Origin::Import,
     ]
@@ -122,11 +122,11 @@ fn check_topics(admission: &Admission, screened: &Screened) {
 
 /// On a store that knows nothing but this very event, every event that is stored is effective.
 fn check_decision(screened: Screened) {
-    let admitted = screened.trusted();
+    let admitted = screened.admit_unchecked();
     let event = admitted.event();
     let itself = [Row { event, state: State::Effective }];
-    let known = Known { targets: &itself, ..Known::default() };
-    let Verdict::Known(decision) = decision::decide(&admitted, &known, NOW) else { return };
+    let known = StoreFacts { targets: &itself, ..StoreFacts::default() };
+    let Verdict::Apply(decision) = decision::decide(&admitted, &known, NOW) else { return };
     assert_eq!(decision.against, None);
     assert_eq!(decision.floor.is_some(), event.address().is_some());
     assert!(decision.taken.is_empty(), "an event takes away itself");

@@ -162,7 +162,7 @@ fn post(n: u64) -> Document {
 }
 
 fn topic(n: u64) -> TopicId {
-    TopicId::trusted(&format!("kukuri:{:064x}", n % TOPICS))
+    TopicId::new_unchecked(&format!("kukuri:{:064x}", n % TOPICS))
 }
 
 /// A word: by a power law.

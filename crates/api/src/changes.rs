@@ -177,7 +177,10 @@ async fn look_up(
     let is_shown = |bound: &BoundEvent| {
         // Private kinds were left out before, so that the viewer does not matter.
         !visibility.has_overlay()
-            || bound.event.event().is_ok_and(|event| visibility.shows(&event, &bound.topics, &Viewer::stranger(), None))
+            || bound
+                .event
+                .event()
+                .is_ok_and(|event| visibility.shows(&event, &bound.topics, &Viewer::unauthenticated(), None))
     };
     let event = |bound: Option<BoundEvent>| bound.filter(is_shown).map(|bound| bound.event);
     Ok(rows.iter().map(|row| if row.op == Op::Upsert { event(found.next().flatten()) } else { None }).collect())

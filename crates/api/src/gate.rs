@@ -46,7 +46,7 @@ impl Identity {
     /// Decides which private events the caller may see (E-10).
     pub fn viewer(&self) -> Viewer {
         match self {
-            Self::Anonymous => Viewer::stranger(),
+            Self::Anonymous => Viewer::unauthenticated(),
         }
     }
 }

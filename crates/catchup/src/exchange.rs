@@ -20,7 +20,7 @@ const LOAD_ITEMS: usize = 32;
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<'_, S> {
     /// Selects the ids to ask for: not those of events that were stored, purged or permanently refused (G-7).
     pub(crate) async fn select_unknown(&mut self, ids: &[EventId]) -> Result<Vec<EventId>, SessionEnd> {
-        let states = self.node.store().recall(ids, self.node.now()).await?;
+        let states = self.node.store().known_states(ids, self.node.now()).await?;
         let is_wanted = |(id, state): &(&EventId, Option<State>)| state.is_none() && self.node.wants(id);
         let unknown: Vec<_> = ids.iter().zip(states).filter(is_wanted).map(|(id, _)| *id).collect();
         self.report.known += (ids.len() - unknown.len()) as u64;

@@ -56,7 +56,7 @@ pub struct Report {
     pub bytes_out: u64,
     /// Ids that were not asked for, or items that were not new.
     pub known: u64,
-    /// Refused events, by the prefix of the refusal.
+    /// PublishRefused events, by the prefix of the refusal.
     pub refused: BTreeMap<&'static str, u64>,
     /// Hints without a request that justifies them.
     pub hints_refused: u64,

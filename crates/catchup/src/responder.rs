@@ -56,7 +56,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<'_, S> {
         let Message::Hello { topic, since } = self.frames.receive().await? else {
             return Err(SessionEnd::Misbehaved("the session does not begin with a Hello"));
         };
-        let topic = TopicId::trusted(&topic);
+        let topic = TopicId::new_unchecked(&topic);
         let ours = self.node.shares(&self.peer, &topic).await.ok_or(SessionEnd::NotShared)?;
         self.frames.send(&Message::Welcome { since: ours }).await?;
         Ok(ResponderState { topic, since: since.max(ours), part: None, comparison: None, accepts_items: true })

@@ -61,7 +61,7 @@ pub enum Source {
 
 impl Origin {
     /// A client that has not authenticated.
-    pub fn stranger() -> Self {
+    pub fn unauthenticated_client() -> Self {
         Self::Client { authenticated: Arc::default() }
     }
 
@@ -238,9 +238,9 @@ impl Screened {
         Ok(Admitted::new(Verified::check_signature(event, encoded)?, topics, &origin, vanishes))
     }
 
-    /// Skips the checks of id and signature: see [`Verified::trusted`].
-    pub fn trusted(self) -> Admitted {
-        Admitted::new(Verified::trusted(self.event), self.topics, &self.origin, self.vanishes)
+    /// Skips the checks of id and signature: see [`Verified::new_unchecked`].
+    pub fn admit_unchecked(self) -> Admitted {
+        Admitted::new(Verified::new_unchecked(self.event), self.topics, &self.origin, self.vanishes)
     }
 }
 
@@ -251,7 +251,7 @@ impl Admitted {
 
     /// Restores an admitted event that a store reads back, without checking it again.
     pub fn restored(event: Event, topics: Box<[TopicId]>, source: Source, vanishes: bool) -> Self {
-        Self(Arc::new(Parts { verified: Verified::trusted(event), topics, source, vanishes }))
+        Self(Arc::new(Parts { verified: Verified::new_unchecked(event), topics, source, vanishes }))
     }
 
     /// The event.

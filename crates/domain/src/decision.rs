@@ -1,6 +1,6 @@
 //! The decision on one event, given the facts of the store. Every store uses this function; no store repeats a rule.
 //!
-//! The decision is a pure function of an [`Admitted`] event and the [`Known`] facts. Its result lists every change, and
+//! The decision is a pure function of an [`Admitted`] event and the [`StoreFacts`]. Its result lists every change, and
 //! a store applies all of them in one transaction (P-3). The rules ensure that every order of arrival ends in the same
 //! effective set (D-10):
 //!
@@ -147,7 +147,7 @@ pub struct Row<'a> {
 
 /// The facts that a store provides for the decision on an event with an unknown id.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Known<'a> {
+pub struct StoreFacts<'a> {
     /// The vanish marks of the event's owners.
     pub vanish_marks: &'a [VanishMark],
     /// The tombstones of any requester that name its id or its address.
@@ -183,7 +183,7 @@ pub struct Decision {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The event is recorded, with these changes.
-    Known(Box<Decision>),
+    Apply(Box<Decision>),
     /// The event is delivered live and not stored (E-5).
     Ephemeral,
     /// The event is refused and leaves no trace (E-9).
@@ -197,7 +197,7 @@ pub fn repeat(event: &Event, state: State, now: Millis) -> Option<Refusal> {
 }
 
 /// Decides on an event whose id the store does not know.
-pub fn decide(admitted: &Admitted, known: &Known<'_>, now: Millis) -> Verdict {
+pub fn decide(admitted: &Admitted, known: &StoreFacts<'_>, now: Millis) -> Verdict {
     let event = admitted.event();
     if event.kind.class() == KindClass::Ephemeral {
         return Verdict::Ephemeral;
@@ -238,11 +238,11 @@ pub fn decide(admitted: &Admitted, known: &Known<'_>, now: Millis) -> Verdict {
     if decision.against.is_some() || !sharing::may_pass_on(event) {
         decision.traces.retain(|(_, trace)| trace.request() != event.id);
     }
-    Verdict::Known(Box::new(decision))
+    Verdict::Apply(Box::new(decision))
 }
 
 /// The traces of all requests that keep this event out (G-7).
-fn kept_out(event: &Event, known: &Known<'_>) -> Vec<(EventId, Trace)> {
+fn kept_out(event: &Event, known: &StoreFacts<'_>) -> Vec<(EventId, Trace)> {
     let marks = known.vanish_marks.iter().filter(|mark| mark.covers(event));
     let vanished = marks.map(|mark| Trace::Request { created_at: mark.until, id: mark.request_id });
     let tombstones = known.tombstones.iter().filter(|tombstone| tombstone.target.covers(event));

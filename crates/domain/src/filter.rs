@@ -4,7 +4,7 @@ use std::{fmt, ops::RangeInclusive};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{self, MapAccess},
+    de::{self, DeserializeSeed, MapAccess},
 };
 
 use crate::{
@@ -247,7 +247,7 @@ impl<'de> Deserialize<'de> for Filter {
                         "since" => once(&mut filter.since, "since", map.next_value()?)?,
                         "until" => once(&mut filter.until, "until", map.next_value()?)?,
                         "search" => once(&mut filter.search, "search", map.next_value()?)?,
-                        "limit" => once(&mut filter.limit, "limit", map.next_value::<AnyLimit>()?.0)?,
+                        "limit" => once(&mut filter.limit, "limit", map.next_value_seed(AnyLimit)?)?,
                         name => {
                             let letter = name.strip_prefix('#').and_then(Letter::from_name);
                             let letter = letter.ok_or_else(|| unknown_key(name))?;
@@ -265,29 +265,35 @@ impl<'de> Deserialize<'de> for Filter {
     }
 }
 
-/// A limit that accepts any number: out-of-range values are clamped, never refused (W-1).
-struct AnyLimit(usize);
+/// Reads a limit from any number: out-of-range values are clamped, never refused (W-1).
+struct AnyLimit;
 
-impl<'de> Deserialize<'de> for AnyLimit {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct AnyNumber;
-        impl de::Visitor<'_> for AnyNumber {
-            type Value = AnyLimit;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a limit: a number")
-            }
-            fn visit_u64<E: de::Error>(self, limit: u64) -> Result<AnyLimit, E> {
-                Ok(AnyLimit(usize::try_from(limit).unwrap_or(usize::MAX)))
-            }
-            fn visit_i64<E: de::Error>(self, _negative: i64) -> Result<AnyLimit, E> {
-                Ok(AnyLimit(0))
-            }
-            fn visit_f64<E: de::Error>(self, limit: f64) -> Result<AnyLimit, E> {
-                // The cast saturates.
-                Ok(AnyLimit(limit as usize))
-            }
-        }
-        deserializer.deserialize_u64(AnyNumber)
+impl<'de> DeserializeSeed<'de> for AnyLimit {
+    type Value = usize;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<usize, D::Error> {
+        deserializer.deserialize_u64(self)
+    }
+}
+
+impl de::Visitor<'_> for AnyLimit {
+    type Value = usize;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a limit: a number")
+    }
+
+    fn visit_u64<E: de::Error>(self, limit: u64) -> Result<usize, E> {
+        Ok(usize::try_from(limit).unwrap_or(usize::MAX))
+    }
+
+    fn visit_i64<E: de::Error>(self, _negative: i64) -> Result<usize, E> {
+        Ok(0)
+    }
+
+    fn visit_f64<E: de::Error>(self, limit: f64) -> Result<usize, E> {
+        // The cast saturates.
+        Ok(limit as usize)
     }
 }
 

@@ -140,7 +140,7 @@ pub struct Held<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HintVerdict {
     /// This node knows the version itself.
-    Known,
+    AlreadyKnown,
     /// No stored request or tombstone justifies the hint.
     Refused,
     /// A stored request or tombstone justifies the hint.
@@ -158,7 +158,7 @@ pub enum HintVerdict {
 /// (G-7).
 pub fn weigh(hint: &FloorHint, held: &Held<'_>) -> HintVerdict {
     if held.is_known {
-        return HintVerdict::Known;
+        return HintVerdict::AlreadyKnown;
     }
     let request = held.request.filter(|request| request.id == hint.request && request.kind == Kind::DELETION);
     let request = request.filter(|request| is_backed_by(hint, request));

@@ -72,7 +72,7 @@ impl TopicId {
     }
 
     /// An id that this node stored before, unchecked.
-    pub fn trusted(id: &str) -> Self {
+    pub fn new_unchecked(id: &str) -> Self {
         Self(id.into())
     }
 
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn the_gossip_topic_is_the_decoded_hex_or_the_hash_of_the_id() {
         // T-3
-        let hashed = TopicId::trusted(&format!("kukuri:{}", "0f".repeat(32)));
+        let hashed = TopicId::new_unchecked(&format!("kukuri:{}", "0f".repeat(32)));
         assert_eq!(hashed.gossip_id(), [0x0f; 32]);
         assert_eq!(TopicId::global().gossip_id(), *blake3::hash(b"kukuri:global").as_bytes());
     }

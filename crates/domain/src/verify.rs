@@ -35,7 +35,7 @@ impl Verified {
     }
 
     /// Skips all checks. Only for an event that this node verified before storing it, or in tests.
-    pub fn trusted(event: Event) -> Self {
+    pub fn new_unchecked(event: Event) -> Self {
         let json = event.to_json();
         Self { event, json }
     }

@@ -15,12 +15,12 @@ pub enum Viewer {
 
 impl Viewer {
     /// A client that has not authenticated.
-    pub fn stranger() -> Self {
+    pub fn unauthenticated() -> Self {
         Self::Client(Arc::default())
     }
 
     /// Whether the viewer is an unauthenticated client, which sees no private event.
-    pub fn is_stranger(&self) -> bool {
+    pub fn is_unauthenticated(&self) -> bool {
         matches!(self, Self::Client(keys) if keys.is_empty())
     }
 

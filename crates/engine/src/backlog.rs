@@ -128,7 +128,12 @@ impl Backlog {
         self.level.store(level as u8, Ordering::Relaxed);
         let (from, to) = (before.as_str(), level.as_str());
         if level > before {
-            tracing::warn!(rows, from, to, "outbox consumers are behind: the node takes in less");
+            tracing::warn!(
+                rows,
+                from,
+                to,
+                "outbox consumers are behind: fewer events are accepted until they catch up"
+            );
         } else if level < before {
             tracing::info!(rows, from, to, "outbox consumers are catching up");
         }

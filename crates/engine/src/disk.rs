@@ -28,9 +28,13 @@ impl DiskWatch {
         let before = DiskLevel::from_number(self.0.swap(level as u8, Ordering::Relaxed));
         let (from, to) = (before.as_str(), level.as_str());
         if level > before {
-            tracing::warn!(from, to, "free disk space is short: the node takes in less");
+            tracing::warn!(
+                from,
+                to,
+                "free disk space is short: fewer events are accepted; free some space or lower [capacity]"
+            );
         } else if level < before {
-            tracing::info!(from, to, "free disk space has grown: the node takes in more");
+            tracing::info!(from, to, "free disk space has grown: more events are accepted");
         }
     }
 }

@@ -28,6 +28,7 @@ use tokio::{
 
 use crate::{
     backlog::{Backlog, BacklogLevel, ConsumerHealth},
+    broadcast_queue::BroadcastQueue,
     clock,
     config::EngineConfig,
     disk::{self, DiskLevel, DiskWatch},
@@ -40,8 +41,7 @@ use crate::{
     },
     reads::Reads,
     recent::RecentIds,
-    refused::{ConnectRefused, Refused, TooFast},
-    sharing::BroadcastQueue,
+    refused::{ConnectRefused, PublishRefused, TooFast},
     topics::Topics,
     visibility::SharedVisibility,
     writer::WriterHandle,
@@ -251,7 +251,7 @@ impl Engine {
     /// Whether the policies accept a connection from this address.
     pub fn check_connection(&self, ip: IpAddr) -> Result<(), ConnectRefused> {
         let context = Context { config: &self.config(), now: clock::now() };
-        self.shared.policies.ask(|policy| policy.connect(&context, ip))
+        self.shared.policies.ask(|policy| policy.check_connect(&context, ip))
     }
 
     /// Counts an attempt to authenticate: it costs a signature, as an event does.
@@ -265,9 +265,9 @@ impl Engine {
     }
 
     /// Whether the policies let clients authenticate as this key.
-    pub fn check_key(&self, key: &PublicKey) -> Result<(), Refused> {
+    pub fn check_key(&self, key: &PublicKey) -> Result<(), PublishRefused> {
         let context = Context { config: &self.config(), now: clock::now() };
-        self.shared.policies.ask(|policy| policy.authenticate(&context, key))
+        self.shared.policies.ask(|policy| policy.check_auth(&context, key))
     }
 
     /// Reads the node-level subscriptions now; upkeep would do so a little later.
@@ -296,10 +296,10 @@ impl Engine {
 
     /// Takes in events of an operator's file, in order. Returns when all are durable. Waits for the outbox consumers as
     /// long as they catch up (O-9).
-    pub async fn import(&self, texts: Vec<Vec<u8>>) -> Vec<Result<Outcome, Refused>> {
+    pub async fn import(&self, texts: Vec<Vec<u8>>) -> Vec<Result<Outcome, PublishRefused>> {
         self.measure_backlog();
         self.shared.backlog.wait_until_near(|| self.measure_backlog()).await;
-        self.intake.submit(texts.into_iter().map(|text| (text, Origin::Import)).collect()).await
+        self.intake.submit_batch(texts.into_iter().map(|text| (text, Origin::Import)).collect()).await
     }
 
     /// Purges what is past its retention or over capacity (P-5, P-6), in steps: events are written meanwhile, and a node
@@ -356,7 +356,7 @@ impl Engine {
 
     /// New events of clients of this process and of the node itself, from now on, for broadcast (G-2). `None`: the
     /// receiver has been taken.
-    pub fn published(&self) -> Option<mpsc::Receiver<kukuri_domain::Admitted>> {
+    pub fn take_broadcast_receiver(&self) -> Option<mpsc::Receiver<kukuri_domain::Admitted>> {
         self.shared.broadcast.take_receiver()
     }
 

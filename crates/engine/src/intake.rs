@@ -19,7 +19,7 @@ use crate::{
     engine::Shared,
     live::ClientQueue,
     policies::{Client, Context, rates::Act},
-    refused::Refused,
+    refused::PublishRefused,
     writer::WriterHandle,
 };
 
@@ -32,7 +32,7 @@ pub struct Intake {
 /// How far an event has come.
 #[allow(clippy::large_enum_variant, reason = "most events become the largest one")]
 enum Progress {
-    Answered(Result<Outcome, Refused>),
+    Answered(Result<Outcome, PublishRefused>),
     Screened(Screened, TopicState),
     Admitted(Admitted, TopicState),
 }
@@ -47,29 +47,29 @@ enum TopicState {
 
 /// The result of submitting a client's event.
 #[derive(Debug)]
-pub enum Published {
+pub enum Submitted {
     /// It waits for the writer; the answer comes through the client's queue.
     Queued,
     /// It is answered already.
-    Answered(Result<Outcome, Refused>),
+    Answered(Result<Outcome, PublishRefused>),
 }
 
 impl Intake {
     /// Takes in an event of a client.
-    pub async fn submit_event(&self, json: &str, client: &Client, answer: &Arc<ClientQueue>) -> Published {
+    pub async fn submit_event(&self, json: &str, client: &Client, answer: &Arc<ClientQueue>) -> Submitted {
         let origin = Origin::Client { authenticated: Arc::clone(&client.keys) };
         match self.admit([(json.as_bytes(), origin)], Some(client)).await.pop() {
             Some(Progress::Admitted(admitted, _)) => {
                 self.writer.enqueue(admitted, Arc::clone(answer)).await;
-                Published::Queued
+                Submitted::Queued
             }
-            Some(Progress::Answered(answered)) => Published::Answered(answered),
-            Some(Progress::Screened(..)) | None => Published::Answered(Err(Refusal::Failed.into())),
+            Some(Progress::Answered(answered)) => Submitted::Answered(answered),
+            Some(Progress::Screened(..)) | None => Submitted::Answered(Err(Refusal::Failed.into())),
         }
     }
 
     /// Counts the answer to a client's event that did not reach the writer.
-    pub fn count_answered(&self, answered: &Result<Outcome, Refused>) {
+    pub fn count_answered(&self, answered: &Result<Outcome, PublishRefused>) {
         match answered {
             Ok(outcome) => self.shared.metrics.count_outcome(outcome),
             Err(refused) => self.shared.metrics.count_refused(refused),
@@ -77,7 +77,7 @@ impl Intake {
     }
 
     /// Takes in events of other origins than clients, in order. Returns when all are durable.
-    pub async fn submit(&self, texts: Vec<(impl AsRef<[u8]>, Origin)>) -> Vec<Result<Outcome, Refused>> {
+    pub async fn submit_batch(&self, texts: Vec<(impl AsRef<[u8]>, Origin)>) -> Vec<Result<Outcome, PublishRefused>> {
         let submissions = texts.iter().map(|(text, origin)| (text.as_ref(), origin.clone()));
         let progress = self.admit(submissions, None).await;
         let admitted: Vec<Admitted> = progress.iter().filter_map(Progress::admitted).cloned().collect();
@@ -117,7 +117,19 @@ impl Intake {
         origin: Origin,
         client: Option<&Client>,
     ) -> Progress {
-        match self.screen_text(context, text, origin, client) {
+        let screen = || -> Result<Screened, PublishRefused> {
+            if let Some(client) = client {
+                self.shared.policies.ask(|policy| policy.check_event_text(context, client, text.len()))?;
+            }
+            let admission = &context.config.admission;
+            admission.limits.check_text(text)?;
+            let event = Event::from_json(text)?;
+            self.shared.policies.ask(|policy| policy.check_event(context, &event, &origin))?;
+            let mut screened = admission.screen(event, origin, context.now)?;
+            screened.check_id()?;
+            Ok(screened)
+        };
+        match screen() {
             // An ephemeral event is not stored; its repeats are known here (E-5).
             Ok(screened) if self.shared.ephemeral.contains(&screened.event().id) => {
                 Progress::Answered(Ok(Outcome::Duplicate))
@@ -127,32 +139,13 @@ impl Intake {
         }
     }
 
-    fn screen_text(
-        &self,
-        context: &Context<'_>,
-        text: &[u8],
-        origin: Origin,
-        client: Option<&Client>,
-    ) -> Result<Screened, Refused> {
-        if let Some(client) = client {
-            self.shared.policies.ask(|policy| policy.publish_text(context, client, text.len()))?;
-        }
-        let admission = &context.config.admission;
-        admission.limits.check_text(text)?;
-        let event = Event::from_json(text)?;
-        self.shared.policies.ask(|policy| policy.publish(context, &event, &origin))?;
-        let mut screened = admission.screen(event, origin, context.now)?;
-        screened.check_id()?;
-        Ok(screened)
-    }
-
     /// Answers events whose id is known here, and asks the policies about the others.
     async fn answer_known(&self, context: &Context<'_>, batch: &mut [Progress], client: Option<&Client>) {
         let ids: Vec<_> = batch.iter().filter_map(Progress::screened).map(|screened| screened.event().id).collect();
         if ids.is_empty() {
             return;
         }
-        let Ok(known) = self.shared.store.recall(&ids, context.now).await else {
+        let Ok(known) = self.shared.store.known_states(&ids, context.now).await else {
             return batch.iter_mut().for_each(Progress::fail);
         };
         let mut known = known.into_iter();
@@ -176,8 +169,13 @@ impl Intake {
     }
 
     /// Policies for a new event, and whether its topics are enabled.
-    fn check_new(&self, context: &Context<'_>, screened: &Screened, is_client: bool) -> Result<TopicState, Refused> {
-        self.shared.policies.ask(|policy| policy.publish_new(context, screened))?;
+    fn check_new(
+        &self,
+        context: &Context<'_>,
+        screened: &Screened,
+        is_client: bool,
+    ) -> Result<TopicState, PublishRefused> {
+        self.shared.policies.ask(|policy| policy.check_new_event(context, screened))?;
         match screened.check_enabled(|topic| self.shared.topics.is_enabled(topic)) {
             Ok(()) => Ok(TopicState::Enabled),
             Err(_) if is_client && matches!(context.config.topics, TopicIntake::Open { .. }) => Ok(TopicState::ToOpen),
@@ -195,7 +193,12 @@ impl Intake {
         }
     }
 
-    async fn open_topics_of(&self, context: &Context<'_>, admitted: &Admitted, client: &Client) -> Result<(), Refused> {
+    async fn open_topics_of(
+        &self,
+        context: &Context<'_>,
+        admitted: &Admitted,
+        client: &Client,
+    ) -> Result<(), PublishRefused> {
         let author = [admitted.event().pubkey];
         // An event may name many topics: each counts.
         for _ in admitted.topics().iter().filter(|topic| !self.shared.topics.is_enabled(topic)) {

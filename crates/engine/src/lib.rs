@@ -7,11 +7,12 @@
 //! - Events in: [`intake`], the one sequence of checks for every origin · [`policies`], the checks an operator can set, one
 //!   file each · [`refused`], the reasons · `writer`, the one task that commits · [`recent`], the latest ids.
 //! - Events out: [`reads`], stored events · [`live`], live events · [`visibility`], what is withheld from viewers (M-5) ·
-//!   `sharing`, events for the gossip bridge.
+//!   `broadcast_queue`, events for the gossip bridge.
 //! - State of the node: `topics`, which are enabled · `disk`, free space · `backlog`, how far outbox consumers are behind ·
 //!   [`metrics`], the table of metrics · [`upkeep`], what runs by itself · [`clock`], the time.
 
 pub mod backlog;
+mod broadcast_queue;
 pub mod clock;
 pub mod config;
 pub mod disk;
@@ -23,7 +24,6 @@ pub mod policies;
 pub mod reads;
 pub mod recent;
 pub mod refused;
-mod sharing;
 mod topics;
 pub mod upkeep;
 pub mod visibility;
@@ -32,4 +32,4 @@ mod writer;
 pub use config::EngineConfig;
 pub use engine::{Engine, EngineParts, Health, Signal};
 pub use policies::{Client, ReadKind, rates::network_of};
-pub use refused::{ConnectRefused, ReadRefused, Refused};
+pub use refused::{ConnectRefused, PublishRefused, ReadRefused};

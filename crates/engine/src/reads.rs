@@ -39,7 +39,7 @@ impl Reads {
     pub fn check(&self, client: &Client, kind: ReadKind, filters: &[Filter]) -> Result<(), ReadRefused> {
         let config = self.shared.config.load();
         let context = Context { config: &config, now: clock::now() };
-        self.shared.policies.ask(|policy| policy.read(&context, &ReadRequest { client, kind, filters }))
+        self.shared.policies.ask(|policy| policy.check_read(&context, &ReadRequest { client, kind, filters }))
     }
 
     /// Filters of a REQ, ready to be subscribed to: limits are clamped, never refused (W-1); words are parsed (NIP-50).
@@ -128,7 +128,7 @@ impl Reads {
         // The index knows topics. Other values of `t` are left to the filter itself.
         let topics = filter.tag_values(Letter::T).filter(|values| values.iter().all(|value| claims_to_be_topic(value)));
         let search = Search {
-            topics: topics.map(|values| values.iter().map(|value| TopicId::trusted(value)).collect()),
+            topics: topics.map(|values| values.iter().map(|value| TopicId::new_unchecked(value)).collect()),
             kinds: filter.kinds().map(<[_]>::to_vec),
             authors: filter.authors().map(<[_]>::to_vec),
             since: filter.since(),

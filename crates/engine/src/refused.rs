@@ -20,7 +20,7 @@ pub struct TooFast {
 
 /// Why an event was refused before the writer saw it. Its `Display` is the message of `OK false`, with NIP-01's prefix.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
+pub enum PublishRefused {
     /// A rule of the domain refuses it.
     #[error(transparent)]
     Rule(#[from] Refusal),
@@ -31,10 +31,10 @@ pub enum Refused {
     #[error("{AUTH_REQUIRED}")]
     Unauthenticated,
     /// The operator denies its author or its kind.
-    #[error("blocked: this author or this kind is not taken in here")]
+    #[error("blocked: this author or this kind is on the deny list")]
     Denied,
     /// The operator denies the key that its sender authenticates as.
-    #[error("blocked: this key is not welcome here")]
+    #[error("blocked: this public key is on the deny list")]
     DeniedKey,
     /// Outbox consumers are far behind: each client may publish less (O-9).
     #[error("rate-limited: node is behind")]
@@ -47,7 +47,7 @@ pub enum Refused {
     TooManyTopics(usize),
 }
 
-impl Refused {
+impl PublishRefused {
     /// The machine-readable word before the colon.
     pub fn prefix(&self) -> &'static str {
         match self {
@@ -147,14 +147,14 @@ mod tests {
     fn the_text_of_every_refusal_starts_with_its_prefix() {
         let too_fast = || TooFast { what: "events", seconds: 3 };
         let refusals = [
-            Refused::Rule(Refusal::MissingTopic),
-            Refused::TooFast(too_fast()),
-            Refused::Unauthenticated,
-            Refused::Denied,
-            Refused::DeniedKey,
-            Refused::RateCut,
-            Refused::Behind,
-            Refused::TooManyTopics(5),
+            PublishRefused::Rule(Refusal::MissingTopic),
+            PublishRefused::TooFast(too_fast()),
+            PublishRefused::Unauthenticated,
+            PublishRefused::Denied,
+            PublishRefused::DeniedKey,
+            PublishRefused::RateCut,
+            PublishRefused::Behind,
+            PublishRefused::TooManyTopics(5),
         ];
         for refused in refusals {
             let text = refused.to_string();

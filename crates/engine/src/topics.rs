@@ -10,7 +10,7 @@ use kukuri_domain::{
 use kukuri_store::{Store, StoreError};
 use parking_lot::RwLock;
 
-use crate::{clock, config::TopicIntake, refused::Refused};
+use crate::{clock, config::TopicIntake, refused::PublishRefused};
 
 /// A snapshot of the node-level subscriptions (S-1).
 #[derive(Default)]
@@ -77,7 +77,7 @@ impl Topics {
         topics: &[TopicId],
         intake: &TopicIntake,
         store: &dyn Store,
-    ) -> Result<usize, Refused> {
+    ) -> Result<usize, PublishRefused> {
         let TopicIntake::Open { max, .. } = *intake else { return Err(Refusal::TopicNotEnabled.into()) };
         let _one_at_a_time = self.opening.lock().await;
         let wanted: Vec<&TopicId> = topics.iter().filter(|topic| !self.is_enabled(topic)).collect();
@@ -87,7 +87,7 @@ impl Topics {
                 return Err(Refusal::TopicNotEnabled.into());
             }
             if snapshot.enabled + wanted.len() > max {
-                return Err(Refused::TooManyTopics(max));
+                return Err(PublishRefused::TooManyTopics(max));
             }
         }
         for topic in &wanted {

@@ -50,8 +50,8 @@ pub async fn run(engine: Arc<Engine>) {
                 may_purge_at = Instant::now() + MIN_PURGE_PAUSE;
             }
             _ = flush.tick() => {
-                if let Err(error) = engine.shared.store.flush().await {
-                    tracing::warn!(%error, "can't write the counts of repeated events; the next try is in 10 s");
+                if let Err(error) = engine.shared.store.write_duplicate_counts().await {
+                    tracing::warn!(%error, "can't write the counts of duplicate events; retrying in 10 s");
                 }
             }
             _ = disk.tick() => engine.measure_disk(),
@@ -61,7 +61,7 @@ pub async fn run(engine: Arc<Engine>) {
             }
             Ok(()) = topics.changed() => {
                 if let Err(error) = engine.reload_topics().await {
-                    tracing::error!(%error, "can't read the node's topics; the last ones hold");
+                    tracing::error!(%error, "can't read the node's topics; keeping the previous ones");
                 }
             }
         }
@@ -90,7 +90,7 @@ async fn sweep_expired(engine: &Engine) {
     match engine.expire().await {
         Ok(0) => {}
         Ok(expired) => tracing::info!(expired, "events expired"),
-        Err(error) => tracing::error!(%error, "can't sweep expired events; the next try is in a second"),
+        Err(error) => tracing::error!(%error, "can't sweep expired events; retrying in a second"),
     }
 }
 
@@ -103,7 +103,7 @@ async fn purge_once(engine: &Engine) {
             tracing::info!(purged.by_retention, purged.by_capacity, millis, "events purged");
         }
         Ok(_) => {}
-        Err(error) => tracing::error!(%error, "can't purge events; the next try is in a minute"),
+        Err(error) => tracing::error!(%error, "can't purge events; retrying in a minute"),
     }
 }
 

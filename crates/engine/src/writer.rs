@@ -133,8 +133,8 @@ impl Writer {
                 () = self.delivery.due() => self.delivery.deliver_committed(&HashMap::new()).await,
             }
         }
-        if let Err(error) = self.shared.store.flush().await {
-            tracing::warn!(%error, "can't write the counts of repeated events at shutdown; they are lost");
+        if let Err(error) = self.shared.store.write_duplicate_counts().await {
+            tracing::warn!(%error, "can't write the counts of duplicate events at shutdown; they are lost");
         }
     }
 
@@ -244,12 +244,17 @@ impl Writer {
     /// Logs capacity stages that were entered or left (P-6). The last stage asks for a purge.
     fn report_stages(&self, stages: &[StageChange]) {
         for change in stages {
-            let place = change.topic.as_ref().map_or("node", TopicId::as_str);
+            let scope = change.topic.as_ref().map_or("node", TopicId::as_str);
             let (from, to) = (change.from.as_str(), change.to.as_str());
             if change.to > change.from {
-                tracing::warn!(place, from, to, "capacity stage entered: less is taken in");
+                tracing::warn!(
+                    scope,
+                    from,
+                    to,
+                    "capacity stage rose: fewer events are accepted; raise [capacity] or shorten [retention]"
+                );
             } else {
-                tracing::info!(place, from, to, "capacity stage left: more is taken in");
+                tracing::info!(scope, from, to, "capacity stage fell: more events are accepted");
             }
         }
         if stages.iter().any(|change| change.to == Stage::Purging) {

@@ -5,8 +5,8 @@ use std::{net::IpAddr, sync::Arc};
 
 use kukuri_domain::{Event, Filter, Millis, Origin, PublicKey, admission::Screened};
 use kukuri_engine::{
-    Client, ConnectRefused, Engine, EngineConfig, EngineParts, ReadKind, ReadRefused, Refused,
-    intake::Published,
+    Client, ConnectRefused, Engine, EngineConfig, EngineParts, PublishRefused, ReadKind, ReadRefused,
+    intake::Submitted,
     live::client_queue,
     policies::{Context, Policy, ReadRequest},
 };
@@ -27,29 +27,29 @@ struct State {
 struct TestPolicy(Arc<State>);
 
 impl Policy for TestPolicy {
-    fn connect(&self, _: &Context<'_>, ip: IpAddr) -> Result<(), ConnectRefused> {
+    fn check_connect(&self, _: &Context<'_>, ip: IpAddr) -> Result<(), ConnectRefused> {
         self.0.asked.lock().push("connect");
         if ip.is_loopback() { Ok(()) } else { Err(ConnectRefused::Denied) }
     }
 
-    fn read(&self, _: &Context<'_>, request: &ReadRequest<'_>) -> Result<(), ReadRefused> {
+    fn check_read(&self, _: &Context<'_>, request: &ReadRequest<'_>) -> Result<(), ReadRefused> {
         self.0.asked.lock().push("read");
         if request.kind == ReadKind::History { Err(ReadRefused::NoSearch) } else { Ok(()) }
     }
 
-    fn publish_text(&self, _: &Context<'_>, _: &Client, _: usize) -> Result<(), Refused> {
+    fn check_event_text(&self, _: &Context<'_>, _: &Client, _: usize) -> Result<(), PublishRefused> {
         self.0.asked.lock().push("publish_text");
         Ok(())
     }
 
-    fn publish(&self, _: &Context<'_>, event: &Event, _: &Origin) -> Result<(), Refused> {
+    fn check_event(&self, _: &Context<'_>, event: &Event, _: &Origin) -> Result<(), PublishRefused> {
         self.0.asked.lock().push("publish");
-        if *self.0.refused_author.lock() == Some(event.pubkey) { Err(Refused::Denied) } else { Ok(()) }
+        if *self.0.refused_author.lock() == Some(event.pubkey) { Err(PublishRefused::Denied) } else { Ok(()) }
     }
 
-    fn publish_new(&self, _: &Context<'_>, _: &Screened) -> Result<(), Refused> {
+    fn check_new_event(&self, _: &Context<'_>, _: &Screened) -> Result<(), PublishRefused> {
         self.0.asked.lock().push("publish_new");
-        Err(Refused::Behind)
+        Err(PublishRefused::Behind)
     }
 }
 
@@ -89,17 +89,17 @@ async fn events_of_every_origin_ask_the_same_policies_in_the_same_order() {
     let json = event.to_json();
     let text = std::str::from_utf8(&json).unwrap();
     let answer = engine.intake().submit_event(text, &client(), &queue).await;
-    assert!(matches!(answer, Published::Answered(Err(Refused::Behind))), "{answer:?}");
+    assert!(matches!(answer, Submitted::Answered(Err(PublishRefused::Behind))), "{answer:?}");
     assert_eq!(std::mem::take(&mut *state.asked.lock()), ["publish_text", "publish", "publish_new"]);
 
     let gossip = Origin::Gossip { peer: [7; 32], topic: topic() };
     for origin in [gossip, Origin::Sync { peer: [7; 32] }, Origin::Import, Origin::Node] {
-        let answers = engine.intake().submit(vec![(json.clone(), origin.clone())]).await;
-        assert!(matches!(answers[..], [Err(Refused::Behind)]), "{origin:?}: {answers:?}");
+        let answers = engine.intake().submit_batch(vec![(json.clone(), origin.clone())]).await;
+        assert!(matches!(answers[..], [Err(PublishRefused::Behind)]), "{origin:?}: {answers:?}");
         assert_eq!(std::mem::take(&mut *state.asked.lock()), ["publish", "publish_new"], "{origin:?}");
         *state.refused_author.lock() = Some(event.pubkey);
-        let answers = engine.intake().submit(vec![(json.clone(), origin.clone())]).await;
-        assert!(matches!(answers[..], [Err(Refused::Denied)]), "{origin:?}: {answers:?}");
+        let answers = engine.intake().submit_batch(vec![(json.clone(), origin.clone())]).await;
+        assert!(matches!(answers[..], [Err(PublishRefused::Denied)]), "{origin:?}: {answers:?}");
         assert_eq!(std::mem::take(&mut *state.asked.lock()), ["publish"], "{origin:?}");
         *state.refused_author.lock() = None;
     }

@@ -140,7 +140,7 @@ impl Bridge {
         });
         let factory = EndpointFactory { key, ctx: Arc::clone(&ctx) };
         let endpoint = factory.bind(ctx.settings.listen).await?;
-        let published = ctx.engine.published().ok_or(GossipError::AlreadyBridged)?;
+        let published = ctx.engine.take_broadcast_receiver().ok_or(GossipError::AlreadyBridged)?;
         *ctx.endpoint.lock() = Some(endpoint.endpoint.clone());
         // The engine holds the closure, and the context the engine.
         let reported = Arc::downgrade(&ctx);

@@ -59,21 +59,22 @@ pub(crate) async fn broadcast_published(ctx: Arc<BridgeContext>, mut published: 
         }
         broadcaster.ctx.metrics.queue.of(Direction::Out).set(broadcaster.queue.len() as f64);
         let next = broadcaster.queue.keys().next().map(|(due, _)| *due);
-        match next {
-            Some(due) if due <= Instant::now() => broadcaster.broadcast_next().await,
-            Some(due) => {
-                tokio::select! {
-                    admitted = published.recv() => match admitted {
-                        Some(admitted) => broadcaster.accept_published(&admitted),
-                        None => return,
-                    },
-                    () = sleep_until(due.into()) => {}
-                }
+        if next.is_some_and(|due| due <= Instant::now()) {
+            broadcaster.broadcast_next().await;
+            continue;
+        }
+        let next_due = async {
+            match next {
+                Some(due) => sleep_until(due.into()).await,
+                None => std::future::pending().await,
             }
-            None => match published.recv().await {
+        };
+        tokio::select! {
+            admitted = published.recv() => match admitted {
                 Some(admitted) => broadcaster.accept_published(&admitted),
                 None => return,
             },
+            () = next_due => {}
         }
     }
 }

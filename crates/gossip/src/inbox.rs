@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use kukuri_domain::{Origin, TopicId};
-use kukuri_engine::Refused;
+use kukuri_engine::PublishRefused;
 use kukuri_pacing::KeyedRateLimiter;
 use kukuri_store::Outcome;
 use parking_lot::Mutex;
@@ -91,11 +91,14 @@ pub(crate) async fn process_queue(ctx: Arc<BridgeContext>, mut queued: mpsc::Rec
 }
 
 /// Submits events to the engine and counts its answers: one per event, in order.
-pub(crate) async fn submit_events(ctx: &BridgeContext, batch: Vec<(Bytes, Origin)>) -> Vec<Result<Outcome, Refused>> {
+pub(crate) async fn submit_events(
+    ctx: &BridgeContext,
+    batch: Vec<(Bytes, Origin)>,
+) -> Vec<Result<Outcome, PublishRefused>> {
     if batch.is_empty() {
         return Vec::new();
     }
-    let answers = ctx.engine.intake().submit(batch).await;
+    let answers = ctx.engine.intake().submit_batch(batch).await;
     answers.iter().for_each(|answer| ctx.metrics.count_answer(answer));
     answers
 }

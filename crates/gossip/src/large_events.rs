@@ -97,7 +97,7 @@ pub(crate) fn spawn_fetch(ctx: &Arc<BridgeContext>, peer: PeerId, topic: TopicId
 
 async fn fetch(ctx: &BridgeContext, peer: PeerId, id: EventId) -> Result<Bytes, Dropped> {
     let store = ctx.engine.store();
-    let known = store.recall(&[id], clock::now()).await.map_err(|_| Dropped::Failed)?;
+    let known = store.known_states(&[id], clock::now()).await.map_err(|_| Dropped::Failed)?;
     if known.iter().any(Option::is_some) || ctx.large_events.get(&id).is_some() {
         return Err(Dropped::Repeat);
     }
@@ -160,7 +160,7 @@ async fn find_shareable(ctx: &BridgeContext, id: EventId) -> Option<Bytes> {
     };
     let is_joined = found.topics.iter().any(|topic| ctx.topics.contains(topic));
     let visibility = ctx.engine.visibility().load();
-    let is_shown = |event: &Event| visibility.shows(event, &found.topics, &Viewer::stranger(), None);
+    let is_shown = |event: &Event| visibility.shows(event, &found.topics, &Viewer::unauthenticated(), None);
     let may_pass = found.event.event().is_ok_and(|event| may_pass_on(&event) && is_shown(&event));
     (is_joined && may_pass).then_some(found.event.json)
 }

@@ -4,7 +4,7 @@ use kukuri_catchup::{Report, SessionEnd};
 #[cfg(doc)]
 use kukuri_domain::Refusal;
 use kukuri_engine::{
-    Refused, metric_label, metric_table,
+    PublishRefused, metric_label, metric_table,
     metrics::{Counter, Gauge, Labelled, MetricLabel},
 };
 use kukuri_store::Outcome;
@@ -116,7 +116,7 @@ fn session_result(end: &SessionEnd) -> SessionResult {
 
 impl GossipMetrics {
     /// Counts the engine's answer to a peer's event.
-    pub(crate) fn count_answer(&self, answer: &Result<Outcome, Refused>) {
+    pub(crate) fn count_answer(&self, answer: &Result<Outcome, PublishRefused>) {
         let label = match answer {
             Ok(Outcome::Stored | Outcome::Ephemeral) => return self.accepted.increment(1),
             Ok(Outcome::Duplicate) => return self.count_dropped(Dropped::Repeat),
@@ -154,7 +154,7 @@ mod tests {
         for label in Refusal::LABELS {
             assert!(Dropped::from_value(label).is_some(), "{label}");
         }
-        assert!(Dropped::from_value(Refused::Denied.label()).is_some());
+        assert!(Dropped::from_value(PublishRefused::Denied.label()).is_some());
         assert!(Dropped::ALL.is_sorted_by_key(|reason| reason.value()));
     }
 }

@@ -88,7 +88,7 @@ async fn metrics(State(front): State<Arc<HttpFront>>) -> Response {
 }
 
 fn unavailable(error: &StoreError) -> Response {
-    tracing::error!(%error, "the store does not answer");
+    tracing::error!(%error, "the store failed; answering 503");
     let body = health::unavailable_document().to_string();
     (StatusCode::SERVICE_UNAVAILABLE, [(header::CONTENT_TYPE, "application/json")], body).into_response()
 }

@@ -30,7 +30,7 @@ use crate::{
     key::NodeKey,
     output,
     wiring::{
-        self, gossiping, searching,
+        self, gossip, search_index,
         services::{self, ServiceParts},
         stores,
     },
@@ -72,8 +72,8 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     let listening = listener.local_addr()?;
     let public_url = wiring::public_url(settings, listening);
     let config = wiring::engine_config(settings, &public_url)?;
-    let index = searching::open(settings).await?;
-    let finder = index.as_ref().map(|index| searching::finder(settings, index, &store));
+    let index = search_index::open(settings).await?;
+    let finder = index.as_ref().map(|index| search_index::finder(settings, index, &store));
     let exporter = Exporter::new();
     let (engine, writer) = Engine::start(EngineParts {
         store: Arc::clone(&store),
@@ -90,7 +90,7 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     }
     let relay = Arc::new(Relay::new(Arc::clone(&engine), settings.relay.info(Some(key.public()))));
     let front = Arc::new(HttpFront::new(Arc::clone(&relay), exporter, settings.proxy.trusted_proxy()));
-    let bridge = gossiping::start(settings, &engine).await?;
+    let bridge = gossip::start(settings, &engine).await?;
     let upkeep = tokio::spawn(upkeep::run(Arc::clone(&engine)));
     let admin = Arc::new(AdminContext {
         engine: Arc::clone(&engine),
@@ -101,7 +101,7 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     let commands = tokio::spawn(admin_socket::server::serve(admin_socket::server::listen(&data)?, admin));
     let (stopping, is_stopping) = watch::channel(false);
     let routes = kukuri_http::routes(Arc::clone(&front));
-    let routes = routes.merge(wiring::reading::routes(&front, store, finder, is_stopping));
+    let routes = routes.merge(wiring::http_api::routes(&front, store, finder, is_stopping));
     let serving = tokio::spawn(kukuri_http::serve(Arc::clone(&front), listener, routes));
 
     announce(settings, &public_url, listening, bridge.as_deref())?;
@@ -210,7 +210,7 @@ impl Reloader {
         // Last, because it makes every connection read the new configuration.
         engine.reconfigure(config);
         if let Some(bridge) = &self.bridge {
-            gossiping::reload(settings, bridge);
+            gossip::reload(settings, bridge);
         }
         tracing::info!(changed = reloaded.join(" "), "configuration reloaded");
         if !need_restart.is_empty() {

@@ -198,7 +198,7 @@ impl Consumer {
         let rows = self.store.outbox(*offset, self.settings.batch_rows).await?;
         let Some(last) = rows.last() else { return Ok(false) };
         self.apply_rows(Target::Current, *offset, &rows).await?;
-        self.advance(last.seq).await?;
+        self.store_offset(last.seq).await?;
         *offset = last.seq;
         if let Some(applied) = self.applied.get() {
             applied(&rows);
@@ -215,7 +215,7 @@ impl Consumer {
                 let middle = first.last().map_or(after, |row| row.seq);
                 Box::pin(self.apply_rows(target, after, first)).await?;
                 if target == Target::Current {
-                    self.advance(middle).await?;
+                    self.store_offset(middle).await?;
                 }
                 Box::pin(self.apply_rows(target, middle, second)).await
             }
@@ -227,7 +227,7 @@ impl Consumer {
     }
 
     /// Stores the offset, after the effect (O-6).
-    pub(crate) async fn advance(&mut self, seq: Seq) -> Step {
+    pub(crate) async fn store_offset(&mut self, seq: Seq) -> Step {
         self.store.advance(&self.name, self.holder, seq, self.now()).await?;
         self.show_offset(seq);
         Ok(())

@@ -25,7 +25,7 @@ impl Consumer {
         }
         self.sink.switch().await?;
         self.rebuild_requested = false;
-        self.advance(offset).await?;
+        self.store_offset(offset).await?;
         self.status.send_modify(|status| status.builds += 1);
         tracing::info!(consumer = self.name, events, "consumer rebuilt");
         Err(Halt::Restart)

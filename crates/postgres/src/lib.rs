@@ -21,7 +21,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// The server or the connection to it failed.
     #[error("{0}")]
-    Engine(#[from] sqlx::Error),
+    Backend(#[from] sqlx::Error),
     /// No session could be opened.
     #[error("{name}: {reason}")]
     NotOpened {

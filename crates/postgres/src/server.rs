@@ -48,9 +48,9 @@ impl Server {
     /// Names the missing privilege if creating the tables of a schema failed for lack of one.
     pub(crate) fn explain(&self, error: Error, schema: &str) -> Error {
         match &error {
-            Error::Engine(engine) if code(engine).as_deref() == Some("42501") => not_opened(
+            Error::Backend(error) if code(error).as_deref() == Some("42501") => not_opened(
                 &self.name,
-                format!("{}: the role has to own the schema {schema}, or may create it", reason(engine)),
+                format!("{}: the role has to own the schema {schema}, or may create it", reason(error)),
             ),
             _ => error,
         }

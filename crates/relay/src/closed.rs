@@ -18,7 +18,7 @@ pub(crate) enum Closed {
     #[error("error: more subscriptions than limits.subscriptions = {0}")]
     TooManySubscriptions(usize),
     #[error(
-        "error: more than {MAX_FILTER_VALUES} values in the filters of one connection; one counts again for every {VALUE_BYTES} bytes"
+        "error: more than {MAX_FILTER_VALUES} filter values on this connection; a long value counts once per {VALUE_BYTES} bytes"
     )]
     TooManyFilterValues,
     #[error("error: the query failed")]
@@ -35,8 +35,8 @@ pub(crate) enum Closed {
     TooManyNegEvents(usize),
     #[error("blocked: this relay has too many reconciliations now; try again later")]
     NegBudgetSpent,
-    #[error("closed: no such reconciliation is open")]
+    #[error("closed: no reconciliation with this subscription id")]
     NegNotOpen,
-    #[error("closed: nothing was said for too long")]
+    #[error("closed: the reconciliation was idle for too long")]
     NegIdle,
 }

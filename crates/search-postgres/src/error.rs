@@ -23,7 +23,7 @@ pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 impl Failure {
     /// `lock_timeout` has passed.
     pub(crate) fn is_lock_timeout(&self) -> bool {
-        let Self::Server(kukuri_postgres::Error::Engine(sqlx::Error::Database(error))) = self else { return false };
+        let Self::Server(kukuri_postgres::Error::Backend(sqlx::Error::Database(error))) = self else { return false };
         error.code().as_deref() == Some("55P03")
     }
 
@@ -33,7 +33,7 @@ impl Failure {
             Self::Overtaken => IndexError::Overtaken(name.to_owned()),
             Self::NotBegun => IndexError::NotBegun(name.to_owned()),
             Self::Damaged(what) => IndexError::Damaged(what.to_owned()),
-            Self::Server(error) => IndexError::Engine(Box::new(error)),
+            Self::Server(error) => IndexError::Backend(Box::new(error)),
         }
     }
 }

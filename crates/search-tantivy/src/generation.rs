@@ -18,7 +18,7 @@ use tantivy::{
 };
 
 use crate::{
-    index::engine,
+    index::backend_error,
     schema::{CREATED_AT, Fields, schema},
 };
 
@@ -41,9 +41,9 @@ impl Generation {
     pub(super) fn create(directory: &Path, number: u64) -> Result<Self> {
         let path = directory.join(number.to_string());
         if path.exists() {
-            fs::remove_dir_all(&path).map_err(engine)?;
+            fs::remove_dir_all(&path).map_err(backend_error)?;
         }
-        fs::create_dir_all(&path).map_err(engine)?;
+        fs::create_dir_all(&path).map_err(backend_error)?;
         let (schema, _) = schema();
         let index = Index::create_in_dir(&path, schema).map_err(|error| failure(&path, error))?;
         Self::with_index(index, path, number)
@@ -221,7 +221,7 @@ fn failure(path: &Path, error: TantivyError) -> IndexError {
     match error {
         TantivyError::LockFailure(LockError::LockBusy, _) => IndexError::Locked(path.display().to_string()),
         error @ TantivyError::DataCorruption(_) => IndexError::Damaged(error.to_string()),
-        error => engine(error),
+        error => backend_error(error),
     }
 }
 

@@ -37,7 +37,7 @@ impl TantivyIndex {
     /// Opens the index. A missing index, or one written by another version of this program, becomes an empty one.
     pub fn open(directory: impl Into<PathBuf>) -> Result<Self> {
         let directory = directory.into();
-        fs::create_dir_all(&directory).map_err(engine)?;
+        fs::create_dir_all(&directory).map_err(backend_error)?;
         let number = current_number(&directory)?;
         let current = match Generation::open(&directory, number) {
             Err(IndexError::Damaged(why)) => {
@@ -57,7 +57,7 @@ impl TantivyIndex {
     /// Runs blocking work on a thread of the blocking pool.
     async fn run<T: Send + 'static>(&self, work: impl FnOnce(&Shared) -> Result<T> + Send + 'static) -> Result<T> {
         let shared = Arc::clone(&self.shared);
-        tokio::task::spawn_blocking(move || work(&shared)).await.map_err(engine)?
+        tokio::task::spawn_blocking(move || work(&shared)).await.map_err(backend_error)?
     }
 }
 
@@ -109,7 +109,7 @@ impl SearchIndex for TantivyIndex {
         let next = self.shared.next.swap(None).ok_or_else(|| self.shared.not_begun())?;
         self.run(move |shared| {
             let number = next.number;
-            write_current(&shared.directory, number).map_err(engine)?;
+            write_current(&shared.directory, number).map_err(backend_error)?;
             shared.current.store(next);
             // Running searches keep the old files open.
             remove_others(&shared.directory, number);
@@ -134,10 +134,10 @@ fn current_number(directory: &Path) -> Result<u64> {
             number.map_err(|_| IndexError::Damaged(format!("{}: not a number", directory.join(CURRENT).display())))
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            write_current(directory, 1).map_err(engine)?;
+            write_current(directory, 1).map_err(backend_error)?;
             Ok(1)
         }
-        Err(error) => Err(engine(error)),
+        Err(error) => Err(backend_error(error)),
     }
 }
 
@@ -166,6 +166,6 @@ fn remove_others(directory: &Path, kept: u64) {
     }
 }
 
-pub(crate) fn engine(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> IndexError {
-    IndexError::Engine(error.into())
+pub(crate) fn backend_error(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> IndexError {
+    IndexError::Backend(error.into())
 }

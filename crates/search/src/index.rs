@@ -27,7 +27,7 @@ pub enum IndexError {
     Damaged(String),
     /// The search engine or its server failed.
     #[error("the index failed: {0}")]
-    Engine(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Backend(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// The indexed form of an event.

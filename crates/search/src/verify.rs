@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use kukuri_domain::{EventId, Kind, Millis};
-use kukuri_outbox::ServiceError;
+use kukuri_outbox::{ServiceError, Verification};
 use kukuri_store::{BoundEvent, Seq, SnapshotCursor, Store};
 
 use crate::index_consumer::IndexSink;
@@ -15,29 +15,30 @@ const PAGE: usize = 1_000;
 /// The comparison ends early at this number of differences.
 const MAX_DIFFERENCES: usize = 100_000;
 
+/// Maximum number of differences reported one by one, of each sort.
+const MAX_EXAMPLES: usize = 20;
+
 /// The differences between an index and a store.
-#[derive(Debug, Default)]
-pub(crate) struct Differences {
-    /// Number of documents compared.
-    pub(crate) documents: u64,
+#[derive(Default)]
+struct Differences {
     /// Effective, but not in the index.
-    pub(crate) missing: BTreeSet<EventId>,
+    missing: BTreeSet<EventId>,
     /// In the index, but not effective, or not of an indexed kind.
-    pub(crate) left_over: BTreeSet<EventId>,
+    left_over: BTreeSet<EventId>,
 }
 
 /// Compares index and store. Events that change meanwhile are left out.
-pub(crate) async fn compare(sink: &IndexSink, now: Millis) -> Result<Differences, ServiceError> {
+pub(crate) async fn compare(sink: &IndexSink, now: Millis) -> Result<Verification, ServiceError> {
     let IndexSink { index, store, kinds } = sink;
     let store = &**store;
     let reached = index.reached().await.map_err(ServiceError::storage)?;
     let reached = reached.ok_or_else(|| ServiceError::storage("the index was never filled"))?;
-    let mut found = Differences::default();
+    let (mut found, mut compared) = (Differences::default(), 0);
     let mut after = None;
     loop {
         let ids = index.ids(after, RANGE_IDS).await.map_err(ServiceError::storage)?;
         let last = if ids.len() < RANGE_IDS { None } else { ids.last().copied() };
-        found.documents += ids.len() as u64;
+        compared += ids.len() as u64;
         compare_range(store, kinds, (after, last), ids, &mut found).await?;
         if found.missing.len() + found.left_over.len() > MAX_DIFFERENCES {
             let many = format!("more than {MAX_DIFFERENCES} differences: rebuild it with kukuri-node index rebuild");
@@ -50,7 +51,15 @@ pub(crate) async fn compare(sink: &IndexSink, now: Millis) -> Result<Differences
     }
     leave_out_changed(store, reached.seq, &mut found).await?;
     leave_out_expired(store, now, &mut found).await?;
-    Ok(found)
+    let Differences { missing, left_over } = found;
+    let not_indexed = missing.iter().map(|id| format!("{id} is visible, but not in the index"));
+    let not_visible = left_over.iter().map(|id| format!("{id} is in the index, but should not be"));
+    Ok(Verification {
+        records: "documents",
+        compared,
+        differences: (missing.len() + left_over.len()) as u64,
+        examples: not_indexed.take(MAX_EXAMPLES).chain(not_visible.take(MAX_EXAMPLES)).collect(),
+    })
 }
 
 /// Compares the ids above `after` up to `last`.

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 pub(crate) enum Failure {
     /// LMDB or the file system failed.
     #[error("{0}")]
-    Engine(#[from] heed::Error),
+    Backend(#[from] heed::Error),
     /// Already an error of the port.
     #[error("{0}")]
     Port(#[from] StoreError),
@@ -16,13 +16,13 @@ pub(crate) enum Failure {
 
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
-pub(crate) fn engine(error: heed::Error) -> Failure {
-    Failure::Engine(error)
+pub(crate) fn backend_error(error: heed::Error) -> Failure {
+    Failure::Backend(error)
 }
 
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
-        Self::Engine(heed::Error::Io(error))
+        Self::Backend(heed::Error::Io(error))
     }
 }
 
@@ -39,20 +39,20 @@ impl Failure {
         const NO_ROOM: [i32; 3] =
             [Errno::FBIG.raw_os_error(), Errno::NOSPC.raw_os_error(), Errno::DQUOT.raw_os_error()];
         match self {
-            Self::Engine(heed::Error::Mdb(MdbError::MapFull | MdbError::TxnFull)) => true,
-            Self::Engine(heed::Error::Mdb(MdbError::Other(code))) => NO_ROOM.contains(code),
-            Self::Engine(heed::Error::Io(error)) => error.raw_os_error().is_some_and(|code| NO_ROOM.contains(&code)),
+            Self::Backend(heed::Error::Mdb(MdbError::MapFull | MdbError::TxnFull)) => true,
+            Self::Backend(heed::Error::Mdb(MdbError::Other(code))) => NO_ROOM.contains(code),
+            Self::Backend(heed::Error::Io(error)) => error.raw_os_error().is_some_and(|code| NO_ROOM.contains(&code)),
             Self::Port(StoreError::Full(_)) => true,
             _ => false,
         }
     }
 
-    /// The engine itself failed: no single event is the cause.
-    pub(crate) fn is_of_the_engine(&self) -> bool {
+    /// LMDB itself failed: no single event is the cause.
+    pub(crate) fn is_backend_failure(&self) -> bool {
         use heed::MdbError;
         match self {
-            Self::Engine(heed::Error::Mdb(MdbError::BadValSize | MdbError::KeyExist | MdbError::NotFound)) => false,
-            Self::Engine(_) => true,
+            Self::Backend(heed::Error::Mdb(MdbError::BadValSize | MdbError::KeyExist | MdbError::NotFound)) => false,
+            Self::Backend(_) => true,
             Self::Port(_) => false,
         }
     }
@@ -65,7 +65,7 @@ impl From<Failure> for StoreError {
         }
         match failure {
             Failure::Port(error) => error,
-            other => Self::Engine(Box::new(other)),
+            other => Self::Backend(Box::new(other)),
         }
     }
 }

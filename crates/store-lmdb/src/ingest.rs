@@ -30,7 +30,7 @@ impl Writer {
             match self.attempt(batch, accepts, &failed, now) {
                 Ok((ingested, repeats, stamp)) => {
                     self.repeats.note(repeats, stamp);
-                    self.flush_if_due(now);
+                    self.write_duplicate_counts_if_due(now);
                     return Ok(ingested);
                 }
                 Err((Some(index), error)) => {
@@ -86,7 +86,7 @@ impl Writer {
             Ok(())
         });
         let effect = effect.map_err(|EventFailure { index, error }| {
-            let is_shared = error.is_full() || error.is_of_the_engine();
+            let is_shared = error.is_full() || error.is_backend_failure();
             (Some(index).filter(|_| !is_shared), error)
         });
         let BatchEffect { outcomes, deletions, repeats, applied, has_unknown } = effect?;

@@ -75,11 +75,11 @@ impl Tables {
 }
 
 pub(crate) fn topic_of_key(key: &[u8]) -> Result<TopicId> {
-    std::str::from_utf8(key).map(TopicId::trusted).map_err(|_| damaged("a topic's name is no text"))
+    std::str::from_utf8(key).map(TopicId::new_unchecked).map_err(|_| damaged("a topic's name is no text"))
 }
 
 /// The states of these ids, in order.
-pub(crate) fn recall(tables: &Tables, txn: &RoTxn<'_>, ids: &[EventId]) -> Result<Vec<Option<State>>> {
+pub(crate) fn read_states(tables: &Tables, txn: &RoTxn<'_>, ids: &[EventId]) -> Result<Vec<Option<State>>> {
     ids.iter().map(|id| Ok(tables.known_id(txn, id)?.map(|known| known.record.standing.state()))).collect()
 }
 

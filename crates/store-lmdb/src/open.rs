@@ -10,7 +10,7 @@ use heed::{CommitOrAbort, EnvFlags, EnvOpenOptions, WithoutTls, types::Bytes};
 use kukuri_store::{StoreError, StoreRules};
 
 use crate::{
-    error::{Failure, Result, engine},
+    error::{Failure, Result, backend_error},
     format::{self, FORMAT, MIGRATIONS},
     tables::{LmdbEnv, Table, Tables},
     wal::{self, Log},
@@ -248,7 +248,7 @@ pub(crate) fn environment(path: &Path, options: &LmdbOptions, flags: EnvFlags) -
         heed::Error::Mdb(heed::MdbError::Invalid | heed::MdbError::VersionMismatch | heed::MdbError::Corrupted) => {
             foreign(path, "not an LMDB file").into()
         }
-        other => engine(other),
+        other => backend_error(other),
     })
 }
 

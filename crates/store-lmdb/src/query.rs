@@ -197,7 +197,7 @@ impl<'q, P: Part> FilterScan<'q, P> {
     fn may_match(&self, cover: &Cover) -> Option<bool> {
         let kinds = self.filter.kinds();
         let kind_fits = kinds.is_none_or(|kinds| kinds.binary_search(&cover.kind).is_ok());
-        let is_hidden = cover.kind.is_private() && self.query.viewer.is_stranger();
+        let is_hidden = cover.kind.is_private() && self.query.viewer.is_unauthenticated();
         if !kind_fits || is_hidden {
             return None;
         }

@@ -25,7 +25,7 @@ use kukuri_store::repeats::Repeats;
 
 use crate::{
     archive, check,
-    error::engine,
+    error::backend_error,
     files, format, lookup,
     open::{self, LmdbOptions, Opened},
     query::{self, FilterScan, Part, TRANSACTION_ROWS},
@@ -77,7 +77,7 @@ impl LmdbStore {
         if let Some(writer) = &self.writer {
             writer.commit_pending_now()?;
         }
-        self.env.copy_to_path(file, CompactionOption::Enabled).map_err(engine)?;
+        self.env.copy_to_path(file, CompactionOption::Enabled).map_err(backend_error)?;
         Ok(())
     }
 
@@ -124,7 +124,7 @@ impl LmdbStore {
 
     /// Reads in one transaction. It must not outlive the call: an old transaction keeps LMDB from reusing pages.
     fn read<T>(&self, read: impl FnOnce(&Tables, &RoTxn<'_>) -> crate::error::Result<T>) -> Result<T> {
-        let txn = self.env.read_txn().map_err(engine)?;
+        let txn = self.env.read_txn().map_err(backend_error)?;
         read(&self.tables, &txn).map_err(StoreError::from)
     }
 
@@ -227,20 +227,20 @@ fn no_limit(_: &Filter) -> usize {
 impl Events for LmdbStore {
     async fn ingest(&self, batch: Vec<Admitted>, now: Millis) -> Result<Ingested> {
         let writer = self.writer.as_ref().ok_or(StoreError::ReadOnly)?;
-        Ok(writer.submit(batch, now).await?)
+        Ok(writer.send_ingest_job(batch, now).await?)
     }
 
-    async fn recall(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<State>>> {
+    async fn known_states(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<State>>> {
         self.commit_pending_if(|uncommitted| uncommitted.affects_ids(ids)).await?;
-        let states = self.read(|tables, txn| lookup::recall(tables, txn, ids))?;
+        let states = self.read(|tables, txn| lookup::read_states(tables, txn, ids))?;
         let known = ids.iter().zip(&states).filter(|(_, state)| state.is_some());
         let latest = self.clock.as_ref().map_or(now, |clock| clock.lock().latest);
         self.repeats.note(known.map(|(id, _)| *id), latest.max(now));
         Ok(states)
     }
 
-    async fn flush(&self) -> Result<()> {
-        self.write(Writer::flush).await
+    async fn write_duplicate_counts(&self) -> Result<()> {
+        self.write(Writer::write_duplicate_counts).await
     }
 
     async fn query(&self, query: &Query) -> Result<Answer> {

@@ -57,7 +57,7 @@ fields! {
         },
         |record| {
             let (floor, length): (Rank, _) = (record.field()?, record.u16()?);
-            let topic = TopicId::trusted(record.text(length.into())?);
+            let topic = TopicId::new_unchecked(record.text(length.into())?);
             let trace = if record.is_empty() {
                 Trace::Request { created_at: floor.created_at, id: floor.id }
             } else {

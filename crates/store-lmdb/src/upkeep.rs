@@ -65,7 +65,7 @@ impl Writer {
     pub(crate) fn purge_some(&mut self, retention: &Retention, now: Millis, cursor: PurgeCursor) -> Result<PurgeStep> {
         retention.validate(self.subscriptions.retentions()).map_err(StoreError::from)?;
         if cursor.began_at.is_none() {
-            self.flush_or_warn();
+            self.write_duplicate_counts_or_warn();
         }
         self.scanned.keep_for(retention);
         in_fewer_rows_if_full(|rows| self.purge_rows(Purge::resume(retention, now, cursor.clone()), rows))
@@ -92,7 +92,7 @@ impl Writer {
     /// and the pages it changes stay in memory.
     pub(crate) fn dry_run_purge(&mut self, retention: &Retention, now: Millis, max_rows: usize) -> Result<DryRun> {
         retention.validate(self.subscriptions.retentions()).map_err(StoreError::from)?;
-        self.flush_or_warn();
+        self.write_duplicate_counts_or_warn();
         let mut batch = Batch::begin(self.context(), now)?;
         if batch.node.clock.held {
             return Ok(DryRun { purged: Purged { held: true, ..Purged::default() }, is_complete: true });

@@ -101,7 +101,7 @@ impl Writer {
             tracing::error!(%error, "can't commit acknowledged events at shutdown; the next start replays them");
             return;
         }
-        if let Err(error) = self.flush() {
+        if let Err(error) = self.write_duplicate_counts() {
             tracing::warn!(%error, "can't write the counts of repeated events at shutdown; they are lost");
         }
         if let Err(error) = Batch::resume(self.context()).and_then(Batch::commit_clock) {
@@ -136,21 +136,21 @@ impl Writer {
 
     // Repeated copies.
 
-    /// Repeat counts may be lost, so a failed flush fails no other operation.
-    pub(crate) fn flush_if_due(&mut self, now: Millis) {
+    /// Repeat counts may be lost, so a failed write fails no other operation.
+    pub(crate) fn write_duplicate_counts_if_due(&mut self, now: Millis) {
         if self.repeats.are_due(now) {
-            self.flush_or_warn();
+            self.write_duplicate_counts_or_warn();
         }
     }
 
-    pub(crate) fn flush_or_warn(&mut self) {
-        if let Err(error) = self.flush() {
+    pub(crate) fn write_duplicate_counts_or_warn(&mut self) {
+        if let Err(error) = self.write_duplicate_counts() {
             tracing::warn!(%error, "can't write the counts of repeated events; trying again later");
         }
     }
 
     /// Writes the pending repeat counts.
-    pub(crate) fn flush(&mut self) -> Result<()> {
+    pub(crate) fn write_duplicate_counts(&mut self) -> Result<()> {
         let counts = self.repeats.take();
         if counts.is_empty() {
             return Ok(());

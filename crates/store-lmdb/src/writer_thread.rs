@@ -11,14 +11,14 @@ use kukuri_domain::{Admitted, Millis};
 use kukuri_store::{Ingested, StoreError};
 use tokio::sync::oneshot;
 
-use crate::{error::Result, wal::Submission, writer::Writer};
+use crate::{error::Result, wal::IngestJob, writer::Writer};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A job for the writer.
 pub(crate) enum Job {
     /// Ingest a batch.
-    Ingest(Submission),
+    Ingest(IngestJob),
     /// Commit the pending records of the WAL.
     CommitPending(oneshot::Sender<Result<()>>),
     /// Any other write. It gets an error if the pending records can't be committed.
@@ -42,8 +42,8 @@ impl WriterThread {
     }
 
     /// Ingests a batch. Durable when it returns.
-    pub(crate) async fn submit(&self, events: Vec<Admitted>, now: Millis) -> Result<Ingested> {
-        self.ask(|answer| Job::Ingest(Submission { events, now, answer })).await
+    pub(crate) async fn send_ingest_job(&self, events: Vec<Admitted>, now: Millis) -> Result<Ingested> {
+        self.ask(|answer| Job::Ingest(IngestJob { events, now, answer })).await
     }
 
     /// Commits the pending records of the WAL.

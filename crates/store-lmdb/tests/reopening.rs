@@ -21,7 +21,7 @@ fn duplicate_counts_are_written_when_the_store_is_closed() {
     for _ in 0..3 {
         block_on(store.ingest(vec![admitted(&post)], NOW)).unwrap();
     }
-    block_on(store.recall(&[post.id], NOW)).unwrap();
+    block_on(store.known_states(&[post.id], NOW)).unwrap();
     drop(store);
     let store = LmdbStore::open(dir.path(), quick()).unwrap();
     assert_eq!(block_on(store.explain(&post.id)).unwrap().record.unwrap().seen_count, 4);

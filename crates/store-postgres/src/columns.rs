@@ -108,9 +108,9 @@ columns! {
         let address = text.parse();
         address.map_err(|_| damaged(format!("{text} is no address")))?
     };
-    TopicId as &'v str: |topic| topic.as_str(), |topic| Self::trusted(topic);
+    TopicId as &'v str: |topic| topic.as_str(), |topic| Self::new_unchecked(topic);
     Vec<TopicId> as Vec<String>: |topics| topics.iter().map(ToString::to_string).collect(), |names| {
-        names.iter().map(|name| TopicId::trusted(name)).collect()
+        names.iter().map(|name| TopicId::new_unchecked(name)).collect()
     };
     Class as &'v str: |class| class.as_str(), |text| {
         let class = Self::ALL.into_iter().find(|class| class.as_str() == text);

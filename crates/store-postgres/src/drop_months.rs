@@ -62,7 +62,7 @@ impl Batch<'_> {
         let month = Partition::read(&next)?;
         let step = match self.drop_month(&month, purge).await {
             Err(error) if error.is_lock_timeout() => {
-                tracing::info!(?month, "can't drop a month that is being read; trying again with the next purge");
+                tracing::info!(?month, "can't drop a monthly partition that is being read; the next purge retries");
                 Step::Nothing
             }
             step => step?,
@@ -106,7 +106,7 @@ impl Batch<'_> {
         self.detach_month(month, has_rows).await?;
         purge.purged.by_retention += rows;
         if has_rows {
-            tracing::info!(?month, rows, "dropped a month past its retention");
+            tracing::info!(?month, rows, "dropped a monthly partition past its retention");
         }
         Ok(Step::Last)
     }

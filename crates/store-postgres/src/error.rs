@@ -7,7 +7,7 @@ use kukuri_store::StoreError;
 pub(crate) enum Failure {
     /// The server or the connection to it failed.
     #[error("{0}")]
-    Engine(#[from] sqlx::Error),
+    Backend(#[from] sqlx::Error),
     /// Already an error of the port.
     #[error("{0}")]
     Port(#[from] StoreError),
@@ -24,7 +24,7 @@ impl Failure {
     /// The SQLSTATE, if the server sent one.
     fn code(&self) -> Option<String> {
         match self {
-            Self::Engine(sqlx::Error::Database(error)) => error.code().map(|code| code.into_owned()),
+            Self::Backend(sqlx::Error::Database(error)) => error.code().map(|code| code.into_owned()),
             _ => None,
         }
     }
@@ -51,7 +51,7 @@ impl From<kukuri_postgres::Error> for Failure {
     fn from(error: kukuri_postgres::Error) -> Self {
         use kukuri_postgres::Error;
         Self::Port(match error {
-            Error::Engine(error) => return Self::Engine(error),
+            Error::Backend(error) => return Self::Backend(error),
             Error::NotOpened { name, reason } => StoreError::NotOpened { path: name.into(), reason },
             Error::Newer { name, found, supported } => StoreError::Newer { path: name.into(), found, supported },
             Error::Older { name, found, supported } => StoreError::Older { path: name.into(), found, supported },
@@ -66,7 +66,7 @@ impl From<Failure> for StoreError {
         }
         match failure {
             Failure::Port(error) => error,
-            other => Self::Engine(Box::new(other)),
+            other => Self::Backend(Box::new(other)),
         }
     }
 }

@@ -20,7 +20,7 @@ const CHANNELS: [&str; 2] = ["cn_relay_outbox", "cn_relay_subscriptions"];
 pub(crate) async fn follow(pool: PgPool, listener_pool: PgPool, writer: Arc<Writer>) {
     loop {
         if let Err(error) = listen(&pool, &listener_pool, &writer).await {
-            tracing::warn!(%error, "can't listen for commits of other processes; trying again");
+            tracing::warn!(%error, "LISTEN failed: commits of other processes are delivered late; retrying");
         }
         sleep(POLL_INTERVAL).await;
     }

@@ -18,16 +18,16 @@ use crate::{
 };
 
 /// Why an attempt failed.
-enum Attempt {
+enum IngestFailure {
     /// The event at this index failed.
     Event(usize, Failure),
     /// No single event is known to be the cause.
-    Whole(Failure),
+    Batch(Failure),
 }
 
-impl<F: Into<Failure>> From<F> for Attempt {
+impl<F: Into<Failure>> From<F> for IngestFailure {
     fn from(failure: F) -> Self {
-        Self::Whole(failure.into())
+        Self::Batch(failure.into())
     }
 }
 
@@ -48,17 +48,17 @@ impl Writer {
                 Ok((ingested, repeats, stamp)) => {
                     self.repeats.note(repeats, stamp);
                     if self.repeats.are_due(now) {
-                        self.flush_or_warn().await;
+                        self.write_duplicate_counts_or_warn().await;
                     }
                     return Ok(ingested);
                 }
-                Err(Attempt::Event(index, error)) => (index, error),
-                Err(Attempt::Whole(error)) if error.is_of_an_event() && batch.len() > 1 => {
+                Err(IngestFailure::Event(index, error)) => (index, error),
+                Err(IngestFailure::Batch(error)) if error.is_of_an_event() && batch.len() > 1 => {
                     tracing::error!(%error, "the server refused a batch; ingesting its events one by one");
                     return self.ingest_one_by_one(batch, now).await;
                 }
-                Err(Attempt::Whole(error)) if error.is_of_an_event() && failed.is_empty() => (0, error),
-                Err(Attempt::Whole(error)) => return Err(error),
+                Err(IngestFailure::Batch(error)) if error.is_of_an_event() && failed.is_empty() => (0, error),
+                Err(IngestFailure::Batch(error)) => return Err(error),
             };
             tracing::error!(id = %batch[index].event().id, %error, "refusing an event that can't be stored");
             failed.insert(index);
@@ -80,7 +80,7 @@ impl Writer {
         events: &[Admitted],
         failed: &HashSet<usize>,
         now: Millis,
-    ) -> Result<(Ingested, Vec<EventId>, Millis), Attempt> {
+    ) -> Result<(Ingested, Vec<EventId>, Millis), IngestFailure> {
         let mut batch = Batch::resume(self).await?;
         let mut new: Vec<&Admitted> = events.iter().filter(|admitted| !is_ephemeral(admitted)).collect();
         batch.read_ids(&new.iter().map(|admitted| admitted.event().id).collect::<Vec<_>>()).await?;
@@ -96,7 +96,7 @@ impl Writer {
             self.faults.lock().strike(_admitted)?;
             Ok(())
         });
-        let effect = effect.map_err(|EventFailure { index, error }| Attempt::Event(index, error))?;
+        let effect = effect.map_err(|EventFailure { index, error }| IngestFailure::Event(index, error))?;
         let BatchEffect { outcomes, deletions, repeats, has_unknown, .. } = effect;
         if !has_unknown {
             // Known or refused events cause no write, not even of the clock.

@@ -9,7 +9,7 @@
 //!   changes in memory, the ledger of `kukuri_store`'s ingest procedure. `ingest`: a batch of events. `upkeep`: expiry
 //!   and purges; `due`: candidate rows. `partitions`, `months`: tables by month; `drop_months`: dropping months past
 //!   retention.
-//! - `plan`: the SQL for a filter. `query`: answers to filters. `recall`: states of ids. `lookup`: other reads.
+//! - `plan`: the SQL for a filter. `query`: answers to filters. `state_lookup`: states of ids. `lookup`: other reads.
 //!   `subscriptions`: the topics that this node carries. `sharing`: exchange with other nodes.
 //! - `columns`, `records`, `copy`: values as columns and rows. `check`: consistency check.
 //!
@@ -35,9 +35,9 @@ mod open;
 mod partitions;
 mod plan;
 mod query;
-mod recall;
 mod records;
 mod sharing;
+mod state_lookup;
 mod store;
 mod subscriptions;
 #[cfg(test)]

@@ -276,7 +276,7 @@ impl Planner<'_> {
         let public = if index == Index::Events { "i.parties IS NULL" } else { "NOT i.private" };
         match self.viewer {
             Viewer::Node => {}
-            viewer if viewer.is_stranger() => conditions += &format!(" AND {public}"),
+            viewer if viewer.is_unauthenticated() => conditions += &format!(" AND {public}"),
             Viewer::Client(keys) => {
                 let keys = self.bind(Bind::Ids(array(keys.iter())));
                 let is_party = on_event(index, &format!("{}.parties && {keys}::bytea[]", index.event()));

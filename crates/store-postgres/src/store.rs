@@ -24,16 +24,16 @@ use crate::{
     error::Failure,
     follow, lookup,
     open::{self, MIGRATIONS, PostgresOptions, Sessions},
-    query,
-    recall::Recalls,
-    sharing, subscriptions,
+    query, sharing,
+    state_lookup::StateLookups,
+    subscriptions,
     writer::Writer,
 };
 
 /// The store on Postgres: the schema `cn_relay` of one database. Any number of processes may have it open.
 pub struct PostgresStore {
     pub(crate) readers: PgPool,
-    recalls: Arc<Recalls>,
+    state_lookups: Arc<StateLookups>,
     pub(crate) writer: Arc<Writer>,
     follower: JoinHandle<()>,
     dumping: Dumping,
@@ -59,8 +59,8 @@ impl PostgresStore {
 
     fn following(readers: PgPool, listener: PgPool, writer: Arc<Writer>) -> Self {
         let follower = tokio::spawn(follow::follow(readers.clone(), listener, Arc::clone(&writer)));
-        let recalls = Recalls::new(readers.clone());
-        Self { readers, recalls, writer, follower, dumping: Dumping::default() }
+        let state_lookups = StateLookups::new(readers.clone());
+        Self { readers, state_lookups, writer, follower, dumping: Dumping::default() }
     }
 
     /// Only creates or migrates the tables of a database. Returns the versions before (0 if there were no tables) and
@@ -72,7 +72,7 @@ impl PostgresStore {
 
     /// Writes the pending repeat counts and closes all sessions.
     pub async fn close(self) -> Result<()> {
-        self.writer.flush().await?;
+        self.writer.write_duplicate_counts().await?;
         self.follower.abort();
         self.readers.close().await;
         self.writer.pool.close().await;
@@ -92,15 +92,15 @@ impl Events for PostgresStore {
         Ok(self.writer.ingest(&batch, now).await?)
     }
 
-    async fn recall(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<State>>> {
-        let states = self.recalls.recall(ids).await?;
+    async fn known_states(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<State>>> {
+        let states = self.state_lookups.look_up(ids).await?;
         let known = ids.iter().zip(&states).filter(|(_, state)| state.is_some());
         self.writer.repeats.note(known.map(|(id, _)| *id), self.writer.stamp(now));
         Ok(states)
     }
 
-    async fn flush(&self) -> Result<()> {
-        Ok(self.writer.flush().await?)
+    async fn write_duplicate_counts(&self) -> Result<()> {
+        Ok(self.writer.write_duplicate_counts().await?)
     }
 
     async fn query(&self, query: &Query) -> Result<Answer> {

@@ -154,7 +154,7 @@ impl Writer {
     /// Purges in a transaction that is rolled back. It blocks writers, so it stops after about `max_rows` rows. Months
     /// are not dropped but purged row by row, which locks no table.
     pub(crate) async fn dry_run_purge(&self, retention: Retention, now: Millis, max_rows: usize) -> Result<DryRun> {
-        self.flush_or_warn().await;
+        self.write_duplicate_counts_or_warn().await;
         let Batch { txn, turn: _turn, .. } = Batch::resume(self).await?;
         let purge = Purge::resume(retention, now, PurgeCursor::default());
         let mut purge = Purge { is_dry_run: true, dry_txn: Some(txn), ..purge };
@@ -198,7 +198,7 @@ impl Writer {
             }
             if *phase == Phase::Begin {
                 if !purge.is_dry_run {
-                    self.flush_or_warn().await;
+                    self.write_duplicate_counts_or_warn().await;
                 }
             } else if has_written {
                 return Ok(usize::from(purge.phase) < PHASES.len());

@@ -113,14 +113,14 @@ impl Writer {
     }
 
     /// Writes the pending repeat counts. They may be lost, so a failure fails no other operation.
-    pub(crate) async fn flush_or_warn(&self) {
-        if let Err(error) = self.flush().await {
+    pub(crate) async fn write_duplicate_counts_or_warn(&self) {
+        if let Err(error) = self.write_duplicate_counts().await {
             tracing::warn!(%error, "can't write the counts of repeated events; trying again later");
         }
     }
 
     /// Writes the pending repeat counts.
-    pub(crate) async fn flush(&self) -> Result<()> {
+    pub(crate) async fn write_duplicate_counts(&self) -> Result<()> {
         let counts = self.repeats.take();
         if counts.is_empty() || self.is_read_only {
             return Ok(());

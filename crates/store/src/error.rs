@@ -126,5 +126,5 @@ pub enum StoreError {
     Damaged(String),
     /// The underlying database failed.
     #[error("the store failed: {0}")]
-    Engine(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Backend(#[source] Box<dyn std::error::Error + Send + Sync>),
 }

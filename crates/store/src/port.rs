@@ -39,10 +39,10 @@ pub trait Events: Send + Sync + 'static {
 
     /// The states of these ids, in their order. A known id is counted as seen again (P-1), so that the caller can
     /// answer a copy of an event without verifying it.
-    async fn recall(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<State>>>;
+    async fn known_states(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<State>>>;
 
     /// Writes the repeats counted so far (P-1). A crash before that loses counts, never ids.
-    async fn flush(&self) -> Result<()>;
+    async fn write_duplicate_counts(&self) -> Result<()>;
 
     /// The events that answer a query.
     async fn query(&self, query: &Query) -> Result<Answer>;

@@ -128,12 +128,12 @@ fn a_vanish_request_concerns_the_relays_it_names() {
         ("a deletion request with a relay", event(5).tag(["relay", RELAY]), Ok(false)),
         ("a note with a relay", note().tag(["relay", "ALL_RELAYS"]), Ok(false)),
     ] {
-        let admitted = relay().admit(&draft.json(), Origin::stranger(), NOW);
+        let admitted = relay().admit(&draft.json(), Origin::unauthenticated_client(), NOW);
         assert_eq!(admitted.map(|admitted| admitted.vanishes()), vanishes, "{what}");
     }
     let with_path = Admission { relay_urls: RelayUrls::new(&["wss://example.com/nostr"]), ..relay() };
     for (url, vanishes) in [("wss://example.com/nostr/", true), ("wss://example.com", false)] {
-        let admitted = with_path.admit(&vanish(&[url]).json(), Origin::stranger(), NOW).unwrap();
+        let admitted = with_path.admit(&vanish(&[url]).json(), Origin::unauthenticated_client(), NOW).unwrap();
         assert_eq!(admitted.vanishes(), vanishes, "{url}");
     }
 }

@@ -6,13 +6,13 @@ use crate::support;
 use crate::support::{ALICE, BOB, CAROL, Draft, NOW, NOW_SECONDS, RELAY, admitted, bare, event, note, tombstones};
 use kukuri_domain::{
     Admitted, DeletionMode, Event, EventId, Millis, Reason, Refusal, State, Timestamp,
-    decision::{self, Decision, KeyState, Known, Verdict},
+    decision::{self, Decision, KeyState, StoreFacts, Verdict},
     vanish::VanishMark,
 };
 
-fn decide(admitted: &Admitted, known: &Known<'_>) -> Decision {
+fn decide(admitted: &Admitted, known: &StoreFacts<'_>) -> Decision {
     match decision::decide(admitted, known, NOW) {
-        Verdict::Known(decision) => *decision,
+        Verdict::Apply(decision) => *decision,
         other => panic!("{other:?}"),
     }
 }
@@ -44,7 +44,7 @@ const NO_CHANGE: Decision = Decision {
 #[test]
 fn an_unopposed_regular_event_is_effective_and_changes_nothing_else() {
     for draft in [note(), event(4), event(1_059), event(40_000), event(65_535)] {
-        assert_eq!(decide(&draft.admitted(), &Known::default()), NO_CHANGE);
+        assert_eq!(decide(&draft.admitted(), &StoreFacts::default()), NO_CHANGE);
     }
 }
 
@@ -54,7 +54,7 @@ fn an_ephemeral_event_is_never_stored() {
     let ephemeral = event(20_001).unsigned();
     let tombstones = tombstones(&event(5).tag(["e", &ephemeral.id.to_string()]).unsigned());
     let marks = [mark(ALICE, NOW_SECONDS)];
-    let known = Known { tombstones: &tombstones, vanish_marks: &marks, ..Known::default() };
+    let known = StoreFacts { tombstones: &tombstones, vanish_marks: &marks, ..StoreFacts::default() };
     assert_eq!(decision::decide(&admitted(&ephemeral), &known, NOW), Verdict::Ephemeral);
 }
 
@@ -76,7 +76,7 @@ fn the_highest_version_of_a_key_is_effective() {
             ("a newer one over one that is gone", &newer, Some(gone(&older)), None, None),
             ("an older one under one that is gone", &older, Some(gone(&newer)), Some(&newer), None),
         ] {
-            let decision = decide(&admitted(arriving), &Known { key, ..Known::default() });
+            let decision = decide(&admitted(arriving), &StoreFacts { key, ..StoreFacts::default() });
             let expected = Decision {
                 against: against.map(|by: &Event| (Reason::Replaced, by.id)),
                 floor: against.is_none().then(|| arriving.rank()),
@@ -98,8 +98,12 @@ fn a_refused_version_still_raises_the_floor_and_replaces_lower_ones() {
     let marks = [mark(ALICE, 20)];
     let key = Some(current(&old));
     for (what, known, against) in [
-        ("deleted", Known { tombstones: &tombstones, key, ..Known::default() }, (Reason::Nip09, deletion.id)),
-        ("vanished", Known { vanish_marks: &marks, key, ..Known::default() }, (Reason::Vanish, marks[0].request_id)),
+        ("deleted", StoreFacts { tombstones: &tombstones, key, ..StoreFacts::default() }, (Reason::Nip09, deletion.id)),
+        (
+            "vanished",
+            StoreFacts { vanish_marks: &marks, key, ..StoreFacts::default() },
+            (Reason::Vanish, marks[0].request_id),
+        ),
     ] {
         let decision = decide(&admitted(&new), &known);
         assert_eq!(decision.against, Some(against), "{what}");
@@ -119,15 +123,15 @@ fn an_event_that_expired_in_the_queue_leaves_no_trace() {
         ("a deletion request", ending(event(5)), None),
         ("a vanish request", ending(bare(62).tag(["relay", RELAY])), None),
     ] {
-        let verdict = decision::decide(&draft.admitted(), &Known::default(), then);
+        let verdict = decision::decide(&draft.admitted(), &StoreFacts::default(), then);
         match expected {
             Some(expected) => assert_eq!(verdict, expected, "{what}"),
-            None => assert!(matches!(verdict, Verdict::Known(_)), "{what}"),
+            None => assert!(matches!(verdict, Verdict::Apply(_)), "{what}"),
         }
     }
     let just_before = Millis(then.0 - 1);
-    let verdict = decision::decide(&ending(note()).admitted(), &Known::default(), just_before);
-    assert_eq!(verdict, Verdict::Known(Box::new(NO_CHANGE)), "a millisecond before its end");
+    let verdict = decision::decide(&ending(note()).admitted(), &StoreFacts::default(), just_before);
+    assert_eq!(verdict, Verdict::Apply(Box::new(NO_CHANGE)), "a millisecond before its end");
 }
 
 #[test]
@@ -158,7 +162,7 @@ fn a_tombstone_of_an_owner_refuses_its_late_target() {
     ] {
         let deletion = deletion.unsigned();
         let waiting = tombstones(&deletion);
-        let decision = decide(&admitted(arriving), &Known { tombstones: &waiting, ..Known::default() });
+        let decision = decide(&admitted(arriving), &StoreFacts { tombstones: &waiting, ..StoreFacts::default() });
         assert_eq!(decision.against, keeps_out.then_some((Reason::Nip09, deletion.id)), "{what}");
         let met: Vec<_> = decision.tombstones.iter().map(|tombstone| tombstone.applied_at).collect();
         assert_eq!(met, vec![Some(NOW); usize::from(keeps_out)], "{what}: a tombstone that met its target says when");
@@ -172,7 +176,7 @@ fn a_tombstone_with_a_matched_target_is_not_changed() {
     let deletion = event(5).tag(["e", &note.id.to_string()]).unsigned();
     let mut known = tombstones(&deletion);
     known[0].applied_at = Some(Millis(1));
-    let decision = decide(&admitted(&note), &Known { tombstones: &known, ..Known::default() });
+    let decision = decide(&admitted(&note), &StoreFacts { tombstones: &known, ..StoreFacts::default() });
     assert_eq!(decision.against, Some((Reason::Nip09, deletion.id)));
     assert_eq!(decision.tombstones, []);
 }
@@ -183,7 +187,7 @@ fn all_tombstones_of_an_event_are_matched_at_once() {
     let wrap = event(1_059).tag(["p", &BOB.hex()]).unsigned();
     let named = [ALICE, BOB, CAROL].map(|author| event(5).tag(["e", &wrap.id.to_string()]).by(author).unsigned());
     let waiting = named.iter().flat_map(tombstones).collect::<Vec<_>>();
-    let decision = decide(&admitted(&wrap), &Known { tombstones: &waiting, ..Known::default() });
+    let decision = decide(&admitted(&wrap), &StoreFacts { tombstones: &waiting, ..StoreFacts::default() });
     let met: Vec<_> = decision.tombstones.iter().map(|tombstone| tombstone.target.requester_pubkey).collect();
     assert_eq!(met, [ALICE.key(), BOB.key()], "the one that is nobody's still waits");
 }
@@ -203,7 +207,7 @@ fn a_vanish_mark_refuses_events_its_author_owns_up_to_its_time() {
         ("a deletion request", event(5).at(9), mark(ALICE, 10), true),
         ("a vanish request", bare(62).tag(["relay", RELAY]).at(9), mark(ALICE, 10), false),
     ] {
-        let decision = decide(&draft.admitted(), &Known { vanish_marks: &[mark], ..Known::default() });
+        let decision = decide(&draft.admitted(), &StoreFacts { vanish_marks: &[mark], ..StoreFacts::default() });
         assert_eq!(decision.against, keeps_out.then_some((Reason::Vanish, mark.request_id)), "{what}");
     }
 }
@@ -219,7 +223,7 @@ fn only_a_vanish_request_for_this_relay_leaves_a_mark() {
         ("a note", note().unsigned(), false),
     ] {
         let expected = leaves.then_some(VanishMark { pubkey: BOB.key(), until: Timestamp(10), request_id: request.id });
-        let decision = decide(&admitted(&request), &Known::default());
+        let decision = decide(&admitted(&request), &StoreFacts::default());
         assert_eq!(decision, Decision { vanish: expected, ..NO_CHANGE }, "{what}");
     }
 }
@@ -231,9 +235,9 @@ fn the_strongest_of_several_reasons_counts() {
     let deletion = event(5).tag(["e", &article.id.to_string()]).unsigned();
     let tombstones = tombstones(&deletion);
     let marks = [mark(ALICE, 10)];
-    let superseded = Known { key: Some(current(&newer)), ..Known::default() };
-    let deleted = Known { tombstones: &tombstones, ..superseded };
-    let vanished = Known { vanish_marks: &marks, ..deleted };
+    let superseded = StoreFacts { key: Some(current(&newer)), ..StoreFacts::default() };
+    let deleted = StoreFacts { tombstones: &tombstones, ..superseded };
+    let vanished = StoreFacts { vanish_marks: &marks, ..deleted };
     for (known, expected) in [
         (superseded, (Reason::Replaced, newer.id)),
         (deleted, (Reason::Nip09, deletion.id)),

@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 use crate::support::{ALICE, BOB, CAROL, Draft, NOW, admitted, bare, event, note, tombstones};
 use kukuri_domain::{
     Event, EventId, Millis, Reason, State, Tags, Timestamp,
-    decision::{self, Decision, Known, Row, Verdict},
+    decision::{self, Decision, Row, StoreFacts, Verdict},
     deletion::{DeletionResult, Tombstone},
     vanish::VanishMark,
 };
 
 /// What the request changes where these rows are stored.
 fn decide(request: &Event, rows: &[Row<'_>]) -> Decision {
-    match decision::decide(&admitted(request), &Known { targets: rows, ..Known::default() }, NOW) {
-        Verdict::Known(decision) => *decision,
+    match decision::decide(&admitted(request), &StoreFacts { targets: rows, ..StoreFacts::default() }, NOW) {
+        Verdict::Apply(decision) => *decision,
         other => panic!("{other:?}"),
     }
 }
@@ -165,9 +165,9 @@ fn a_matched_address_still_covers_later_versions() {
     let left = decide(&deletion, &[effective(&here)]).tombstones;
     assert_eq!(left[0].applied_at, Some(NOW));
     let against = |event: &Event| {
-        let known = Known { tombstones: &left, ..Known::default() };
+        let known = StoreFacts { tombstones: &left, ..StoreFacts::default() };
         match decision::decide(&admitted(event), &known, NOW) {
-            Verdict::Known(decision) => decision.against,
+            Verdict::Apply(decision) => decision.against,
             other => panic!("{other:?}"),
         }
     };
@@ -183,8 +183,8 @@ fn a_request_of_a_vanished_author_is_refused_and_still_deletes() {
     let deletion = event(5).at(20).naming(&mine).naming(&to_come).unsigned();
     let mark = VanishMark { pubkey: ALICE.key(), until: Timestamp(20), request_id: EventId::from_bytes([6; 32]) };
     let rows = [effective(&mine)];
-    let known = Known { targets: &rows, vanish_marks: &[mark], ..Known::default() };
-    let Verdict::Known(decision) = decision::decide(&admitted(&deletion), &known, NOW) else { panic!() };
+    let known = StoreFacts { targets: &rows, vanish_marks: &[mark], ..StoreFacts::default() };
+    let Verdict::Apply(decision) = decision::decide(&admitted(&deletion), &known, NOW) else { panic!() };
     assert_eq!(decision.against, Some((Reason::Vanish, mark.request_id)));
     assert_eq!(decision.taken, [(mine.id, Reason::Nip09)]);
     assert_eq!(decision.tombstones.len(), 2);

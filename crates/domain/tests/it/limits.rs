@@ -19,7 +19,7 @@ fn over(limit: Limit, allowed: u64) -> Option<Refusal> {
 /// What a node with these limits says to it.
 fn refusal_within(limits: Limits, draft: Draft) -> Option<Refusal> {
     let node = Admission { limits, ..relay() };
-    node.admit(&draft.json(), Origin::stranger(), NOW).err()
+    node.admit(&draft.json(), Origin::unauthenticated_client(), NOW).err()
 }
 
 #[test]
@@ -76,7 +76,10 @@ fn event_bytes_counts_the_json_as_stored() {
     let json = String::from_utf8(draft.json()).unwrap();
     let longer = json.replace('é', "\\u00e9").replace("\":", "\" : ");
     assert!(longer.len() > bytes);
-    assert!(node.admit(longer.as_bytes(), Origin::stranger(), NOW).is_ok(), "another spelling weighs the same");
+    assert!(
+        node.admit(longer.as_bytes(), Origin::unauthenticated_client(), NOW).is_ok(),
+        "another spelling weighs the same"
+    );
 }
 
 #[test]
@@ -84,7 +87,7 @@ fn a_text_of_more_than_six_times_the_event_bytes_is_not_parsed() {
     let node = Admission { limits: Limits { event_bytes: 1_000, ..Limits::default() }, ..relay() };
     let json = note().json();
     let padded = |length: usize| [" ".repeat(length - json.len()).into_bytes(), json.clone()].concat();
-    let refusal = |text: &[u8]| node.admit(text, Origin::stranger(), NOW).err();
+    let refusal = |text: &[u8]| node.admit(text, Origin::unauthenticated_client(), NOW).err();
     assert_eq!(refusal(&padded(6_000)), None);
     assert_eq!(refusal(&padded(6_001)), over(Limit::EventBytes, 1_000));
     assert_eq!(refusal(&b"x".repeat(6_001)), over(Limit::EventBytes, 1_000), "whatever it holds");

@@ -22,15 +22,15 @@ fn a_protected_event_comes_only_from_its_authenticated_author() {
     let unauthenticated = Some(Refusal::ProtectedUnauthenticated);
     let refused = Some(Refusal::Protected);
     assert_refusals([
-        ("a stranger", protected(), Origin::stranger(), unauthenticated.clone()),
+        ("a stranger", protected(), Origin::unauthenticated_client(), unauthenticated.clone()),
         ("its author", protected(), client(&[ALICE]), None),
         ("its author under several keys", protected(), client(&[BOB, ALICE]), None),
         ("somebody else", protected(), client(&[BOB, CAROL]), refused.clone()),
         ("gossip", protected(), gossip(TOPIC), refused.clone()),
         ("catch-up", protected(), sync(), refused.clone()),
         ("the operator's file", protected(), Origin::Import, None),
-        ("a mark with a value", note().tag(["-", "x"]), Origin::stranger(), unauthenticated),
-        ("a mark in another place", note().tag(["x", "-"]), Origin::stranger(), None),
+        ("a mark with a value", note().tag(["-", "x"]), Origin::unauthenticated_client(), unauthenticated),
+        ("a mark in another place", note().tag(["x", "-"]), Origin::unauthenticated_client(), None),
         ("a protected deletion request", event(5).tag(["-"]), gossip(TOPIC), refused),
     ]);
     assert_eq!(Refusal::ProtectedUnauthenticated.prefix(), "auth-required");
@@ -46,7 +46,7 @@ fn private_messages_are_refused_between_nodes() {
         assert_refusals([
             ("gossip", private(), gossip(TOPIC), refused.clone()),
             ("catch-up", private(), sync(), refused),
-            ("a client", private(), Origin::stranger(), None),
+            ("a client", private(), Origin::unauthenticated_client(), None),
             ("a file", private(), Origin::Import, None),
         ]);
     }
@@ -84,7 +84,7 @@ fn private_messages_are_shown_to_their_parties_only() {
             ("its recipient", as_keys(&[BOB]), true),
             ("its recipient, under another key too", as_keys(&[CAROL, BOB]), true),
             ("somebody else", as_keys(&[CAROL]), false),
-            ("a stranger", Viewer::stranger(), false),
+            ("a stranger", Viewer::unauthenticated(), false),
             ("the node", Viewer::Node, true),
         ] {
             assert_eq!(viewer.may_see(&message), is_party || !is_private, "kind {kind}: {who}");

@@ -3,7 +3,7 @@
 use crate::support::{ALICE, BOB, NOW, NOW_SECONDS, RELAY, admitted, event, note, tombstones};
 use kukuri_domain::{
     Event, Rank, Timestamp,
-    decision::{self, KeyState, Known, Row, Verdict},
+    decision::{self, KeyState, Row, StoreFacts, Verdict},
     deletion::Tombstone,
     sharing::{self, FloorHint, Held, HintVerdict, Trace, Window},
 };
@@ -44,9 +44,9 @@ fn the_time_window_bounds_regular_events_only() {
     }
 }
 
-fn traces(event: &Event, known: &Known<'_>) -> Vec<Trace> {
+fn traces(event: &Event, known: &StoreFacts<'_>) -> Vec<Trace> {
     match decision::decide(&admitted(event), known, NOW) {
-        Verdict::Known(decision) => decision.traces.into_iter().map(|(_, trace)| trace).collect(),
+        Verdict::Apply(decision) => decision.traces.into_iter().map(|(_, trace)| trace).collect(),
         other => panic!("{other:?}"),
     }
 }
@@ -74,10 +74,10 @@ fn a_deletion_leaves_a_trace_and_hints_of_versions_named_by_id() {
         ("protected", &protected, vec![], false),
     ] {
         let rows = [Row { event: &version, state: kukuri_domain::State::Effective }];
-        assert_eq!(traces(request, &Known { targets: &rows, ..Known::default() }), taking, "{why}: it takes");
+        assert_eq!(traces(request, &StoreFacts { targets: &rows, ..StoreFacts::default() }), taking, "{why}: it takes");
         let tombstones = tombstones(request);
         if keeping {
-            let known = Known { tombstones: &tombstones, ..Known::default() };
+            let known = StoreFacts { tombstones: &tombstones, ..StoreFacts::default() };
             assert_eq!(traces(&version, &known), taking, "{why}: it keeps out");
         }
     }
@@ -115,7 +115,7 @@ fn a_hint_needs_a_request_of_the_keys_author() {
             "the version is known",
             told.clone(),
             Held { is_known: true, request: Some(&request), ..held },
-            HintVerdict::Known,
+            HintVerdict::AlreadyKnown,
         ),
         ("another request than it says", told.clone(), Held { request: Some(&of_other), ..held }, HintVerdict::Refused),
         (

@@ -5,7 +5,9 @@ use crate::support::{Fields, NOW, note, relay};
 use kukuri_domain::{Admitted, Event, Origin};
 
 fn admit(what: &str, json: &str) -> Admitted {
-    relay().admit(json.as_bytes(), Origin::stranger(), NOW).unwrap_or_else(|refusal| panic!("{what}: {refusal}"))
+    relay()
+        .admit(json.as_bytes(), Origin::unauthenticated_client(), NOW)
+        .unwrap_or_else(|refusal| panic!("{what}: {refusal}"))
 }
 
 /// A signed event with something in it to spell in different ways.

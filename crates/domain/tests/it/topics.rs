@@ -16,7 +16,7 @@ fn node(mode: TopicsMode, reserved: &[&str]) -> Admission {
 
 /// The topics an event is bound to, or why it is bound to none.
 fn bound(node: &Admission, draft: Draft) -> Result<Vec<String>, Refusal> {
-    let admitted = node.admit(&draft.json(), Origin::stranger(), NOW)?;
+    let admitted = node.admit(&draft.json(), Origin::unauthenticated_client(), NOW)?;
     Ok(admitted.topics().iter().map(TopicId::to_string).collect())
 }
 
@@ -136,13 +136,13 @@ fn every_topic_of_a_clients_event_must_be_enabled_and_one_of_a_peers() {
     let both = || note().tag(["t", OTHER_TOPIC]);
     let elsewhere = |kind| bare(kind).tag(["t", OTHER_TOPIC]);
     for (what, draft, origin, expected) in [
-        ("an enabled topic", note(), Origin::stranger(), Ok(())),
-        ("another topic", elsewhere(1), Origin::stranger(), refused()),
-        ("one enabled and one not", both(), Origin::stranger(), refused()),
+        ("an enabled topic", note(), Origin::unauthenticated_client(), Ok(())),
+        ("another topic", elsewhere(1), Origin::unauthenticated_client(), refused()),
+        ("one enabled and one not", both(), Origin::unauthenticated_client(), refused()),
         ("whoever sends it", elsewhere(1), client(&[ALICE]), refused()),
-        ("an ephemeral event", elsewhere(20_001), Origin::stranger(), refused()),
-        ("a deletion request", elsewhere(5), Origin::stranger(), Ok(())),
-        ("a vanish request", elsewhere(62).tag(["relay", "ALL_RELAYS"]), Origin::stranger(), Ok(())),
+        ("an ephemeral event", elsewhere(20_001), Origin::unauthenticated_client(), refused()),
+        ("a deletion request", elsewhere(5), Origin::unauthenticated_client(), Ok(())),
+        ("a vanish request", elsewhere(62).tag(["relay", "ALL_RELAYS"]), Origin::unauthenticated_client(), Ok(())),
         ("from gossip, one enabled and one not", both(), gossip(OTHER_TOPIC), Ok(())),
         ("from gossip, on a topic that was just left", elsewhere(1), gossip(OTHER_TOPIC), refused()),
         ("a deletion request from gossip", elsewhere(5), gossip(OTHER_TOPIC), Ok(())),

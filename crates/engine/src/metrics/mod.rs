@@ -13,7 +13,7 @@ use kukuri_store::{Outcome, report::total};
 pub use metrics::{Counter, Gauge, Histogram};
 pub use table::{Handle, Labelled, Metric, MetricLabel, MetricSpec, PerConsumer, register};
 
-use crate::{engine::Health, metric_label, metric_table, refused::Refused};
+use crate::{engine::Health, metric_label, metric_table, refused::PublishRefused};
 
 metric_label! {
     /// The outcome of an event: accepted in some way, or the prefix of its refusal.
@@ -78,7 +78,7 @@ pub type SharedRecorder = Arc<dyn metrics::Recorder + Send + Sync>;
 
 impl EngineMetrics {
     /// Counts an event that was refused before the writer saw it.
-    pub(crate) fn count_refused(&self, refused: &Refused) {
+    pub(crate) fn count_refused(&self, refused: &PublishRefused) {
         self.events.of(outcome_of_prefix(refused.prefix())).increment(1);
     }
 

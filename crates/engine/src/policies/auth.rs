@@ -1,17 +1,17 @@
 //! Clients that have to authenticate before they are served (W-7).
 
 use super::{Client, Context, Policy, ReadRequest};
-use crate::refused::{ReadRefused, Refused};
+use crate::refused::{PublishRefused, ReadRefused};
 
 pub(super) struct AuthPolicy;
 
 impl Policy for AuthPolicy {
-    fn read(&self, context: &Context<'_>, request: &ReadRequest<'_>) -> Result<(), ReadRefused> {
+    fn check_read(&self, context: &Context<'_>, request: &ReadRequest<'_>) -> Result<(), ReadRefused> {
         if has_to_authenticate(context, request.client) { Err(ReadRefused::Unauthenticated) } else { Ok(()) }
     }
 
-    fn publish_text(&self, context: &Context<'_>, client: &Client, _: usize) -> Result<(), Refused> {
-        if has_to_authenticate(context, client) { Err(Refused::Unauthenticated) } else { Ok(()) }
+    fn check_event_text(&self, context: &Context<'_>, client: &Client, _: usize) -> Result<(), PublishRefused> {
+        if has_to_authenticate(context, client) { Err(PublishRefused::Unauthenticated) } else { Ok(()) }
     }
 }
 

@@ -13,7 +13,7 @@ use super::{Context, Policy};
 use crate::{
     backlog::Backlog,
     disk::{DiskLevel, DiskWatch},
-    refused::Refused,
+    refused::PublishRefused,
     topics::Topics,
 };
 
@@ -24,7 +24,7 @@ pub(super) struct CapacityPolicy {
 }
 
 impl Policy for CapacityPolicy {
-    fn publish_new(&self, _: &Context<'_>, screened: &Screened) -> Result<(), Refused> {
+    fn check_new_event(&self, _: &Context<'_>, screened: &Screened) -> Result<(), PublishRefused> {
         let (disk, lag) = (self.disk.level(), self.backlog.level());
         let node = Load { stage: disk.stage().max(lag.stage()), is_full: disk == DiskLevel::Full };
         if node == Load::default() {
@@ -34,7 +34,7 @@ impl Policy for CapacityPolicy {
         match capacity::refuse(screened.event().kind, screened.source(), node, &loads) {
             None => Ok(()),
             Some(Refusal::Full) => Err(Refusal::DiskFull.into()),
-            Some(Refusal::LiveOnly) if disk.stage() == Stage::Open => Err(Refused::Behind),
+            Some(Refusal::LiveOnly) if disk.stage() == Stage::Open => Err(PublishRefused::Behind),
             Some(refusal) => Err(refusal.into()),
         }
     }

@@ -5,20 +5,20 @@ use std::net::IpAddr;
 use kukuri_domain::{Event, Origin, PublicKey};
 
 use super::{Context, Policy};
-use crate::refused::{ConnectRefused, Refused};
+use crate::refused::{ConnectRefused, PublishRefused};
 
 pub(super) struct DenyPolicy;
 
 impl Policy for DenyPolicy {
-    fn connect(&self, context: &Context<'_>, ip: IpAddr) -> Result<(), ConnectRefused> {
+    fn check_connect(&self, context: &Context<'_>, ip: IpAddr) -> Result<(), ConnectRefused> {
         if context.config.deny.covers_ip(ip) { Err(ConnectRefused::Denied) } else { Ok(()) }
     }
 
-    fn authenticate(&self, context: &Context<'_>, key: &PublicKey) -> Result<(), Refused> {
-        if context.config.deny.pubkeys.contains(key) { Err(Refused::DeniedKey) } else { Ok(()) }
+    fn check_auth(&self, context: &Context<'_>, key: &PublicKey) -> Result<(), PublishRefused> {
+        if context.config.deny.pubkeys.contains(key) { Err(PublishRefused::DeniedKey) } else { Ok(()) }
     }
 
-    fn publish(&self, context: &Context<'_>, event: &Event, _: &Origin) -> Result<(), Refused> {
-        if context.config.deny.covers_event(event) { Err(Refused::Denied) } else { Ok(()) }
+    fn check_event(&self, context: &Context<'_>, event: &Event, _: &Origin) -> Result<(), PublishRefused> {
+        if context.config.deny.covers_event(event) { Err(PublishRefused::Denied) } else { Ok(()) }
     }
 }

@@ -6,7 +6,7 @@ use crate::refused::ReadRefused;
 pub(super) struct FilterPolicy;
 
 impl Policy for FilterPolicy {
-    fn read(&self, context: &Context<'_>, request: &ReadRequest<'_>) -> Result<(), ReadRefused> {
+    fn check_read(&self, context: &Context<'_>, request: &ReadRequest<'_>) -> Result<(), ReadRefused> {
         let limits = &context.config.requests;
         if request.filters.len() > limits.filters {
             return Err(ReadRefused::TooManyFilters(limits.filters));

@@ -21,7 +21,7 @@ use crate::{
     backlog::Backlog,
     config::EngineConfig,
     disk::DiskWatch,
-    refused::{ConnectRefused, ReadRefused, Refused},
+    refused::{ConnectRefused, PublishRefused, ReadRefused},
     topics::Topics,
 };
 use rates::RatePolicy;
@@ -67,33 +67,33 @@ pub struct ReadRequest<'r> {
 /// One check of a node's list. Each side defaults to letting everything pass.
 pub trait Policy: Send + Sync + 'static {
     /// A connection from this address.
-    fn connect(&self, _context: &Context<'_>, _ip: IpAddr) -> Result<(), ConnectRefused> {
+    fn check_connect(&self, _context: &Context<'_>, _ip: IpAddr) -> Result<(), ConnectRefused> {
         Ok(())
     }
 
     /// A client that has proven to own this key (NIP-42).
-    fn authenticate(&self, _context: &Context<'_>, _key: &PublicKey) -> Result<(), Refused> {
+    fn check_auth(&self, _context: &Context<'_>, _key: &PublicKey) -> Result<(), PublishRefused> {
         Ok(())
     }
 
     /// A request to read.
-    fn read(&self, _context: &Context<'_>, _request: &ReadRequest<'_>) -> Result<(), ReadRefused> {
+    fn check_read(&self, _context: &Context<'_>, _request: &ReadRequest<'_>) -> Result<(), ReadRefused> {
         Ok(())
     }
 
     /// An event of a client, before its text is parsed.
-    fn publish_text(&self, _context: &Context<'_>, _client: &Client, _bytes: usize) -> Result<(), Refused> {
+    fn check_event_text(&self, _context: &Context<'_>, _client: &Client, _bytes: usize) -> Result<(), PublishRefused> {
         Ok(())
     }
 
     /// An event of any origin, parsed; nothing else is known of it yet.
-    fn publish(&self, _context: &Context<'_>, _event: &Event, _origin: &Origin) -> Result<(), Refused> {
+    fn check_event(&self, _context: &Context<'_>, _event: &Event, _origin: &Origin) -> Result<(), PublishRefused> {
         Ok(())
     }
 
     /// An event of any origin that keeps the rules of the domain and whose id is new here (E-9). Its signature is verified
     /// afterwards.
-    fn publish_new(&self, _context: &Context<'_>, _screened: &Screened) -> Result<(), Refused> {
+    fn check_new_event(&self, _context: &Context<'_>, _screened: &Screened) -> Result<(), PublishRefused> {
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use super::{Client, Context, Policy, ReadKind, ReadRequest};
 use crate::{
     backlog::{Backlog, BacklogLevel},
     config::{EngineConfig, Rate, Rates, TopicIntake},
-    refused::{ConnectRefused, ReadRefused, Refused, TooFast},
+    refused::{ConnectRefused, PublishRefused, ReadRefused, TooFast},
 };
 
 /// While the outbox consumers are far behind, an event of a client counts as this many (O-9).
@@ -79,11 +79,11 @@ impl RatePolicy {
 }
 
 impl Policy for Arc<RatePolicy> {
-    fn connect(&self, _: &Context<'_>, ip: IpAddr) -> Result<(), ConnectRefused> {
+    fn check_connect(&self, _: &Context<'_>, ip: IpAddr) -> Result<(), ConnectRefused> {
         self.check(Act::Connect, ip, &[]).map_err(|_| ConnectRefused::TooFast)
     }
 
-    fn read(&self, _: &Context<'_>, request: &ReadRequest<'_>) -> Result<(), ReadRefused> {
+    fn check_read(&self, _: &Context<'_>, request: &ReadRequest<'_>) -> Result<(), ReadRefused> {
         let act = match request.kind {
             ReadKind::Recent => Act::Request,
             ReadKind::History => Act::Backfill,
@@ -91,13 +91,13 @@ impl Policy for Arc<RatePolicy> {
         Ok(self.check(act, request.client.ip, &request.client.keys)?)
     }
 
-    fn publish_text(&self, _: &Context<'_>, client: &Client, bytes: usize) -> Result<(), Refused> {
+    fn check_event_text(&self, _: &Context<'_>, client: &Client, bytes: usize) -> Result<(), PublishRefused> {
         let weight = weight_of(bytes);
         if self.backlog.level() < BacklogLevel::Cutting {
             return Ok(self.check_weighted(Act::Publish, weight, client.ip, &client.keys)?);
         }
         let weight = weight.saturating_mul(RATE_CUT);
-        self.check_weighted(Act::Publish, weight, client.ip, &client.keys).map_err(|_| Refused::RateCut)
+        self.check_weighted(Act::Publish, weight, client.ip, &client.keys).map_err(|_| PublishRefused::RateCut)
     }
 
     fn reconfigure(&self, config: &EngineConfig) {

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use kukuri_catchup::{NoHistory, Node, Peer, Settings, initiate, respond};
 use kukuri_domain::{Event, EventId, Millis, Origin, Refusal, Timestamp, TopicId, Viewer, sharing::FloorHint};
-use kukuri_engine::{Refused, clock};
+use kukuri_engine::{PublishRefused, clock};
 use kukuri_store::{HintOutcome, Outcome, Raised, Store, StoreError};
 use parking_lot::Mutex;
 use tokio::time::sleep;
@@ -97,9 +97,9 @@ async fn run_session(ctx: &BridgeContext, topic: &TopicId, state: &Mutex<TopicSt
     ctx.metrics.count_session(&report);
     if report.events_in + report.hints_in > 0 {
         let (events, floors) = (report.events_in, report.hints_in);
-        tracing::info!(events, floors, end = %report.end, "caught up with a peer");
+        tracing::info!(events, floors, end = %report.end, "catch-up session ended");
     } else {
-        tracing::debug!(?report, "caught up with a peer");
+        tracing::debug!(?report, "catch-up session ended");
     }
     state.lock().catch_up.session_ended(&report, began.elapsed(), interval);
 }
@@ -131,7 +131,7 @@ impl Node for BridgeContext {
     fn may_send(&self, json: &Bytes, topic: &TopicId) -> bool {
         let visibility = self.engine.visibility().load();
         let is_shown =
-            |event: Event| !visibility.withholds(&event, std::slice::from_ref(topic), &Viewer::stranger(), None);
+            |event: Event| !visibility.withholds(&event, std::slice::from_ref(topic), &Viewer::unauthenticated(), None);
         // Parsed only if something may be withheld.
         !visibility.has_overlay() || Event::from_json(json).is_ok_and(is_shown)
     }
@@ -142,19 +142,23 @@ impl Node for BridgeContext {
 
     async fn submit(&self, peer: &Peer, events: Vec<Bytes>) -> Result<Vec<Outcome>, NoHistory> {
         let batch = events.iter().map(|json| (json.clone(), Origin::Sync { peer: *peer })).collect();
-        let answers = self.engine.intake().submit(batch).await;
+        let answers = self.engine.intake().submit_batch(batch).await;
         let mut outcomes = Vec::with_capacity(answers.len());
         for (answer, json) in answers.into_iter().zip(events) {
             outcomes.push(match answer {
                 Ok(outcome) => outcome,
-                Err(Refused::Behind) => return Err(NoHistory),
+                Err(PublishRefused::Behind) => return Err(NoHistory),
                 Err(refused) => {
                     if refused.is_permanent()
                         && let Ok(event) = Event::from_json(&json)
                     {
                         self.refused_ids.insert(event.id);
                     }
-                    Outcome::Refused(if let Refused::Rule(refusal) = refused { refusal } else { Refusal::Failed })
+                    Outcome::Refused(if let PublishRefused::Rule(refusal) = refused {
+                        refusal
+                    } else {
+                        Refusal::Failed
+                    })
                 }
             });
         }

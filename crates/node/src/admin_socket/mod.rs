@@ -19,7 +19,7 @@ use kukuri_domain::{
     TopicId,
     subscription::{IngestPolicy, SubscriptionChange},
 };
-use kukuri_engine::{Engine, Refused};
+use kukuri_engine::{Engine, PublishRefused};
 use kukuri_gossip::Bridge;
 use kukuri_outbox::Services;
 use kukuri_store::Outcome;
@@ -123,7 +123,7 @@ async fn check_retention(engine: &Engine, topic: &TopicId, policy: &IngestPolicy
     Ok(())
 }
 
-fn line_outcome(outcome: Result<Outcome, Refused>) -> LineOutcome {
+fn line_outcome(outcome: Result<Outcome, PublishRefused>) -> LineOutcome {
     match outcome {
         Ok(Outcome::Stored | Outcome::Ephemeral) => LineOutcome::Stored,
         Ok(Outcome::Duplicate) => LineOutcome::Known,

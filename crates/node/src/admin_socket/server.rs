@@ -60,7 +60,7 @@ pub(crate) async fn serve(listener: UnixListener, context: Arc<AdminContext>) {
                 let context = Arc::clone(&context);
                 tokio::spawn(async move {
                     if let Err(error) = serve_connection(stream, &context).await {
-                        tracing::debug!(%error, "a command disconnected");
+                        tracing::debug!(%error, "a command disconnected before its reply");
                     }
                 });
             }

@@ -26,7 +26,7 @@ use super::{
 use crate::{
     config::Settings,
     wiring::{
-        self, searching,
+        self, search_index,
         services::{REGISTRY, ServiceParts},
         stores,
     },
@@ -124,7 +124,7 @@ async fn every_service_takes_the_same_commands() {
         recorder: Exporter::new().recorder(),
     };
     let (engine, _writer) = Engine::start(parts).await.unwrap();
-    let index = searching::open(&settings).await.unwrap();
+    let index = search_index::open(&settings).await.unwrap();
     let parts = ServiceParts { settings: &settings, store: Arc::clone(&store), index };
     let index = (REGISTRY[0].open)(&parts).unwrap();
     let counting = CountingService::default();

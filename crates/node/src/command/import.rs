@@ -24,7 +24,7 @@ use crate::{
 const MAX_BATCH_LINES: usize = 1_000;
 /// Bytes in one request to the node.
 const MAX_BATCH_BYTES: usize = 8 << 20;
-/// Refused lines that are printed; further ones are only counted.
+/// PublishRefused lines that are printed; further ones are only counted.
 const MAX_PRINTED_REFUSALS: u64 = 100;
 
 #[derive(Args)]

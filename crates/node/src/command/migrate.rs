@@ -3,7 +3,7 @@
 use crate::{
     config::{IndexPlace, Settings, StorePlace},
     output,
-    wiring::{searching, stores},
+    wiring::{search_index, stores},
 };
 
 pub(crate) async fn run(settings: &Settings) -> anyhow::Result<()> {
@@ -13,7 +13,7 @@ pub(crate) async fn run(settings: &Settings) -> anyhow::Result<()> {
         StorePlace::Postgres(url) => {
             let store = in_words(stores::migrate(url).await?);
             if settings.index_place() == IndexPlace::Postgres {
-                format!("events: {store}; search: {}", in_words(searching::migrate(url).await?))
+                format!("events: {store}; search: {}", in_words(search_index::migrate(url).await?))
             } else {
                 store
             }

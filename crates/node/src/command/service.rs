@@ -21,7 +21,7 @@ use crate::{
     config::Settings,
     output,
     wiring::{
-        searching,
+        search_index,
         services::{REGISTRY, Registration, ServiceParts},
         stores,
     },
@@ -126,7 +126,7 @@ async fn status(settings: &Settings, name: &str, output: &Output) -> anyhow::Res
         // A status query neither creates the service's data nor starts the service.
         None => {
             let store = stores::for_reading(settings).await?;
-            let index = searching::open_existing(settings).await?;
+            let index = search_index::open_existing(settings).await?;
             let parts = ServiceParts { settings, store: Arc::clone(&store), index };
             let figures = (registration.open)(&parts)?.figures().await?;
             ServiceReport::at_rest(registration.info, &*store).await?.with_figures(&figures)

@@ -1,9 +1,9 @@
 //! Makes the node's parts from its configuration: the relay's configuration here, the store in [`stores`], the search
-//! index in [`searching`], outbox services in [`services`], the HTTP API in [`reading`], gossip in [`gossiping`].
+//! index in [`search_index`], outbox services in [`services`], the HTTP API in [`http_api`], gossip in [`gossip`].
 
-pub(crate) mod gossiping;
-pub(crate) mod reading;
-pub(crate) mod searching;
+pub(crate) mod gossip;
+pub(crate) mod http_api;
+pub(crate) mod search_index;
 pub(crate) mod services;
 pub(crate) mod stores;
 

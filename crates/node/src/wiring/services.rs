@@ -7,7 +7,7 @@ use kukuri_outbox::{Service, ServiceError, ServiceInfo, Services};
 use kukuri_search::{SearchIndex, index_service};
 use kukuri_store::Store;
 
-use super::searching;
+use super::search_index;
 use crate::config::{IndexPlace, Settings};
 
 /// The parts of the node that services are made from.
@@ -33,7 +33,7 @@ pub(crate) const REGISTRY: &[Registration] = &[Registration {
     info: index_service::INFO,
     is_on: |settings| settings.index_place() != IndexPlace::Off,
     off: "search.index is off",
-    open: searching::service,
+    open: search_index::service,
 }];
 
 impl Registration {
@@ -62,7 +62,7 @@ pub(crate) async fn start_one(
     settings: &Settings,
     store: &Arc<dyn Store>,
 ) -> anyhow::Result<Services> {
-    let index = searching::open(settings).await?;
+    let index = search_index::open(settings).await?;
     let parts = ServiceParts { settings, store: Arc::clone(store), index };
     Ok(Services::start(vec![(registration.open)(&parts)?], store).await)
 }

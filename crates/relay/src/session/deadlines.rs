@@ -6,7 +6,7 @@ use kukuri_engine::{clock, refused::AUTH_REQUIRED};
 use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
-use super::{End, Session};
+use super::{Session, SessionEnd};
 use crate::{closed::Closed, message::reply, metrics::CloseCause, negentropy::Reconciliation};
 
 impl Session {
@@ -24,12 +24,12 @@ impl Session {
     }
 
     /// Closes a client that has not authenticated in time, ends idle reconciliations, and pings a silent client.
-    pub(super) async fn check_deadlines(&mut self) -> Result<(), End> {
+    pub(super) async fn check_deadlines(&mut self) -> Result<(), SessionEnd> {
         let config = self.relay.engine.config();
         let is_due = config.auth.deadline(self.client.connected_at).is_some_and(|deadline| clock::now() >= deadline);
         if self.client.keys.is_empty() && is_due {
             self.send(reply::notice(AUTH_REQUIRED)).await?;
-            return Err(End::Close(CloseCause::Unauthenticated, CloseCode::Policy, AUTH_REQUIRED.to_owned()));
+            return Err(SessionEnd::Close(CloseCause::Unauthenticated, CloseCode::Policy, AUTH_REQUIRED.to_owned()));
         }
         let now = Instant::now();
         let idle: Vec<_> = self.reconciliations.extract_if(|_, one| one.ends_at() <= now).map(|(id, _)| id).collect();
@@ -40,7 +40,7 @@ impl Session {
             return Ok(());
         }
         if self.is_pinged {
-            return Err(End::Close(CloseCause::Silent, CloseCode::Away, "no sign of life".to_owned()));
+            return Err(SessionEnd::Close(CloseCause::Silent, CloseCode::Away, "no sign of life".to_owned()));
         }
         self.is_pinged = true;
         self.last_received = Instant::now();

@@ -1,10 +1,10 @@
 //! EVENT and AUTH: what a client publishes, and as whom.
 
 use kukuri_domain::{Event, PublicKey, Refusal};
-use kukuri_engine::{Refused, clock, intake::Published, refused::TooFast};
+use kukuri_engine::{PublishRefused, clock, intake::Submitted, refused::TooFast};
 use kukuri_store::Outcome;
 
-use super::{End, Session, limits::MAX_KEYS};
+use super::{Session, SessionEnd, limits::MAX_KEYS};
 use crate::{
     auth::Rejected,
     message::{ClientMessage, claimed_id, reply},
@@ -13,33 +13,33 @@ use crate::{
 impl Session {
     /// Publishes the event of a message in the common form. Returns `false` if the message is no EVENT after all and has to
     /// be parsed as a whole.
-    pub(super) async fn publish_common_form(&mut self, json: &str, text: &str) -> Result<bool, End> {
-        let published = self.hand_to_intake(json).await;
-        if matches!(published, Published::Answered(Err(_)))
+    pub(super) async fn publish_common_form(&mut self, json: &str, text: &str) -> Result<bool, SessionEnd> {
+        let submitted = self.hand_to_intake(json).await;
+        if matches!(submitted, Submitted::Answered(Err(_)))
             && !matches!(ClientMessage::parse(text), Ok(ClientMessage::Event(_)))
         {
             return Ok(false);
         }
-        self.answer_event(json, published).await?;
+        self.answer_event(json, submitted).await?;
         Ok(true)
     }
 
-    pub(super) async fn publish_event(&mut self, json: &str) -> Result<(), End> {
-        let published = self.hand_to_intake(json).await;
-        self.answer_event(json, published).await
+    pub(super) async fn publish_event(&mut self, json: &str) -> Result<(), SessionEnd> {
+        let submitted = self.hand_to_intake(json).await;
+        self.answer_event(json, submitted).await
     }
 
-    async fn hand_to_intake(&self, json: &str) -> Published {
+    async fn hand_to_intake(&self, json: &str) -> Submitted {
         self.relay.engine.intake().submit_event(json, &self.client, &self.queue).await
     }
 
-    async fn answer_event(&mut self, json: &str, published: Published) -> Result<(), End> {
-        let answered = match published {
-            Published::Queued => {
+    async fn answer_event(&mut self, json: &str, submitted: Submitted) -> Result<(), SessionEnd> {
+        let answered = match submitted {
+            Submitted::Queued => {
                 self.in_flight += 1;
                 return Ok(());
             }
-            Published::Answered(answered) => answered,
+            Submitted::Answered(answered) => answered,
         };
         self.relay.engine.intake().count_answered(&answered);
         let id = claimed_id(json);
@@ -50,7 +50,7 @@ impl Session {
         self.send(text).await
     }
 
-    pub(super) async fn authenticate(&mut self, json: &str) -> Result<(), End> {
+    pub(super) async fn authenticate(&mut self, json: &str) -> Result<(), SessionEnd> {
         let id = claimed_id(json);
         match self.check_authentication(json) {
             Ok(key) => {
@@ -86,7 +86,7 @@ enum AuthRefused {
     #[error(transparent)]
     Challenge(#[from] Rejected),
     #[error(transparent)]
-    Denied(#[from] Refused),
+    Denied(#[from] PublishRefused),
     #[error("restricted: a connection has at most {MAX_KEYS} keys")]
     TooManyKeys,
 }

@@ -46,7 +46,7 @@ use crate::{
 };
 
 /// Why a connection ends.
-enum End {
+enum SessionEnd {
     /// The client left, or can't be reached.
     Gone,
     /// The relay closes it, with a reason.
@@ -73,7 +73,7 @@ struct Session {
 /// Serves a client until it leaves or the relay closes the connection.
 pub(crate) async fn serve(relay: Arc<Relay>, socket: WebSocketStream<TcpStream>, ip: IpAddr) {
     let mut session = Session::new(Arc::clone(&relay), socket, ip);
-    if let Err(End::Close(cause, code, reason)) = session.run().await {
+    if let Err(SessionEnd::Close(cause, code, reason)) = session.run().await {
         relay.metrics.closed.of(cause).increment(1);
         // Nothing more is queued while the client is told why.
         session.subscriptions.end_all();
@@ -110,7 +110,7 @@ impl Session {
         }
     }
 
-    async fn run(&mut self) -> Result<(), End> {
+    async fn run(&mut self) -> Result<(), SessionEnd> {
         self.send(reply::auth_challenge(self.challenge.as_str())).await?;
         let mut inputs = Inputs::new(self.relay.engine.signals(), self.next_deadline());
         let mut max_in_flight = self.relay.engine.config().requests.in_flight;
@@ -138,15 +138,15 @@ impl Session {
     }
 
     /// The node stops: events in flight are answered first.
-    async fn finish(&mut self) -> Result<(), End> {
+    async fn finish(&mut self) -> Result<(), SessionEnd> {
         while self.in_flight > 0 {
             let outgoing = self.receiver.next().await;
             self.send_queued(outgoing).await?;
         }
-        Err(End::Close(CloseCause::Stopping, CloseCode::Away, "the relay is stopping".to_owned()))
+        Err(SessionEnd::Close(CloseCause::Stopping, CloseCode::Away, "the relay is stopping".to_owned()))
     }
 
-    async fn receive(&mut self, received: Received) -> Result<(), End> {
+    async fn receive(&mut self, received: Received) -> Result<(), SessionEnd> {
         self.last_received = Instant::now();
         self.is_pinged = false;
         match received {
@@ -156,7 +156,7 @@ impl Session {
             Some(Ok(Message::Pong(_) | Message::Frame(_))) => Ok(()),
             Some(Ok(Message::Close(_))) => {
                 self.answer_close().await;
-                Err(End::Gone)
+                Err(SessionEnd::Gone)
             }
             Some(Err(WebSocketError::Capacity(_))) => {
                 let max = self.relay.engine.config().requests.message_bytes;
@@ -164,13 +164,13 @@ impl Session {
             }
             Some(Err(WebSocketError::Utf8(_))) => Err(unreadable(CloseCode::Invalid, "messages are UTF-8")),
             // Most clients leave without a close frame.
-            Some(Err(WebSocketError::Protocol(ProtocolError::ResetWithoutClosingHandshake))) => Err(End::Gone),
+            Some(Err(WebSocketError::Protocol(ProtocolError::ResetWithoutClosingHandshake))) => Err(SessionEnd::Gone),
             Some(Err(WebSocketError::Protocol(_))) => Err(unreadable(CloseCode::Protocol, "this is not WebSocket")),
-            Some(Err(_)) | None => Err(End::Gone),
+            Some(Err(_)) | None => Err(SessionEnd::Gone),
         }
     }
 
-    async fn dispatch(&mut self, text: &str) -> Result<(), End> {
+    async fn dispatch(&mut self, text: &str) -> Result<(), SessionEnd> {
         // Nearly all messages are events of the common form: their JSON is parsed once.
         if let Some(json) = common_event_form(text)
             && self.publish_common_form(json, text).await?
@@ -211,7 +211,7 @@ impl Session {
     }
 
     /// Sends queued entries until the send buffer is full: then client, timer and engine have their turn before the rest.
-    async fn send_queued(&mut self, first: Outgoing) -> Result<(), End> {
+    async fn send_queued(&mut self, first: Outgoing) -> Result<(), SessionEnd> {
         let mut next = Some(first);
         while let Some(outgoing) = next {
             match outgoing {
@@ -235,10 +235,10 @@ impl Session {
     }
 }
 
-fn too_slow(what: &str) -> End {
-    End::Close(CloseCause::Slow, CloseCode::Policy, format!("too slow: {what}"))
+fn too_slow(what: &str) -> SessionEnd {
+    SessionEnd::Close(CloseCause::Slow, CloseCode::Policy, format!("too slow: {what}"))
 }
 
-fn unreadable(code: CloseCode, what: &str) -> End {
-    End::Close(CloseCause::Unreadable, code, what.to_owned())
+fn unreadable(code: CloseCode, what: &str) -> SessionEnd {
+    SessionEnd::Close(CloseCause::Unreadable, code, what.to_owned())
 }

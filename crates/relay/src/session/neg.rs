@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kukuri_domain::Filter;
 use kukuri_engine::ReadKind;
 
-use super::{End, Session};
+use super::{Session, SessionEnd};
 use crate::{
     closed::Closed,
     message::{SubscriptionId, reply},
@@ -18,7 +18,7 @@ impl Session {
         id: SubscriptionId,
         filter: Filter,
         message: &[u8],
-    ) -> Result<(), End> {
+    ) -> Result<(), SessionEnd> {
         self.reconciliations.remove(&id);
         let relay = Arc::clone(&self.relay);
         let budget = &relay.neg_budget;
@@ -54,14 +54,18 @@ impl Session {
         ids.ok_or(Closed::TooManyNegEvents(max))
     }
 
-    pub(super) async fn continue_reconciliation(&mut self, id: &SubscriptionId, message: &[u8]) -> Result<(), End> {
+    pub(super) async fn continue_reconciliation(
+        &mut self,
+        id: &SubscriptionId,
+        message: &[u8],
+    ) -> Result<(), SessionEnd> {
         match self.relay.engine.reads().check(&self.client, ReadKind::Recent, &[]) {
             Ok(()) => self.answer_reconciliation(id, message).await,
             Err(refused) => self.end_reconciliation(id, &refused.into()).await,
         }
     }
 
-    async fn answer_reconciliation(&mut self, id: &SubscriptionId, message: &[u8]) -> Result<(), End> {
+    async fn answer_reconciliation(&mut self, id: &SubscriptionId, message: &[u8]) -> Result<(), SessionEnd> {
         let answer = match self.reconciliations.get_mut(id) {
             Some(reconciliation) => reconciliation.answer(message),
             None => Err(Closed::NegNotOpen),
@@ -72,7 +76,7 @@ impl Session {
         }
     }
 
-    pub(super) async fn end_reconciliation(&mut self, id: &SubscriptionId, reason: &Closed) -> Result<(), End> {
+    pub(super) async fn end_reconciliation(&mut self, id: &SubscriptionId, reason: &Closed) -> Result<(), SessionEnd> {
         self.reconciliations.remove(id);
         self.relay.metrics.refused_requests.increment(1);
         self.send(reply::neg_error(id, &reason.to_string())).await

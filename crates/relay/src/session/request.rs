@@ -6,7 +6,7 @@ use kukuri_domain::{Filter, Sketch, Timestamp};
 use kukuri_engine::{ReadKind, ReadRefused};
 
 use super::{
-    End, Session,
+    Session, SessionEnd,
     limits::{MAX_FILTER_VALUES, values_of},
     subscriptions::LiveRequest,
 };
@@ -20,7 +20,7 @@ impl Session {
     ///
     /// The subscription is live before its query is read. Its live events wait in the queue meanwhile; those that the query
     /// has seen are dropped when their turn comes.
-    pub(super) async fn serve_req(&mut self, id: SubscriptionId, filters: Vec<Filter>) -> Result<(), End> {
+    pub(super) async fn serve_req(&mut self, id: SubscriptionId, filters: Vec<Filter>) -> Result<(), SessionEnd> {
         self.subscriptions.end(&id);
         let (filters, values) = match self.check_subscription(filters) {
             Ok(checked) => checked,
@@ -65,7 +65,7 @@ impl Session {
         Ok((filters, values))
     }
 
-    pub(super) async fn serve_count(&mut self, id: &SubscriptionId, filters: Vec<Filter>) -> Result<(), End> {
+    pub(super) async fn serve_count(&mut self, id: &SubscriptionId, filters: Vec<Filter>) -> Result<(), SessionEnd> {
         if let Err(reason) = self.check_history(&filters) {
             return self.refuse_request(id, &reason).await;
         }
@@ -91,7 +91,7 @@ impl Session {
     }
 
     /// Every refused request is closed with a reason (W-4).
-    pub(super) async fn refuse_request(&mut self, id: &SubscriptionId, reason: &Closed) -> Result<(), End> {
+    pub(super) async fn refuse_request(&mut self, id: &SubscriptionId, reason: &Closed) -> Result<(), SessionEnd> {
         self.relay.metrics.refused_requests.increment(1);
         self.send(reply::closed(id, &reason.to_string())).await
     }

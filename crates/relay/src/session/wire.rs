@@ -15,7 +15,7 @@ use tokio::{
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use super::{
-    End, Session,
+    Session, SessionEnd,
     frames::{Frames, Opcode},
     too_slow,
 };
@@ -34,13 +34,13 @@ const CONNECTED_INTERVAL: Duration = Duration::from_millis(250);
 const MAX_REASON_BYTES: usize = 123;
 
 impl Session {
-    pub(super) async fn send(&mut self, text: String) -> Result<(), End> {
+    pub(super) async fn send(&mut self, text: String) -> Result<(), SessionEnd> {
         self.buffer(&[text.as_bytes()]).await?;
         self.flush().await
     }
 
     /// Adds a message, in parts, to the send buffer.
-    pub(super) async fn buffer(&mut self, parts: &[&[u8]]) -> Result<(), End> {
+    pub(super) async fn buffer(&mut self, parts: &[&[u8]]) -> Result<(), SessionEnd> {
         self.frames.push(Opcode::Text, parts);
         if self.is_buffer_full() { self.flush().await } else { Ok(()) }
     }
@@ -49,23 +49,23 @@ impl Session {
         self.frames.unsent().len() >= FLUSH_BYTES
     }
 
-    pub(super) async fn flush(&mut self) -> Result<(), End> {
+    pub(super) async fn flush(&mut self) -> Result<(), SessionEnd> {
         // The socket nearly always has room.
         while !self.frames.unsent().is_empty() {
             match self.socket.get_ref().try_write(self.frames.unsent()) {
-                Ok(0) => return Err(End::Gone),
+                Ok(0) => return Err(SessionEnd::Gone),
                 Ok(count) => self.frames.advance(count),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return within_timeout(write_out(self.socket.get_mut(), &mut self.frames), &self.queue).await;
                 }
-                Err(_) => return Err(End::Gone),
+                Err(_) => return Err(SessionEnd::Gone),
             }
         }
         Ok(())
     }
 
     /// Waits for an answer of the store, and gives it up if the client disconnects.
-    pub(super) async fn while_connected<T>(&self, reading: impl Future<Output = T>) -> Result<T, End> {
+    pub(super) async fn while_connected<T>(&self, reading: impl Future<Output = T>) -> Result<T, SessionEnd> {
         tokio::pin!(reading);
         loop {
             tokio::select! {
@@ -76,20 +76,20 @@ impl Session {
                     if let Some(Ok(ready)) = ready.now_or_never()
                         && ready.is_read_closed()
                     {
-                        return Err(End::Gone);
+                        return Err(SessionEnd::Gone);
                     }
                 }
             }
         }
     }
 
-    pub(super) async fn ping(&mut self) -> Result<(), End> {
+    pub(super) async fn ping(&mut self) -> Result<(), SessionEnd> {
         self.frames.push(Opcode::Ping, &[]);
         self.flush().await
     }
 
     /// Sends the pong that tungstenite has made.
-    pub(super) async fn send_pong(&mut self) -> Result<(), End> {
+    pub(super) async fn send_pong(&mut self) -> Result<(), SessionEnd> {
         let flush = async { self.socket.flush().await.map_err(io::Error::other) };
         within_timeout(flush, &self.queue).await
     }
@@ -133,11 +133,11 @@ async fn write_out(stream: &mut TcpStream, frames: &mut Frames) -> io::Result<()
 }
 
 /// Closes a client that takes too long, or whose queue overflows meanwhile.
-async fn within_timeout(sending: impl Future<Output = io::Result<()>>, queue: &ClientQueue) -> Result<(), End> {
+async fn within_timeout(sending: impl Future<Output = io::Result<()>>, queue: &ClientQueue) -> Result<(), SessionEnd> {
     tokio::select! {
         sent = timeout(SEND_TIMEOUT, sending) => match sent {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(End::Gone),
+            Ok(Err(_)) => Err(SessionEnd::Gone),
             Err(_) => Err(too_slow("a message was not taken in time")),
         },
         () = queue.overflowed() => Err(too_slow("live events overflowed")),

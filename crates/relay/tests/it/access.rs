@@ -169,7 +169,7 @@ async fn denied_keys_and_kinds_are_blocked_except_for_vanish_requests() {
         config.deny.pubkeys = [denied(1)].into();
         config.deny.kinds = vec![7..=9, 62..=62];
     });
-    let blocked = (false, "blocked: this author or this kind is not taken in here".to_owned());
+    let blocked = (false, "blocked: this author or this kind is on the deny list".to_owned());
     assert_eq!(client.publish(&note(1, "after").sign()).await, blocked, "on a connection that was there before");
     for (kind, passes) in [(6, true), (7, false), (9, false), (10, true)] {
         let answer = client.publish(&draft(2, kind).tag(["t", TOPIC]).sign()).await;

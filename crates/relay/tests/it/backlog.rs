@@ -38,7 +38,7 @@ async fn a_backlog_refuses_history_then_the_lowest_topics_and_then_cuts_rates() 
     let low = topic(2);
     let policy = IngestPolicy { priority: 0, ..IngestPolicy::default() };
     let change = SubscriptionChange { policy: Some(policy), ..SubscriptionChange::enable() };
-    relay.engine.store().change_subscription(&TopicId::trusted(&low), change, millis()).await.unwrap();
+    relay.engine.store().change_subscription(&TopicId::new_unchecked(&low), change, millis()).await.unwrap();
     relay.engine.reload_topics().await.unwrap();
     let mut client = relay.client().await;
     let import = async |text: &str| {

@@ -6,11 +6,11 @@ use kukuri_domain::{
     subscription::{IngestPolicy, SubscriptionChange},
     topic::TopicsMode,
 };
-use kukuri_engine::{Refused, config::Disk};
+use kukuri_engine::{PublishRefused, config::Disk};
 use kukuri_store::Outcome;
 
 fn id(topic: &str) -> TopicId {
-    TopicId::trusted(topic)
+    TopicId::new_unchecked(topic)
 }
 
 fn from_peer() -> Origin {
@@ -21,8 +21,8 @@ fn from_peer() -> Origin {
 async fn bridge_receives_each_new_client_event_once_and_nothing_else() {
     // G-2, G-3, E-5
     let relay = TestRelay::start(TopicsMode::Required).await;
-    let mut published = relay.engine.published().unwrap();
-    assert!(relay.engine.published().is_none(), "only one passes them on");
+    let mut published = relay.engine.take_broadcast_receiver().unwrap();
+    assert!(relay.engine.take_broadcast_receiver().is_none(), "only one passes them on");
     let mut client = relay.client().await;
     let (stored, ephemeral) = (note(1, "to all").sign(), draft(1, 20_001).tag(["t", TOPIC]).sign());
     for event in [&stored, &ephemeral, &stored, &ephemeral] {
@@ -31,7 +31,7 @@ async fn bridge_receives_each_new_client_event_once_and_nothing_else() {
     let bytes = |event| as_json(event).to_string().into_bytes();
     let foreign = note(2, "from a peer").sign();
     let answers =
-        relay.engine.intake().submit(vec![(bytes(&foreign), from_peer()), (bytes(&foreign), from_peer())]).await;
+        relay.engine.intake().submit_batch(vec![(bytes(&foreign), from_peer()), (bytes(&foreign), from_peer())]).await;
     assert!(matches!(answers[..], [Ok(Outcome::Stored), Ok(Outcome::Duplicate)]), "{answers:?}");
     relay.engine.import(vec![bytes(&note(3, "from a file").sign())]).await;
     let last = note(1, "the last").sign();
@@ -59,7 +59,7 @@ async fn events_from_peers_are_checked_by_the_rules_for_peers() {
     let answers = relay
         .engine
         .intake()
-        .submit(vec![
+        .submit_batch(vec![
             (bytes(&both), from_peer()),
             (bytes(&not_here), elsewhere.clone()),
             (bytes(&not_here), from_peer()),
@@ -70,7 +70,7 @@ async fn events_from_peers_are_checked_by_the_rules_for_peers() {
         .iter()
         .map(|answer| match answer {
             Ok(outcome) => Ok(outcome.clone()),
-            Err(Refused::Rule(refusal)) => Err(refusal.clone()),
+            Err(PublishRefused::Rule(refusal)) => Err(refusal.clone()),
             Err(other) => panic!("{other}"),
         })
         .collect();

@@ -18,7 +18,7 @@ async fn a_version_below_a_floor_is_hidden_as_soon_as_the_floor_is_raised() {
     let filter = json!({"#t": [TOPIC], "kinds": [30_023]});
     assert_eq!(relay.visible(std::slice::from_ref(&filter)).await, [id_of(&first)]);
 
-    let topic = TopicId::trusted(TOPIC);
+    let topic = TopicId::new_unchecked(TOPIC);
     let hint = FloorHint { key: second.address().unwrap(), floor: second.rank(), request: request.id };
     let raised = relay.engine.raise_floors(&topic, vec![hint.clone()]).await.unwrap();
     assert_eq!(raised.outcomes, [HintOutcome::Taken]);

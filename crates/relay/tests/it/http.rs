@@ -127,7 +127,7 @@ async fn html_page_describes_the_relay_and_loads_nothing_external() {
     }
     client.accepted(&note(1, "both").tag(["t", &topic(2)]).sign()).await;
     let close = SubscriptionChange::disable();
-    relay.engine.store().change_subscription(&TopicId::trusted(&topic(2)), close, millis()).await.unwrap();
+    relay.engine.store().change_subscription(&TopicId::new_unchecked(&topic(2)), close, millis()).await.unwrap();
     eventually("the relay hears of it", async || relay.get("/", &[]).await.2.contains("not taken in")).await;
 
     let (status, head, page) = relay.get("/", &[("accept", "text/html")]).await;

@@ -27,7 +27,7 @@ async fn enabled(relay: &TestRelay) -> Vec<String> {
 
 /// Changes a topic as an operator does, and waits until the relay has applied it.
 async fn change(relay: &TestRelay, topic: &str, change: SubscriptionChange) {
-    relay.engine.store().change_subscription(&TopicId::trusted(topic), change, millis()).await.unwrap();
+    relay.engine.store().change_subscription(&TopicId::new_unchecked(topic), change, millis()).await.unwrap();
     let count = enabled(relay).await.len() as f64;
     eventually("the relay hears of it", async || relay.figure("kukuri_topics_enabled").await == count).await;
 }

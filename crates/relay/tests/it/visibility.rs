@@ -23,7 +23,7 @@ impl Overlay for WithheldAuthor {
 #[tokio::test]
 async fn a_withheld_event_is_shown_on_no_path_and_stays_effective() {
     let (relay, consumer) = TestRelay::start_searching(TopicsMode::Required).await;
-    let mut published = relay.engine.published().unwrap();
+    let mut published = relay.engine.take_broadcast_receiver().unwrap();
     let mut client = relay.client().await;
     let (shown, withheld) = (note(1, "shown lantern").sign(), note(2, "withheld lantern").sign());
     let mut live = relay.client().await;
@@ -75,7 +75,7 @@ async fn withheld_ids_are_left_out_of_a_reconciliation() {
     }
     relay.engine.set_visibility(Visibility::with_overlay(Arc::new(WithheldAuthor(withheld.pubkey))));
     let filters = vec![Filter::from_json(json!({"#t": [TOPIC]}).to_string()).unwrap()];
-    let ids = relay.engine.reads().ids(filters, &Viewer::stranger(), 10).await.unwrap().unwrap();
+    let ids = relay.engine.reads().ids(filters, &Viewer::unauthenticated(), 10).await.unwrap().unwrap();
     let ids: Vec<String> = ids.into_iter().map(|(_, id)| id.to_string()).collect();
     assert_eq!(ids, [id_of(&shown)]);
 }
@@ -87,10 +87,10 @@ async fn events_of_the_node_itself_need_no_enabled_topic_and_are_broadcast() {
         config.topics = kukuri_engine::config::TopicIntake::Closed;
     })
     .await;
-    let mut published = relay.engine.published().unwrap();
+    let mut published = relay.engine.take_broadcast_receiver().unwrap();
     let event = note(1, "of the node").sign();
     let text = as_json(&event).to_string();
-    let answers = relay.engine.intake().submit(vec![(text, Origin::Node)]).await;
+    let answers = relay.engine.intake().submit_batch(vec![(text, Origin::Node)]).await;
     assert!(matches!(answers[..], [Ok(Outcome::Stored)]), "{answers:?}");
     assert_eq!(published.recv().await.unwrap().event().id, event.id);
 }

@@ -21,7 +21,7 @@ fn put(number: u8) -> DocumentChange {
         author: PublicKey::from_bytes([1; 32]),
         kind: Kind(1),
         created_at: NOW,
-        topics: vec![TopicId::trusted("kukuri:global")],
+        topics: vec![TopicId::new_unchecked("kukuri:global")],
         text: Text { title: String::new(), body: format!("tea {number}") },
     }))
 }

@@ -184,7 +184,7 @@ impl Run {
 
     async fn found(&self, topic: Option<&str>) -> BTreeSet<EventId> {
         let query = SearchQuery::parse(WORD).expect("a query");
-        let topics = topic.map(|topic| vec![TopicId::trusted(topic)]);
+        let topics = topic.map(|topic| vec![TopicId::new_unchecked(topic)]);
         let search = Search { topics, ..Search::new(query, clock().seconds(), 10_000) };
         self.index.search(&search).await.expect("hits").into_iter().map(|hit| hit.id).collect()
     }

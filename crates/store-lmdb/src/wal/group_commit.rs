@@ -31,27 +31,27 @@ const MAX_TRANSACTION_EVENTS: usize = 2_048;
 const MAX_TRANSACTION_BYTES: usize = 2 << 20;
 
 /// A batch to ingest, and the channel for its outcomes.
-pub(crate) struct Submission {
+pub(crate) struct IngestJob {
     pub(crate) events: Vec<Admitted>,
     pub(crate) now: Millis,
     pub(crate) answer: oneshot::Sender<Result<Ingested>>,
 }
 
 /// Why a group takes no more batches.
-enum End {
-    /// It is large or old enough, or this job comes next.
-    Over(Option<Job>),
+enum GroupEnd {
+    /// The group is large or old enough, or this job has to run next.
+    WindowOver(Option<Job>),
     /// This batch does not fit into the transaction, or into the log.
-    TooLarge(Submission),
+    TooLarge(IngestJob),
     /// This batch failed, and the transaction with it.
-    Failed(Submission),
+    Failed(IngestJob),
     /// Nothing was logged, so there is no reason to wait for more batches.
-    Idle(Submission, Ingested),
+    NothingLogged(IngestJob, Ingested),
 }
 
 impl Writer {
     /// Ingests a batch and those that arrive within the group commit window. Returns the next job.
-    pub(crate) fn ingest_grouped(&mut self, first: Submission, jobs: &Receiver<Job>) -> Option<Job> {
+    pub(crate) fn ingest_grouped(&mut self, first: IngestJob, jobs: &Receiver<Job>) -> Option<Job> {
         let until = Instant::now() + self.group_commit_window;
         if self.group_commit_window.is_zero() || !self.pending.is_empty() {
             self.ingest_alone(first);
@@ -59,7 +59,7 @@ impl Writer {
         }
         let (end, committed) = match self.begin_group() {
             Ok(mut group) => match group.collect(first, jobs, until) {
-                End::Failed(submission) => (End::Failed(submission), Ok(())),
+                GroupEnd::Failed(job) => (GroupEnd::Failed(job), Ok(())),
                 end => (end, group.commit()),
             },
             Err(error) => {
@@ -68,32 +68,32 @@ impl Writer {
             }
         };
         match committed {
-            Ok(()) if !matches!(end, End::Failed(_)) => self.clear_pending(),
+            Ok(()) if !matches!(end, GroupEnd::Failed(_)) => self.clear_pending(),
             Ok(()) => {}
             Err(error) => {
                 tracing::error!(%error, "can't commit acknowledged events; trying again before the next write")
             }
         }
         match end {
-            End::Over(next) => next,
-            End::Idle(submission, ingested) => {
-                let _ = submission.answer.send(Ok(ingested));
+            GroupEnd::WindowOver(next) => next,
+            GroupEnd::NothingLogged(job, ingested) => {
+                let _ = job.answer.send(Ok(ingested));
                 None
             }
-            End::TooLarge(submission) | End::Failed(submission) => {
-                self.ingest_alone(submission);
+            GroupEnd::TooLarge(job) | GroupEnd::Failed(job) => {
+                self.ingest_alone(job);
                 None
             }
         }
     }
 
     /// Ingests a batch in its own transaction, committed before the answer.
-    fn ingest_alone(&mut self, submission: Submission) {
-        let ingested = self.commit_pending().and_then(|()| self.ingest_committed(&submission.events, submission.now));
+    fn ingest_alone(&mut self, job: IngestJob) {
+        let ingested = self.commit_pending().and_then(|()| self.ingest_committed(&job.events, job.now));
         if let Ok(ingested) = &ingested {
             tell(&self.head, ingested.head);
         }
-        let _ = submission.answer.send(ingested);
+        let _ = job.answer.send(ingested);
     }
 
     fn begin_group(&mut self) -> Result<GroupCommit<'_>> {
@@ -170,7 +170,7 @@ impl Writer {
         self.pending.clear();
         self.uncommitted.clear();
         if let Some(now) = now {
-            self.flush_if_due(now);
+            self.write_duplicate_counts_if_due(now);
         }
     }
 }
@@ -194,32 +194,32 @@ struct GroupCommit<'w> {
 }
 
 impl GroupCommit<'_> {
-    fn collect(&mut self, first: Submission, jobs: &Receiver<Job>, until: Instant) -> End {
-        let mut submission = first;
+    fn collect(&mut self, first: IngestJob, jobs: &Receiver<Job>, until: Instant) -> GroupEnd {
+        let mut job = first;
         loop {
-            match self.fits(&submission.events) {
+            match self.fits(&job.events) {
                 Ok(true) => {}
-                Ok(false) => return End::TooLarge(submission),
-                Err(_) => return End::Failed(submission),
+                Ok(false) => return GroupEnd::TooLarge(job),
+                Err(_) => return GroupEnd::Failed(job),
             }
-            match self.log_batch(&submission) {
-                Ok(ingested) if self.pending.is_empty() => return End::Idle(submission, ingested),
-                Ok(ingested) => drop(submission.answer.send(Ok(ingested))),
+            match self.log_batch(&job) {
+                Ok(ingested) if self.pending.is_empty() => return GroupEnd::NothingLogged(job, ingested),
+                Ok(ingested) => drop(job.answer.send(Ok(ingested))),
                 Err(error) => {
                     tracing::debug!(%error, "can't ingest a batch with others; ingesting it alone");
-                    return End::Failed(submission);
+                    return GroupEnd::Failed(job);
                 }
             }
             let left = until.saturating_duration_since(Instant::now());
             let is_large =
                 self.load.events >= MAX_TRANSACTION_EVENTS || self.load.bytes >= MAX_TRANSACTION_BYTES || self.is_heavy;
             if is_large || left.is_zero() {
-                return End::Over(None);
+                return GroupEnd::WindowOver(None);
             }
             match jobs.recv_timeout(left) {
-                Ok(Job::Ingest(more)) => submission = more,
-                Ok(other) => return End::Over(Some(other)),
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return End::Over(None),
+                Ok(Job::Ingest(more)) => job = more,
+                Ok(other) => return GroupEnd::WindowOver(Some(other)),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return GroupEnd::WindowOver(None),
             }
         }
     }
@@ -231,13 +231,13 @@ impl GroupCommit<'_> {
     }
 
     /// Ingests a batch and logs it. Durable when it returns. After an error the transaction must be dropped.
-    fn log_batch(&mut self, submission: &Submission) -> Result<Ingested> {
+    fn log_batch(&mut self, job: &IngestJob) -> Result<Ingested> {
         let batch = &mut self.batch;
         let before = batch.node.clock;
-        batch.tick(submission.now);
+        batch.tick(job.now);
         #[cfg(test)]
         let faults = self.faults;
-        let effect = ingest_batch(batch, &submission.events, &HashSet::new(), submission.now, |_admitted| {
+        let effect = ingest_batch(batch, &job.events, &HashSet::new(), job.now, |_admitted| {
             #[cfg(test)]
             faults.strike(_admitted)?;
             Ok(())
@@ -247,9 +247,9 @@ impl GroupCommit<'_> {
             batch.node.clock = before;
         }
         let (rows, stages, head) = (batch.take_outbox_rows(), batch.take_stages(), batch.node.head);
-        let (clock, stamp) = (batch.node.clock, batch.stamp().max(submission.now));
-        let events = effect.applied.iter().map(|index| submission.events[*index].clone()).collect();
-        let record = LogRecord { events, now: submission.now };
+        let (clock, stamp) = (batch.node.clock, batch.stamp().max(job.now));
+        let events = effect.applied.iter().map(|index| job.events[*index].clone()).collect();
+        let record = LogRecord { events, now: job.now };
         let load = self.load.with(WriteEstimate::of(&record.events));
         let reserve_taken = self.space.reserve_taken(load, batch.written);
         if reserve_taken > 1.0 {

@@ -215,7 +215,7 @@ fn unpack_event(record: &mut Unpack<'_>) -> Result<Admitted, StoreError> {
     for _ in 0..record.u16()? {
         let length = record.u16()?;
         let topic = std::str::from_utf8(record.bytes(length.into())?).map_err(|_| record.damaged())?;
-        topics.push(TopicId::trusted(topic));
+        topics.push(TopicId::new_unchecked(topic));
     }
     let length = record.u32()?;
     let event = Event::from_json(record.bytes(length as usize)?).map_err(|_| record.damaged())?;

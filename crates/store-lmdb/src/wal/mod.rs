@@ -30,6 +30,6 @@ mod group_commit;
 mod log;
 mod uncommitted;
 
-pub(crate) use group_commit::Submission;
+pub(crate) use group_commit::IngestJob;
 pub(crate) use log::{Log, LogRecord, exists, read, remove_files};
 pub(crate) use uncommitted::Uncommitted;

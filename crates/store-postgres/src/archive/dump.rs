@@ -75,7 +75,7 @@ impl Dumping {
             drop(session);
             begin(readers, writer).await?
         } else {
-            let lost = || StoreError::Engine("this dump was interrupted; it has to begin again".into());
+            let lost = || StoreError::Backend("this dump was interrupted; it has to begin again".into());
             session.ok_or_else(lost)?
         };
         let page = read_page(cursor, limit.max(1), &mut session).await?;

@@ -49,7 +49,7 @@ fn cancelled_query_ends_on_the_server_and_frees_its_session() {
         let database = Database::new().await;
         let (url, store) = (database.url(), open(&database).await);
         store.ingest(vec![admitted(&note("one").build())], NOW).await.unwrap();
-        let one = Query::of(Filter::new(), Viewer::stranger(), NOW);
+        let one = Query::of(Filter::new(), Viewer::unauthenticated(), NOW);
         let two = Query { filters: vec![Filter::new(), Filter::new().with_limit(1)], ..one.clone() };
         for query in [one, two] {
             let questions: [(&str, Question<'_>); 3] = [
@@ -67,7 +67,7 @@ fn cancelled_query_ends_on_the_server_and_frees_its_session() {
                 }
                 wait_for(&url, WAITING, 0).await;
                 // The only reading session is free again.
-                assert_eq!(store.recall(&[], NOW).await.unwrap(), [], "after {what}");
+                assert_eq!(store.known_states(&[], NOW).await.unwrap(), [], "after {what}");
                 owner.close().await.unwrap();
             }
             assert_eq!(store.query(&query).await.unwrap().events.len(), 1);

@@ -3,6 +3,6 @@
 mod cancelled_queries;
 mod faults;
 mod plans;
-mod recall;
+mod state_lookup;
 #[path = "../../tests/support/mod.rs"]
 mod support;

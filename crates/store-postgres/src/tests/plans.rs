@@ -94,7 +94,7 @@ fn no_filter_reads_a_whole_table_or_more_than_its_limit() {
             ("all", limited(), "_created_at_id_idx"),
             ("a window", limited().with_until(events[100].created_at), "_created_at_id_idx"),
         ] {
-            for viewer in [Viewer::stranger(), Viewer::Client([ALICE].into())] {
+            for viewer in [Viewer::unauthenticated(), Viewer::Client([ALICE].into())] {
                 let Plan { sql, binds } = Plan::of(&filter, &viewer, NOW, Some(51), Part::Event);
                 let values = binds.iter().map(text_of).collect::<Vec<_>>().join(", ");
                 let mut session = store.readers.acquire().await.unwrap();

@@ -56,8 +56,11 @@ async fn ask(place: &str) {
     let store = PostgresStore::connect(place, PostgresOptions::default()).await.unwrap();
     let in_topic = Filter::new().with_tag(Letter::T, [TOPIC]);
     for filters in [vec![in_topic.clone()], vec![in_topic, Filter::new().with_limit(500)]] {
-        let query =
-            |bytes| Query { filters: filters.clone(), bytes, ..Query::of(Filter::new(), Viewer::stranger(), NOW) };
+        let query = |bytes| Query {
+            filters: filters.clone(),
+            bytes,
+            ..Query::of(Filter::new(), Viewer::unauthenticated(), NOW)
+        };
         // The first query also allocates memory that later queries reuse; it is not measured.
         let small = Query { filters: filters.iter().cloned().map(|filter| filter.with_limit(1)).collect(), ..query(1) };
         store.query(&small).await.unwrap();

@@ -90,12 +90,12 @@ async fn live(store: &dyn Store) {
         store.ingest(events.iter().map(admitted).collect(), now).await.unwrap();
         store.ingest(notes.iter().map(admitted).collect(), now).await.unwrap();
         store.expire(now.after(Duration::from_secs(60))).await.unwrap();
-        store.recall(&[elsewhere.id], now).await.unwrap();
+        store.known_states(&[elsewhere.id], now).await.unwrap();
         let head = store.stats().await.unwrap().head;
         store.set_offset("index-v1", Seq(head.0 - 3), now).await.unwrap();
     }
     store.set_offset("trust-v1", Seq(2), NOW).await.unwrap();
-    store.flush().await.unwrap();
+    store.write_duplicate_counts().await.unwrap();
 }
 
 #[test]

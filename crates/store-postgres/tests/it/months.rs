@@ -96,7 +96,7 @@ fn events_of_topics_with_longer_retention_are_moved_before_their_month_is_droppe
         assert!(!tables(&database, "default").await.contains(&before[0]), "its month is gone");
         let moved = "SELECT count(*) FROM cn_relay.events WHERE class = 'long' AND kind = 1";
         assert_eq!(numbers(&database.url(), moved).await, [3], "and what is kept is elsewhere, hidden or not");
-        let notes = Query::of(Filter::new().with_kinds([Kind(1)]), Viewer::stranger(), NOW);
+        let notes = Query::of(Filter::new().with_kinds([Kind(1)]), Viewer::unauthenticated(), NOW);
         assert_eq!(both.store.query(&notes).await.unwrap().events.len(), 2);
 
         // They are purged after their own retention, and their month is dropped except for the profile.
@@ -192,16 +192,16 @@ fn a_dropped_month_is_gone_at_once_though_its_cleanup_is_interrupted() {
             steps += 1;
             both.store = connect().await;
             assert_eq!(portrait(&both.store).await, portrait(&both.model).await, "after {steps} steps");
-            let found = both.store.recall(&ids, later).await.unwrap();
-            assert_eq!(found, both.model.recall(&ids, later).await.unwrap(), "after {steps} steps");
+            let found = both.store.known_states(&ids, later).await.unwrap();
+            assert_eq!(found, both.model.known_states(&ids, later).await.unwrap(), "after {steps} steps");
             for id in [&ids[0], &ids[1], &ids[2_198], &ids[2_199]] {
                 assert_eq!(both.store.explain(id).await.unwrap(), both.model.explain(id).await.unwrap());
             }
             let repeat = vec![admitted(&events[1]), admitted(&events[2_199])];
             let found = both.store.ingest(repeat.clone(), later).await.unwrap().outcomes;
             assert_eq!(found, both.model.ingest(repeat, later).await.unwrap().outcomes);
-            both.store.flush().await.unwrap();
-            both.model.flush().await.unwrap();
+            both.store.write_duplicate_counts().await.unwrap();
+            both.model.write_duplicate_counts().await.unwrap();
             assert_eq!(both.store.check().await.unwrap().problems, Vec::<String>::new(), "after {steps} steps");
         }
         assert_eq!(by_retention, purged.by_retention);
@@ -240,7 +240,7 @@ fn queries_are_answered_while_months_are_dropped() {
         let read = || async {
             loop {
                 for filter in &filters {
-                    let query = Query::of(filter.clone().with_limit(400), Viewer::stranger(), later);
+                    let query = Query::of(filter.clone().with_limit(400), Viewer::unauthenticated(), later);
                     let found = store.query(&query).await.unwrap().events.len();
                     assert!([0, 300, 400].contains(&found), "months go whole: {found}");
                 }

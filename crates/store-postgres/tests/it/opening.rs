@@ -97,8 +97,8 @@ fn a_reader_with_other_settings_changes_nothing() {
         let refused = reader.ingest(vec![admitted(&note("three").build())], NOW).await;
         assert!(matches!(refused, Err(StoreError::ReadOnly)), "{refused:?}");
         let known = [note("one").build().id];
-        assert!(reader.recall(&known, NOW).await.unwrap()[0].is_some());
-        reader.flush().await.unwrap();
+        assert!(reader.known_states(&known, NOW).await.unwrap()[0].is_some());
+        reader.write_duplicate_counts().await.unwrap();
         reader.close().await.unwrap();
         assert_eq!(store.stats().await.unwrap(), before);
     });

@@ -94,7 +94,7 @@ fn outbox_reader_misses_no_row_with_eight_writers_in_four_processes() {
         assert!(looks > 100, "it has looked often enough to see something: {looks}");
         let notes = rows.iter().filter(|row| row.kind == Kind(1)).count() as u64;
         assert_eq!(notes, 2 * PROCESSES * rounds() * (BATCH - 1));
-        let profiles = Query::of(Filter::new().with_kinds([Kind(0)]), Viewer::stranger(), NOW);
+        let profiles = Query::of(Filter::new().with_kinds([Kind(0)]), Viewer::unauthenticated(), NOW);
         assert_eq!(store.query(&profiles).await.unwrap().events.len(), 1, "of all rivals one is left");
         assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
     });

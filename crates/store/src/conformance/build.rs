@@ -41,12 +41,12 @@ pub const fn later(seconds: u64) -> Millis {
 
 /// [`TOPIC`].
 pub fn topic() -> TopicId {
-    TopicId::trusted(TOPIC)
+    TopicId::new_unchecked(TOPIC)
 }
 
 /// [`OTHER_TOPIC`].
 pub fn other_topic() -> TopicId {
-    TopicId::trusted(OTHER_TOPIC)
+    TopicId::new_unchecked(OTHER_TOPIC)
 }
 
 /// The builder of an event.
@@ -164,7 +164,7 @@ pub fn by_id<const N: usize>(drafts: [Draft; N]) -> [Event; N] {
 
 /// The event as admitted from a client.
 pub fn admitted(event: &Event) -> Admitted {
-    admitted_from(event, Origin::stranger())
+    admitted_from(event, Origin::unauthenticated_client())
 }
 
 /// The event as admitted from this origin.
@@ -174,5 +174,5 @@ pub fn admitted_from(event: &Event, origin: Origin) -> Admitted {
         relay_urls: RelayUrls::new(&[RELAY]),
         ..Admission::default()
     });
-    RELAY_RULES.screen(event.clone(), origin, NOW).expect("an event that passes admission").trusted()
+    RELAY_RULES.screen(event.clone(), origin, NOW).expect("an event that passes admission").admit_unchecked()
 }

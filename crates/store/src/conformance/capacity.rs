@@ -84,7 +84,7 @@ pub(super) async fn history_is_refused_while_room_is_short<H: Harness>(harness: 
     assert_eq!(from(&*store, Origin::Import, &events[7]).await, DUPLICATE, "what is known is known");
     assert_eq!(store.explain(&events[8].id).await.expect("an explanation").record, None, "E-9: not known by a refusal");
     assert_eq!(from(&*store, Origin::Gossip { peer, topic: topic() }, &events[8]).await, STORED);
-    assert_eq!(from(&*store, Origin::stranger(), &events[9]).await, STORED);
+    assert_eq!(from(&*store, Origin::unauthenticated_client(), &events[9]).await, STORED);
     let request = deletion().of(&events[0]).at(1).build();
     assert_eq!(from(&*store, Origin::Sync { peer }, &request).await, STORED, "requests always pass");
 }
@@ -96,18 +96,22 @@ pub(super) async fn topics_of_the_lowest_priority_are_shed<H: Harness>(harness: 
     store.subscribe(&other_topic(), IngestPolicy { priority: 1, ..IngestPolicy::default() }).await;
     let events = notes(9);
     store.send(&events[..8].iter().collect::<Vec<_>>()).await;
-    assert_eq!(from(&*store, Origin::stranger(), &events[8]).await, STORED, "not shed yet");
+    assert_eq!(from(&*store, Origin::unauthenticated_client(), &events[8]).await, STORED, "not shed yet");
     for (why, event, expected) in [
         ("the first to go", note("low").build(), SHED),
         ("a topic above it", bare(1).tag(["t", OTHER_TOPIC]).build(), STORED),
         ("one of its topics is above", note("both").tag(["t", OTHER_TOPIC]).build(), STORED),
         ("requests always pass", deletion().build(), STORED),
     ] {
-        assert_eq!(from(&*store, Origin::stranger(), &event).await, expected, "{why}");
+        assert_eq!(from(&*store, Origin::unauthenticated_client(), &event).await, expected, "{why}");
     }
     store.subscribe(&other_topic(), IngestPolicy { priority: 0, ..IngestPolicy::default() }).await;
     let equal = note("equal").build();
-    assert_eq!(from(&*store, Origin::stranger(), &equal).await, STORED, "where all are alike none is shed");
+    assert_eq!(
+        from(&*store, Origin::unauthenticated_client(), &equal).await,
+        STORED,
+        "where all are alike none is shed"
+    );
 }
 
 /// P-6, stage 3; P-8.
@@ -135,7 +139,7 @@ pub(super) async fn a_purge_for_room_takes_the_oldest_and_never_what_must_stay<H
     let told: Vec<_> = rows.iter().map(|row| (row.event_id, row.op)).collect();
     let oldest = [&events[0], &events[1], &events[2]];
     assert_eq!(told, oldest.map(|event| (event.id, Op::Delete(Reason::Capacity))), "the oldest, by arrival");
-    assert_eq!(from(&*store, Origin::stranger(), &events[0]).await, PURGED);
+    assert_eq!(from(&*store, Origin::unauthenticated_client(), &events[0]).await, PURGED);
     let left = effective(&*store, TIMELESS).await;
     assert!([&elsewhere, &request, &current, &events[3]].iter().all(|event| left.contains(&event.id)));
 }
@@ -158,13 +162,13 @@ pub(super) async fn a_topic_that_is_full_of_what_must_stay_refuses_new_events<H:
         ("ephemeral events take no room", &event(20_001).build(), EPHEMERAL),
         ("what is known is known", &mine, DUPLICATE),
     ] {
-        assert_eq!(from(&*store, Origin::stranger(), event).await, expected, "{why}");
+        assert_eq!(from(&*store, Origin::unauthenticated_client(), event).await, expected, "{why}");
     }
     let purged = store.purge(&Retention::default(), later(1)).await.expect("a purge");
     assert_eq!(purged.by_capacity, 0, "there is nothing to throw away");
     store.subscribe(&topic(), IngestPolicy { max_events: Some(30), ..IngestPolicy::default() }).await;
     assert_eq!(stage(&*store, Some(&topic())).await, Stage::Open, "a new policy counts at once");
-    assert_eq!(from(&*store, Origin::stranger(), &note("late").build()).await, STORED);
+    assert_eq!(from(&*store, Origin::unauthenticated_client(), &note("late").build()).await, STORED);
 }
 
 /// P-6: counters by class, of the node and of every topic that an event is bound to.

@@ -22,7 +22,7 @@ pub(super) async fn a_repeat_is_counted_and_changes_nothing_else<H: Harness>(har
     store.ingest(vec![imported.clone(), imported], NOW).await.expect("a batch");
     let head = store.ingest(vec![admitted(&text)], later(5)).await.expect("a batch").head;
     assert_eq!(head, Seq(1), "a repeat writes no row");
-    store.flush().await.expect("a flush");
+    store.write_duplicate_counts().await.expect("a flush");
     store.reopen().await;
 
     let expected = IdRecord {
@@ -73,10 +73,10 @@ pub(super) async fn known_ids_are_recalled_and_counted_as_seen_again<H: Harness>
     let mut store = Subject::open(harness, StoreRules::default()).await;
     store.send(&[&text, &doomed, &request]).await;
     let ids = [unseen.id, text.id, doomed.id, text.id];
-    let states = store.recall(&ids, later(5)).await.expect("states");
+    let states = store.known_states(&ids, later(5)).await.expect("states");
     assert_eq!(states, [None, Some(State::Effective), Some(State::Deleted), Some(State::Effective)], "by their places");
 
-    store.flush().await.expect("a flush");
+    store.write_duplicate_counts().await.expect("a flush");
     store.reopen().await;
     for (event, seen) in [(&unseen, None), (&text, Some((3, later(5)))), (&doomed, Some((2, later(5))))] {
         let record = store.explain(&event.id).await.expect("an explanation").record;

@@ -51,7 +51,11 @@ impl FaultyStore {
 
     fn call(&self, method: &'static str) -> Result<&dyn Store> {
         *self.calls.lock().entry(method).or_default() += 1;
-        if self.is_away.load(Relaxed) { Err(StoreError::Engine("the server is away".into())) } else { Ok(&*self.inner) }
+        if self.is_away.load(Relaxed) {
+            Err(StoreError::Backend("the server is away".into()))
+        } else {
+            Ok(&*self.inner)
+        }
     }
 }
 
@@ -71,8 +75,8 @@ macro_rules! pass_on {
 
 pass_on!(Events {
     ingest(batch: Vec<Admitted>, now: Millis) -> Ingested;
-    recall(ids: &[EventId], now: Millis) -> Vec<Option<State>>;
-    flush() -> ();
+    known_states(ids: &[EventId], now: Millis) -> Vec<Option<State>>;
+    write_duplicate_counts() -> ();
     query(query: &Query) -> Answer;
     ids(query: &Query, max: usize) -> Option<Vec<(Timestamp, EventId)>>;
     count(query: &Query, sketch: Option<Sketch>) -> Count;

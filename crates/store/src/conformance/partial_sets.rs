@@ -70,7 +70,7 @@ impl PartialSets {
 
     /// The topics that a node carries.
     pub fn topics(&self, node: usize) -> BTreeSet<TopicId> {
-        bound(self.carried[node]).map(TopicId::trusted).collect()
+        bound(self.carried[node]).map(TopicId::new_unchecked).collect()
     }
 
     /// The events that a node receives directly, in order: events whose topics it carries (T-8), and any request (T-9).
@@ -199,7 +199,7 @@ pub async fn pull(to: &dyn Store, from: &dyn Store, topic: &TopicId) -> usize {
     let known: HashSet<Item> = items(to, &set, 100).await.into_iter().collect();
     let lacking = items(from, &set, 100).await.into_iter().filter(|item| !known.contains(item));
     let ids: Vec<EventId> = lacking.map(|item| item.id).collect();
-    let states = to.recall(&ids, NOW).await.expect("states");
+    let states = to.known_states(&ids, NOW).await.expect("states");
     let wanted: Vec<_> = ids.iter().zip(states).filter(|(_, state)| state.is_none()).map(|(id, _)| *id).collect();
     let (mut events, mut hints) = (Vec::new(), Vec::new());
     for (id, shared) in wanted.iter().zip(from.share(&set, &wanted).await.expect("items")) {

@@ -102,7 +102,7 @@ pub(super) async fn long_answers_are_whole_and_in_order<H: Harness>(harness: &H)
     for filter in filters {
         for limit in [None, Some(1), Some(15), Some(16), Some(17), Some(200), Some(511), Some(512), Some(513)] {
             let filter = limit.iter().fold(filter.clone(), |filter, limit| filter.with_limit(*limit));
-            let query = Query::of(filter, Viewer::stranger(), NOW);
+            let query = Query::of(filter, Viewer::unauthenticated(), NOW);
             let found = both.store.query(&query).await.expect("an answer");
             let expected = both.model.query(&query).await.expect("an answer");
             assert_eq!((found.seq, &found.events), (expected.seq, &expected.events), "{query:?}");

@@ -80,7 +80,7 @@ impl From {
             Self::Gossip if !event.kind.is_private() => Origin::Gossip { peer: [7; 32], topic: TopicId::global() },
             Self::Sync if !event.kind.is_private() => Origin::Sync { peer: [7; 32] },
             Self::Import => Origin::Import,
-            Self::Client | Self::Gossip | Self::Sync => Origin::stranger(),
+            Self::Client | Self::Gossip | Self::Sync => Origin::unauthenticated_client(),
         };
         admitted_from(event, origin)
     }

@@ -18,7 +18,7 @@ pub(super) async fn private_events_are_shown_to_their_parties_only<H: Harness>(h
     let client = |keys: &[PublicKey]| Viewer::Client(keys.into());
     for (why, viewer, sees_all) in [
         ("the node itself", Viewer::Node, true),
-        ("a stranger", Viewer::stranger(), false),
+        ("a stranger", Viewer::unauthenticated(), false),
         ("its author", client(&[ALICE]), true),
         ("its recipient", client(&[BOB]), true),
         ("somebody else", client(&[CAROL]), false),

@@ -34,7 +34,7 @@ fn apply_hint<L: Ledger>(ledger: &mut L, topic: &TopicId, hint: &FloorHint) -> R
         key: ledger.key_state(&hint.key)?,
     };
     let (raises, below, is_passed_on) = match sharing::weigh(hint, &held) {
-        HintVerdict::Known => return Ok(HintOutcome::Known),
+        HintVerdict::AlreadyKnown => return Ok(HintOutcome::Known),
         HintVerdict::Refused => return Ok(HintOutcome::Refused),
         HintVerdict::Taken { raises, below, is_passed_on } => (raises, below, is_passed_on),
     };

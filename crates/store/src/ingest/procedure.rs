@@ -10,7 +10,7 @@ use std::{
 
 use kukuri_domain::{
     Admitted, Event, EventId, Kind, KindClass, Millis, Reason, Refusal, State, TopicId, capacity,
-    decision::{self, Decision, Known, Row as KnownRow, Verdict},
+    decision::{self, Decision, Row as KnownRow, StoreFacts, Verdict},
     deletion::{DeletionResult, DeletionTarget, DeletionTargetKind, Tombstone},
     sharing::Trace,
     vanish::VanishMark,
@@ -74,7 +74,7 @@ pub fn ingest_batch<L: Ledger>(
 /// Applies an event that was acknowledged earlier but is missing from the ledger, regardless of capacity.
 pub fn replay_event<L: Ledger>(ledger: &mut L, admitted: &Admitted, now: Millis) -> Result<(), L::Error> {
     if ledger.known_state(&admitted.event().id)?.is_none()
-        && let Verdict::Known(decision) = verdict_on(ledger, admitted, now)?
+        && let Verdict::Apply(decision) = verdict_on(ledger, admitted, now)?
     {
         apply(ledger, admitted, *decision, now, &mut DeletionResult::default())?;
     }
@@ -101,7 +101,7 @@ fn ingest_event<L: Ledger>(
         return Ok(Outcome::Refused(refusal));
     }
     match verdict_on(ledger, admitted, now)? {
-        Verdict::Known(decision) => {
+        Verdict::Apply(decision) => {
             batch.applied.push(index);
             apply(ledger, admitted, *decision, now, &mut batch.deletions)
         }
@@ -143,7 +143,7 @@ fn verdict_on<L: Ledger>(ledger: &L, admitted: &Admitted, now: Millis) -> Result
         None => None,
     };
     let marks = event.owners().filter_map(|owner| ledger.vanish_mark(&owner).transpose());
-    let known = Known {
+    let known = StoreFacts {
         vanish_marks: &marks.collect::<Result<Vec<_>, _>>()?,
         tombstones: &ledger.tombstones_of(event)?,
         key,

@@ -7,7 +7,7 @@ use kukuri_domain::{
     Address, Admitted, Event, EventId, Kind, KindClass, Millis, PublicKey, Rank, Reason, Refusal, State, TopicId,
     capacity::{self, Capacity, Load, Stage, TopicLoad, Usage},
     clock::Clock,
-    decision::{self, Decision, KeyState, Known, Row as KnownRow, Verdict},
+    decision::{self, Decision, KeyState, Row as KnownRow, StoreFacts, Verdict},
     deletion::{DeletionResult, DeletionTarget, DeletionTargetKind, Tombstone},
     retention::RetentionClass,
     sharing::Trace,
@@ -100,7 +100,7 @@ impl Memory {
             return Outcome::Refused(refusal);
         }
         match self.decide(admitted, now) {
-            Verdict::Known(decision) => {
+            Verdict::Apply(decision) => {
                 if let Some(result) = decision.deletion {
                     deletions.deleted_count += result.deleted_count;
                     deletions.skipped_count += result.skipped_count;
@@ -128,7 +128,7 @@ impl Memory {
             Kind::DELETION => self.rows_named_by(event),
             _ => Vec::new(),
         };
-        let known = Known {
+        let known = StoreFacts {
             vanish_marks: &self.vanish_marks_of(event),
             tombstones: &self.tombstones_of(event),
             key: event.address().and_then(|address| self.key(&address)),

@@ -25,12 +25,12 @@ impl Events for ModelStore {
         Ok(self.write(|memory| memory.ingest(&batch, now)))
     }
 
-    async fn recall(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<State>>> {
+    async fn known_states(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<State>>> {
         let mut memory = self.memory();
         Ok(ids.iter().map(|id| memory.count_copy(id, now)).collect())
     }
 
-    async fn flush(&self) -> Result<()> {
+    async fn write_duplicate_counts(&self) -> Result<()> {
         Ok(())
     }
 

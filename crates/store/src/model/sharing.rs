@@ -100,7 +100,7 @@ impl Memory {
             key: self.key(&hint.key),
         };
         let (raises, below, is_passed_on) = match sharing::weigh(hint, &held) {
-            HintVerdict::Known => return HintOutcome::Known,
+            HintVerdict::AlreadyKnown => return HintOutcome::Known,
             HintVerdict::Refused => return HintOutcome::Refused,
             HintVerdict::Taken { raises, below, is_passed_on } => (raises, below, is_passed_on),
         };

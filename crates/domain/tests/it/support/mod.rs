@@ -156,7 +156,7 @@ pub(crate) fn ours(event: &nostr::event::Event) -> Event {
 
 /// The event as a store gets it, imported by a relay that goes by [`RELAY`].
 pub(crate) fn admitted(event: &Event) -> Admitted {
-    relay().screen(event.clone(), Origin::Import, NOW).unwrap().trusted()
+    relay().screen(event.clone(), Origin::Import, NOW).unwrap().admit_unchecked()
 }
 
 /// What the relay of the tests is called.
@@ -169,7 +169,7 @@ pub(crate) fn relay() -> Admission {
 
 /// What a stranger is told who sends this text to a relay.
 pub(crate) fn refusal_of(text: impl AsRef<[u8]>) -> Option<Refusal> {
-    relay().admit(text.as_ref(), Origin::stranger(), NOW).err()
+    relay().admit(text.as_ref(), Origin::unauthenticated_client(), NOW).err()
 }
 
 /// A client that has authenticated as these authors.
@@ -179,7 +179,7 @@ pub(crate) fn client(authors: &[Author]) -> Origin {
 
 /// A peer on a gossip topic.
 pub(crate) fn gossip(topic: &str) -> Origin {
-    Origin::Gossip { peer: [7; 32], topic: TopicId::trusted(topic) }
+    Origin::Gossip { peer: [7; 32], topic: TopicId::new_unchecked(topic) }
 }
 
 /// The tombstones that a deletion request leaves for its targets, none of which has come yet.

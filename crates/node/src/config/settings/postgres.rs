@@ -1,4 +1,4 @@
-//! `[postgres]`; `wiring::stores` and `wiring::searching` pass the values on.
+//! `[postgres]`; `wiring::stores` and `wiring::search_index` pass the values on.
 
 use std::time::Duration;
 

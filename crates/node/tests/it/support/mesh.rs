@@ -61,7 +61,7 @@ impl Node {
         let mut answers = BufReader::new(socket.try_clone().unwrap()).lines();
         for topic in topics {
             writeln!(socket, "{}", json!({ "topic": { "topic": topic, "enabled": true, "policy": null } })).unwrap();
-            assert_eq!(answers.next().unwrap().unwrap(), "\"done\"");
+            assert_eq!(answers.next().unwrap().unwrap(), r#"{"Ok":null}"#);
         }
     }
 

@@ -1,4 +1,4 @@
-//! For the gossip bridge: the new events of this node that it broadcasts.
+//! The queue of new events of this node for the gossip bridge, which broadcasts them (G-2).
 
 use std::sync::OnceLock;
 
@@ -28,7 +28,7 @@ impl BroadcastQueue {
         let is_own = matches!(admitted.source(), Source::Client | Source::Node);
         let Some(sender) = self.sender.get().filter(|_| is_own) else { return };
         let visibility = self.visibility.load();
-        if visibility.withholds(admitted.event(), admitted.topics(), &Viewer::stranger(), None) {
+        if visibility.withholds(admitted.event(), admitted.topics(), &Viewer::unauthenticated(), None) {
             return;
         }
         if let Err(mpsc::error::TrySendError::Full(_)) = sender.try_send(admitted.clone()) {

@@ -33,9 +33,9 @@ fn concurrent_recalls_share_a_statement_and_survive_cancellation_of_the_first() 
         let mut owner = PgConnection::connect(&url).await.unwrap();
         sqlx::raw_sql("BEGIN; LOCK TABLE cn_relay.event_dedupe").execute(&mut owner).await.unwrap();
         let ids = [events[0].id];
-        let first = store.recall(&ids, NOW);
+        let first = store.known_states(&ids, NOW);
         let asked: Vec<_> = events.iter().map(|event| [event.id, events[0].id]).collect();
-        let others = join_all(asked.iter().map(|ids| store.recall(ids, NOW)));
+        let others = join_all(asked.iter().map(|ids| store.known_states(ids, NOW)));
         tokio::pin!(others);
         let mut first = Box::pin(first);
         tokio::select! {

@@ -23,7 +23,7 @@ type States = HashMap<EventId, State>;
 type Answer = Result<Arc<States>, String>;
 
 /// Queued look-ups.
-pub(crate) struct Recalls {
+pub(crate) struct StateLookups {
     pool: PgPool,
     /// `None` while no statement runs.
     queue: Mutex<Option<Vec<Caller>>>,
@@ -34,24 +34,24 @@ struct Caller {
     answer: oneshot::Sender<Answer>,
 }
 
-impl Recalls {
+impl StateLookups {
     pub(crate) fn new(pool: PgPool) -> Arc<Self> {
         Arc::new(Self { pool, queue: Mutex::default() })
     }
 
     /// The states of these ids, in order.
-    pub(crate) async fn recall(self: &Arc<Self>, ids: &[EventId]) -> Result<Vec<Option<State>>> {
+    pub(crate) async fn look_up(self: &Arc<Self>, ids: &[EventId]) -> Result<Vec<Option<State>>> {
         let states = match self.enqueue(ids) {
-            None => Arc::new(Turn(Arc::clone(self)).look_up(ids).await?),
+            None => Arc::new(LookupPermit(Arc::clone(self)).run_statement(ids).await?),
             Some(answer) => {
                 let answer = answer.await.unwrap_or_else(|_| Err("the look-up of ids was dropped".to_owned()));
-                answer.map_err(|error| Failure::Engine(sqlx::Error::Protocol(error)))?
+                answer.map_err(|error| Failure::Backend(sqlx::Error::Protocol(error)))?
             }
         };
         Ok(ids.iter().map(|id| states.get(id).copied()).collect())
     }
 
-    /// Queues a caller behind the statement that runs. `None`: no statement runs, it is the caller's turn.
+    /// Queues a caller behind the statement that runs. `None`: no statement runs, the caller runs its own.
     fn enqueue(&self, ids: &[EventId]) -> Option<oneshot::Receiver<Answer>> {
         let mut queue = self.queue.lock();
         let Some(callers) = &mut *queue else {
@@ -65,10 +65,10 @@ impl Recalls {
 }
 
 /// The permit to run a statement. Dropping it passes it on to all queued callers.
-struct Turn(Arc<Recalls>);
+struct LookupPermit(Arc<StateLookups>);
 
-impl Turn {
-    async fn look_up(&self, ids: &[EventId]) -> Result<States> {
+impl LookupPermit {
+    async fn run_statement(&self, ids: &[EventId]) -> Result<States> {
         let mut session = QuerySession::acquire(&self.0.pool).await?;
         let rows = sqlx::query(records::STATES).bind(array(ids)).fetch_all(&mut *session).await?;
         session.release();
@@ -77,8 +77,8 @@ impl Turn {
 
     async fn answer(self, callers: Vec<Caller>) {
         let ids: Vec<EventId> = callers.iter().flat_map(|caller| caller.ids.iter().copied()).collect();
-        let states = self.look_up(&ids).await.map(Arc::new).map_err(|failure| failure.to_string());
-        // Release the turn first: the next statement need not wait until all callers are answered.
+        let states = self.run_statement(&ids).await.map(Arc::new).map_err(|failure| failure.to_string());
+        // Release the permit first: the next statement need not wait until all callers are answered.
         drop(self);
         for caller in callers {
             // A caller that dropped its future has closed its channel.
@@ -87,7 +87,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for LookupPermit {
     fn drop(&mut self) {
         let callers = {
             let mut queue = self.0.queue.lock();
