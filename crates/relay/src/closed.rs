@@ -18,7 +18,7 @@ pub(crate) enum Closed {
     #[error("error: more subscriptions than limits.subscriptions = {0}")]
     TooManySubscriptions(usize),
     #[error(
-        "error: more than {MAX_FILTER_VALUES} filter values on this connection; a long value counts once per {VALUE_BYTES} bytes"
+        "error: more than {MAX_FILTER_VALUES} values in the filters of this connection; a long value counts once per {VALUE_BYTES} bytes"
     )]
     TooManyFilterValues,
     #[error("error: the query failed")]

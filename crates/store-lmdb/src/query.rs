@@ -261,6 +261,7 @@ impl<'q, P: Part> FilterScan<'q, P> {
 
     /// Reads up to `rows` of the matching rows, and counts them down. Returns whether nothing is left.
     pub(crate) fn read_found(&mut self, rows: &mut usize, tables: &Tables, txn: &RoTxn<'_>) -> Result<bool> {
+        self.read.reserve(self.count());
         while *rows > 0 {
             let Some(Found { order, seen }) = self.found.pop_front() else { return Ok(true) };
             *rows -= 1;
