@@ -257,7 +257,7 @@ impl BridgeContext {
     fn health(&self) -> Value {
         let counts = self.topics.counts();
         json!({
-            "state": if self.is_replacing() { "being replaced" } else { "running" },
+            "state": if self.is_replacing() { "replacing" } else { "running" },
             "topics": counts.topics,
             "topics_without_neighbours": counts.without_neighbours,
             "peers": counts.peers,
