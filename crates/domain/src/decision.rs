@@ -219,10 +219,10 @@ pub fn decide(admitted: &Admitted, known: &StoreFacts<'_>, now: Millis) -> Verdi
         against,
         floor: None,
         taken: Vec::new(),
-        tombstones: met(known.tombstones, event, now),
+        tombstones: newly_matched_tombstones(known.tombstones, event, now),
         vanish: None,
         deletion: None,
-        traces: kept_out(event, known),
+        traces: traces_of_blockers(event, known),
     };
     if event.kind.is_keyed() && superseded.is_none() {
         decision.floor = Some(event.rank());
@@ -230,7 +230,7 @@ pub fn decide(admitted: &Admitted, known: &StoreFacts<'_>, now: Millis) -> Verdi
         decision.taken.extend(below.map(|id| (id, Reason::Replaced)));
     }
     if event.kind == Kind::DELETION {
-        request_deletion(event, known.targets, now, &mut decision);
+        apply_deletion_request(event, known.targets, now, &mut decision);
     }
     if admitted.vanishes() {
         decision.vanish = Some(VanishMark { pubkey: event.pubkey, until: event.created_at, request_id: event.id });
@@ -242,7 +242,7 @@ pub fn decide(admitted: &Admitted, known: &StoreFacts<'_>, now: Millis) -> Verdi
 }
 
 /// The traces of all requests that keep this event out (G-7).
-fn kept_out(event: &Event, known: &StoreFacts<'_>) -> Vec<(EventId, Trace)> {
+fn traces_of_blockers(event: &Event, known: &StoreFacts<'_>) -> Vec<(EventId, Trace)> {
     let marks = known.vanish_marks.iter().filter(|mark| mark.covers(event));
     let vanished = marks.map(|mark| Trace::Request { created_at: mark.until, id: mark.request_id });
     let tombstones = known.tombstones.iter().filter(|tombstone| tombstone.target.covers(event));
@@ -251,7 +251,7 @@ fn kept_out(event: &Event, known: &StoreFacts<'_>) -> Vec<(EventId, Trace)> {
 }
 
 /// The tombstones that cover this event and had no match before, marked as applied now (D-6).
-fn met(tombstones: &[Tombstone], event: &Event, now: Millis) -> Vec<Tombstone> {
+fn newly_matched_tombstones(tombstones: &[Tombstone], event: &Event, now: Millis) -> Vec<Tombstone> {
     let waiting = tombstones.iter().filter(|tombstone| tombstone.applied_at.is_none());
     waiting
         .filter(|tombstone| tombstone.target.covers(event))
@@ -260,9 +260,9 @@ fn met(tombstones: &[Tombstone], event: &Event, now: Millis) -> Vec<Tombstone> {
 }
 
 /// Removes the stored targets, and leaves a tombstone for each target that may arrive later (D-3 to D-6).
-fn request_deletion(request: &Event, rows: &[Row<'_>], now: Millis, decision: &mut Decision) {
+fn apply_deletion_request(request: &Event, rows: &[Row<'_>], now: Millis, decision: &mut Decision) {
     let mut result = DeletionResult { deleted_count: 0, skipped_count: deletion::named_count(request) };
-    let named = by_name(rows);
+    let named = rows_by_target(rows);
     let mut taken = HashSet::new();
     for target in DeletionTarget::parse_from_event(request) {
         let here = named.get(&target.target).map_or(&[][..], Vec::as_slice);
@@ -294,7 +294,7 @@ fn request_deletion(request: &Event, rows: &[Row<'_>], now: Millis, decision: &m
 }
 
 /// Indexes the rows by every target that can name them: a request may name a thousand, with as many versions each.
-fn by_name<'a>(rows: &'a [Row<'a>]) -> HashMap<DeletionTargetKind, Vec<&'a Row<'a>>> {
+fn rows_by_target<'a>(rows: &'a [Row<'a>]) -> HashMap<DeletionTargetKind, Vec<&'a Row<'a>>> {
     let mut named: HashMap<_, Vec<_>> = HashMap::new();
     for row in rows {
         named.entry(DeletionTargetKind::EventId(row.event.id)).or_default().push(row);

@@ -31,7 +31,7 @@ pub struct Intake {
 
 /// How far an event has come.
 #[allow(clippy::large_enum_variant, reason = "most events become the largest one")]
-enum Progress {
+enum IntakeStep {
     Answered(Result<Outcome, PublishRefused>),
     Screened(Screened, TopicState),
     Admitted(Admitted, TopicState),
@@ -59,12 +59,12 @@ impl Intake {
     pub async fn submit_event(&self, json: &str, client: &Client, answer: &Arc<ClientQueue>) -> Submitted {
         let origin = Origin::Client { authenticated: Arc::clone(&client.keys) };
         match self.admit([(json.as_bytes(), origin)], Some(client)).await.pop() {
-            Some(Progress::Admitted(admitted, _)) => {
+            Some(IntakeStep::Admitted(admitted, _)) => {
                 self.writer.enqueue(admitted, Arc::clone(answer)).await;
                 Submitted::Queued
             }
-            Some(Progress::Answered(answered)) => Submitted::Answered(answered),
-            Some(Progress::Screened(..)) | None => Submitted::Answered(Err(Refusal::Failed.into())),
+            Some(IntakeStep::Answered(answered)) => Submitted::Answered(answered),
+            Some(IntakeStep::Screened(..)) | None => Submitted::Answered(Err(Refusal::Failed.into())),
         }
     }
 
@@ -80,13 +80,13 @@ impl Intake {
     pub async fn submit_batch(&self, texts: Vec<(impl AsRef<[u8]>, Origin)>) -> Vec<Result<Outcome, PublishRefused>> {
         let submissions = texts.iter().map(|(text, origin)| (text.as_ref(), origin.clone()));
         let progress = self.admit(submissions, None).await;
-        let admitted: Vec<Admitted> = progress.iter().filter_map(Progress::admitted).cloned().collect();
+        let admitted: Vec<Admitted> = progress.iter().filter_map(IntakeStep::admitted).cloned().collect();
         let written = if admitted.is_empty() { Vec::new() } else { self.writer.write_all(admitted).await };
         let mut written = written.into_iter();
         let answer = |progress| match progress {
-            Progress::Answered(answered) => answered,
-            Progress::Admitted(..) => Ok(written.next().unwrap_or(Outcome::Refused(Refusal::Failed))),
-            Progress::Screened(..) => Ok(Outcome::Refused(Refusal::Failed)),
+            IntakeStep::Answered(answered) => answered,
+            IntakeStep::Admitted(..) => Ok(written.next().unwrap_or(Outcome::Refused(Refusal::Failed))),
+            IntakeStep::Screened(..) => Ok(Outcome::Refused(Refusal::Failed)),
         };
         progress.into_iter().map(answer).collect()
     }
@@ -96,11 +96,11 @@ impl Intake {
         &self,
         texts: impl IntoIterator<Item = (&'t [u8], Origin)>,
         client: Option<&Client>,
-    ) -> Vec<Progress> {
+    ) -> Vec<IntakeStep> {
         let config = self.shared.config.load_full();
         let context = Context { config: &config, now: clock::now() };
         let screen = |(text, origin)| self.screen_submission(&context, text, origin, client);
-        let mut batch: Vec<Progress> = texts.into_iter().map(screen).collect();
+        let mut batch: Vec<IntakeStep> = texts.into_iter().map(screen).collect();
         self.answer_known(&context, &mut batch, client).await;
         let mut batch = verify_signatures(batch).await;
         if let Some(client) = client {
@@ -116,7 +116,7 @@ impl Intake {
         text: &[u8],
         origin: Origin,
         client: Option<&Client>,
-    ) -> Progress {
+    ) -> IntakeStep {
         let screen = || -> Result<Screened, PublishRefused> {
             if let Some(client) = client {
                 self.shared.policies.ask(|policy| policy.check_event_text(context, client, text.len()))?;
@@ -132,25 +132,25 @@ impl Intake {
         match screen() {
             // An ephemeral event is not stored; its repeats are known here (E-5).
             Ok(screened) if self.shared.ephemeral.contains(&screened.event().id) => {
-                Progress::Answered(Ok(Outcome::Duplicate))
+                IntakeStep::Answered(Ok(Outcome::Duplicate))
             }
-            Ok(screened) => Progress::Screened(screened, TopicState::Enabled),
-            Err(refused) => Progress::Answered(Err(refused)),
+            Ok(screened) => IntakeStep::Screened(screened, TopicState::Enabled),
+            Err(refused) => IntakeStep::Answered(Err(refused)),
         }
     }
 
     /// Answers events whose id is known here, and asks the policies about the others.
-    async fn answer_known(&self, context: &Context<'_>, batch: &mut [Progress], client: Option<&Client>) {
-        let ids: Vec<_> = batch.iter().filter_map(Progress::screened).map(|screened| screened.event().id).collect();
+    async fn answer_known(&self, context: &Context<'_>, batch: &mut [IntakeStep], client: Option<&Client>) {
+        let ids: Vec<_> = batch.iter().filter_map(IntakeStep::screened).map(|screened| screened.event().id).collect();
         if ids.is_empty() {
             return;
         }
         let Ok(known) = self.shared.store.known_states(&ids, context.now).await else {
-            return batch.iter_mut().for_each(Progress::fail);
+            return batch.iter_mut().for_each(IntakeStep::fail);
         };
         let mut known = known.into_iter();
         for progress in batch {
-            let Progress::Screened(screened, topics) = progress else { continue };
+            let IntakeStep::Screened(screened, topics) = progress else { continue };
             let answered = match known.next().flatten() {
                 Some(state) => {
                     let refusal = decision::repeat(screened.event(), state, context.now);
@@ -164,7 +164,7 @@ impl Intake {
                     Err(refused) => Err(refused),
                 },
             };
-            *progress = Progress::Answered(answered);
+            *progress = IntakeStep::Answered(answered);
         }
     }
 
@@ -184,11 +184,11 @@ impl Intake {
     }
 
     /// Enables topics by their first use (T-8).
-    async fn open_topics(&self, context: &Context<'_>, batch: &mut [Progress], client: &Client) {
+    async fn open_topics(&self, context: &Context<'_>, batch: &mut [IntakeStep], client: &Client) {
         for progress in batch {
-            let Progress::Admitted(admitted, TopicState::ToOpen) = progress else { continue };
+            let IntakeStep::Admitted(admitted, TopicState::ToOpen) = progress else { continue };
             if let Err(refused) = self.open_topics_of(context, admitted, client).await {
-                *progress = Progress::Answered(Err(refused));
+                *progress = IntakeStep::Answered(Err(refused));
             }
         }
     }
@@ -210,7 +210,7 @@ impl Intake {
     }
 }
 
-impl Progress {
+impl IntakeStep {
     fn screened(&self) -> Option<&Screened> {
         match self {
             Self::Screened(screened, _) => Some(screened),
@@ -245,9 +245,9 @@ impl Progress {
 
 /// Verifies signatures. One is verified on the spot, which keeps a client's events in order; many are spread over all
 /// cores.
-async fn verify_signatures(mut batch: Vec<Progress>) -> Vec<Progress> {
+async fn verify_signatures(mut batch: Vec<IntakeStep>) -> Vec<IntakeStep> {
     if batch.len() == 1 {
-        return batch.into_iter().map(Progress::verified).collect();
+        return batch.into_iter().map(IntakeStep::verified).collect();
     }
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let share = batch.len().div_ceil(cores).max(1);
@@ -255,12 +255,12 @@ async fn verify_signatures(mut batch: Vec<Progress>) -> Vec<Progress> {
     while !batch.is_empty() {
         let rest = batch.split_off(share.min(batch.len()));
         let count = batch.len();
-        let verify = move || batch.into_iter().map(Progress::verified).collect::<Vec<_>>();
+        let verify = move || batch.into_iter().map(IntakeStep::verified).collect::<Vec<_>>();
         shares.push((count, tokio::task::spawn_blocking(verify)));
         batch = rest;
     }
     for (count, verified) in shares {
-        let failed = || (0..count).map(|_| Progress::Answered(Err(Refusal::Failed.into()))).collect();
+        let failed = || (0..count).map(|_| IntakeStep::Answered(Err(Refusal::Failed.into()))).collect();
         batch.extend(verified.await.unwrap_or_else(|_| failed()));
     }
     batch

@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc, time::Instant};
 
 use kukuri_domain::{Event, EventId, Filter, Letter, Sketch, Timestamp, TopicId, Viewer, topic::claims_to_be_topic};
 use kukuri_search::{FindError, Search, SearchQuery};
-use kukuri_store::{Count, Query, Rest, Seq, StoreError, StoredEvent};
+use kukuri_store::{Completeness, Count, Query, Seq, StoreError, StoredEvent};
 
 use crate::{
     clock,
@@ -31,7 +31,7 @@ pub struct StoredAnswer {
     /// The outbox sequence the others were read at (W-2).
     pub seq: Seq,
     /// Whether limits have left matches out (NIP-67).
-    pub rest: Rest,
+    pub rest: Completeness,
 }
 
 impl Reads {
@@ -58,7 +58,12 @@ impl Reads {
     }
 
     /// Subscribes to live events. To be called before [`Reads::stored`], so that no event falls between the two (W-2).
-    pub fn subscribe(&self, filters: Vec<LiveFilter>, viewer: Viewer, queue: Arc<ClientQueue>) -> LiveSubscription {
+    pub fn subscribe_live(
+        &self,
+        filters: Vec<LiveFilter>,
+        viewer: Viewer,
+        queue: Arc<ClientQueue>,
+    ) -> LiveSubscription {
         self.shared.live.subscribe(filters, viewer, queue)
     }
 
@@ -70,7 +75,7 @@ impl Reads {
     async fn read_stored(&self, filters: Vec<LiveFilter>, viewer: &Viewer) -> Result<StoredAnswer, FindError> {
         let (searches, plain): (Vec<LiveFilter>, Vec<LiveFilter>) =
             filters.into_iter().partition(|filter| filter.words.is_some());
-        let query = self.query(plain.into_iter().map(|live| live.filter).collect(), viewer);
+        let query = self.build_query(plain.into_iter().map(|live| live.filter).collect(), viewer);
         // First: an event that is newer than this answer is either a hit or delivered live.
         let answer = self.shared.store.query(&query).await?;
         let mut stored = StoredAnswer { events: Vec::new(), hits: HashSet::new(), seq: answer.seq, rest: answer.rest };
@@ -78,11 +83,11 @@ impl Reads {
         for search in searches {
             let (hits, has_more) = self.search(search, viewer).await?;
             if has_more {
-                stored.rest = Rest::More;
+                stored.rest = Completeness::Truncated;
             }
             for event in hits {
                 if bytes >= query.bytes {
-                    stored.rest = Rest::More;
+                    stored.rest = Completeness::Truncated;
                 } else if stored.hits.insert(event.id) {
                     bytes += event.json.len();
                     stored.events.push(event);
@@ -101,7 +106,7 @@ impl Reads {
         viewer: &Viewer,
         sketch: Option<Sketch>,
     ) -> Result<Count, StoreError> {
-        let query = self.query(filters, viewer);
+        let query = self.build_query(filters, viewer);
         self.measured("COUNT", self.shared.store.count(&query, sketch)).await
     }
 
@@ -112,7 +117,7 @@ impl Reads {
         viewer: &Viewer,
         max: usize,
     ) -> Result<Option<Vec<(Timestamp, EventId)>>, StoreError> {
-        let query = self.query(filters, viewer);
+        let query = self.build_query(filters, viewer);
         self.measured("NEG-OPEN", self.shared.store.ids(&query, max)).await
     }
 
@@ -144,7 +149,7 @@ impl Reads {
         Ok((findings.found.into_iter().map(|found| found.stored).collect(), has_more))
     }
 
-    fn query(&self, filters: Vec<Filter>, viewer: &Viewer) -> Query {
+    fn build_query(&self, filters: Vec<Filter>, viewer: &Viewer) -> Query {
         let bytes = self.shared.config.load().requests.answer_bytes;
         let visibility = self.shared.visibility.get();
         Query { filters, viewer: viewer.clone(), visibility, now: clock::now(), bytes }

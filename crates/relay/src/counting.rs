@@ -10,7 +10,7 @@ use kukuri_engine::{
     live::{LiveFilter, LiveIndex, LiveSubscription, QueueReceiver, client_queue},
     visibility::SharedVisibility,
 };
-use kukuri_store::{Outcome, Rest, Seq, StoredEvent};
+use kukuri_store::{Completeness, Outcome, Seq, StoredEvent};
 
 use crate::{
     message::{ClientMessage, SubscriptionId, reply},
@@ -93,7 +93,7 @@ impl Outbound {
     /// Adds stored events and the end of them.
     pub fn answer(&mut self, events: &[StoredEvent]) {
         events.iter().for_each(|event| self.live(&event.json));
-        self.frames.push(Opcode::Text, &[reply::eose(&self.subscription, Rest::None).as_bytes()]);
+        self.frames.push(Opcode::Text, &[reply::eose(&self.subscription, Completeness::Complete).as_bytes()]);
     }
 
     /// Everything is sent. Returns how many bytes that is.

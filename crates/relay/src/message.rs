@@ -162,7 +162,7 @@ pub(crate) fn claimed_id(event: &str) -> String {
 /// Messages of the relay, as text.
 pub(crate) mod reply {
     use kukuri_domain::hex;
-    use kukuri_store::{Count, Rest};
+    use kukuri_store::{Completeness, Count};
 
     use super::SubscriptionId;
 
@@ -178,11 +178,11 @@ pub(crate) mod reply {
     }
 
     /// With a hint whether matches were left out (NIP-67).
-    pub(crate) fn eose(subscription: &SubscriptionId, rest: Rest) -> String {
+    pub(crate) fn eose(subscription: &SubscriptionId, rest: Completeness) -> String {
         let hint = match rest {
-            Rest::None => r#",["finish"]"#,
-            Rest::More => r#",["more"]"#,
-            Rest::Unknown => "",
+            Completeness::Complete => r#",["finish"]"#,
+            Completeness::Truncated => r#",["more"]"#,
+            Completeness::Unknown => "",
         };
         format!(r#"["EOSE",{}{hint}]"#, &subscription.0)
     }

@@ -93,7 +93,7 @@ pub(crate) fn get(tables: &Tables, txn: &RoTxn<'_>, id: &EventId, now: Millis) -
 
 fn bound(row: &Row<'_>, tables: &Tables, txn: &RoTxn<'_>) -> Result<BoundEvent> {
     let topics = tables.topic_ids(txn, &row.topics)?;
-    Ok(BoundEvent { event: StoredEvent::read(row)?, topics, ingested_at: row.ingested_at })
+    Ok(BoundEvent { event: StoredEvent::from_row(row)?, topics, ingested_at: row.ingested_at })
 }
 
 pub(crate) fn outbox(tables: &Tables, txn: &RoTxn<'_>, after: Seq, limit: usize) -> Result<Vec<OutboxRow>> {

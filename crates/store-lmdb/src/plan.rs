@@ -20,7 +20,7 @@ const ROWS_PER_EVENT: u64 = 16;
 
 /// The plan of one filter.
 pub(crate) struct Plan {
-    pub(crate) way: Way,
+    pub(crate) access_path: AccessPath,
     /// Sorted authors and topics that index rows must match. `None`: any.
     authors: Option<Vec<AuthorNo>>,
     topics: Option<Vec<TopicNo>>,
@@ -33,7 +33,7 @@ pub(crate) struct Plan {
 }
 
 /// Source of candidate rows.
-pub(crate) enum Way {
+pub(crate) enum AccessPath {
     /// Rows known by number, from ids or from keys.
     Rows(Vec<EventNo>),
     /// Ranges of newest-first tables.
@@ -44,7 +44,7 @@ impl Plan {
     /// A plan without candidates.
     pub(crate) fn nothing() -> Self {
         Self {
-            way: Way::Rows(Vec::new()),
+            access_path: AccessPath::Rows(Vec::new()),
             authors: None,
             topics: None,
             needs_event: false,
@@ -61,7 +61,7 @@ impl Plan {
             || topics.as_ref().is_some_and(|topics| !topics.hashtags.is_empty());
         plan.topics_of_row = topics.as_ref().map(|topics| topics.topics.clone());
         if let Some(rows) = rows_by_id_or_key(filter, tables, txn)? {
-            plan.way = Way::Rows(rows);
+            plan.access_path = AccessPath::Rows(rows);
             plan.needs_event = true;
             return Ok(plan);
         }
@@ -129,7 +129,7 @@ impl Plan {
                 }
             },
         }
-        plan.way = Way::Scan(scan);
+        plan.access_path = AccessPath::Scan(scan);
         Ok(plan)
     }
 

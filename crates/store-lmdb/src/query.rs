@@ -4,12 +4,12 @@ use std::collections::{HashSet, VecDeque};
 
 use heed::RoTxn;
 use kukuri_domain::{EventId, Filter, PublicKey, Sketch};
-use kukuri_store::{Query, Rest, StoredEvent};
+use kukuri_store::{Completeness, Query, StoredEvent};
 
 use crate::{
     error::Result,
     key::{AuthorNo, EventNo, Order},
-    plan::{Plan, Way},
+    plan::{AccessPath, Plan},
     record::{Cover, Row},
     scan::Candidate,
     tables::{Table, Tables},
@@ -20,7 +20,7 @@ pub(crate) const TRANSACTION_ROWS: usize = 4_096;
 
 /// The part of a matching event that a query reads.
 pub(crate) trait Part: Sized {
-    fn read(row: &Row<'_>) -> Result<Self>;
+    fn from_row(row: &Row<'_>) -> Result<Self>;
 
     /// Bytes of JSON that it holds.
     fn bytes(&self) -> usize {
@@ -29,7 +29,7 @@ pub(crate) trait Part: Sized {
 }
 
 impl Part for StoredEvent {
-    fn read(row: &Row<'_>) -> Result<Self> {
+    fn from_row(row: &Row<'_>) -> Result<Self> {
         Ok(Self { id: row.id()?, created_at: row.created_at()?, json: row.json() })
     }
 
@@ -39,13 +39,13 @@ impl Part for StoredEvent {
 }
 
 impl Part for EventId {
-    fn read(row: &Row<'_>) -> Result<Self> {
+    fn from_row(row: &Row<'_>) -> Result<Self> {
         row.id()
     }
 }
 
 impl Part for PublicKey {
-    fn read(row: &Row<'_>) -> Result<Self> {
+    fn from_row(row: &Row<'_>) -> Result<Self> {
         row.pubkey()
     }
 }
@@ -72,11 +72,11 @@ pub(crate) struct FilterScan<'q, P> {
 /// A matching row.
 struct Found<P> {
     order: Order,
-    seen: Seen<P>,
+    data: RowData<P>,
 }
 
 /// The data at hand after a row was checked.
-enum Seen<P> {
+enum RowData<P> {
     /// The index row was enough. It names the author, by number.
     Index(AuthorNo),
     /// The event was read.
@@ -95,12 +95,12 @@ pub(crate) enum Cut {
 }
 
 /// Whether all answers of a query together leave anything out: an event cut off from one may be in another.
-pub(crate) fn rest<P>(cuts: &[Cut], sent: &[(Order, P)]) -> Rest {
+pub(crate) fn rest<P>(cuts: &[Cut], sent: &[(Order, P)]) -> Completeness {
     let is_left_out = |cut: &Cut| matches!(cut, Cut::Before(row) if sent.iter().all(|(order, _)| order != row));
     match cuts {
-        [] => Rest::None,
-        cuts if cuts.iter().any(is_left_out) => Rest::More,
-        _ => Rest::Unknown,
+        [] => Completeness::Complete,
+        cuts if cuts.iter().any(is_left_out) => Completeness::Truncated,
+        _ => Completeness::Unknown,
     }
 }
 
@@ -137,17 +137,19 @@ impl<'q, P: Part> FilterScan<'q, P> {
     /// Scans for matching rows; looks at up to `rows` of them, and counts them down. Returns whether all are found.
     pub(crate) fn step(&mut self, rows: &mut usize, tables: &Tables, txn: &RoTxn<'_>) -> Result<bool> {
         while !self.is_scanned && *rows > 0 {
-            match &mut self.plan.way {
-                Way::Rows(listed) => {
+            match &mut self.plan.access_path {
+                AccessPath::Rows(listed) => {
                     let listed = std::mem::take(listed);
                     *rows = rows.saturating_sub(listed.len());
-                    self.look_at_rows(&listed, tables, txn)?;
+                    self.check_rows(&listed, tables, txn)?;
                     self.is_scanned = true;
                 }
-                Way::Scan(scan) => {
+                AccessPath::Scan(scan) => {
                     *rows -= 1;
                     match scan.next(tables, txn)? {
-                        Some(candidate) if !self.is_past_limit(&candidate) => self.look_at(&candidate, tables, txn)?,
+                        Some(candidate) if !self.is_past_limit(&candidate) => {
+                            self.check_candidate(&candidate, tables, txn)?
+                        }
                         _ => self.is_scanned = true,
                     }
                 }
@@ -167,29 +169,29 @@ impl<'q, P: Part> FilterScan<'q, P> {
         true
     }
 
-    fn look_at(&mut self, candidate: &Candidate, tables: &Tables, txn: &RoTxn<'_>) -> Result<()> {
+    fn check_candidate(&mut self, candidate: &Candidate, tables: &Tables, txn: &RoTxn<'_>) -> Result<()> {
         let Some(needs_event) = self.may_match(&candidate.cover) else { return Ok(()) };
         let order = candidate.order;
         if !needs_event {
-            self.found.push_back(Found { order, seen: Seen::Index(candidate.cover.author) });
+            self.found.push_back(Found { order, data: RowData::Index(candidate.cover.author) });
         } else if let Some(row) = effective_row(order.no(), tables, txn)?
             && self.matches(&row, tables, txn)?
         {
-            self.find(order, &row)?;
+            self.push_match(order, &row)?;
         }
         Ok(())
     }
 
     /// Adds a matching row whose event was read.
-    fn find(&mut self, order: Order, row: &Row<'_>) -> Result<()> {
-        let seen = if self.found_bytes <= self.share {
-            let part = P::read(row)?;
+    fn push_match(&mut self, order: Order, row: &Row<'_>) -> Result<()> {
+        let data = if self.found_bytes <= self.share {
+            let part = P::from_row(row)?;
             self.found_bytes += part.bytes();
-            Seen::Event(part)
+            RowData::Event(part)
         } else {
-            Seen::Large
+            RowData::Large
         };
-        self.found.push_back(Found { order, seen });
+        self.found.push_back(Found { order, data });
         Ok(())
     }
 
@@ -232,12 +234,12 @@ impl<'q, P: Part> FilterScan<'q, P> {
             && listed(self.filter.authors(), &row.pubkey()?))
     }
 
-    fn look_at_rows(&mut self, rows: &[EventNo], tables: &Tables, txn: &RoTxn<'_>) -> Result<()> {
+    fn check_rows(&mut self, rows: &[EventNo], tables: &Tables, txn: &RoTxn<'_>) -> Result<()> {
         for no in rows {
             let Some(row) = effective_row(*no, tables, txn)? else { continue };
             if self.matches(&row, tables, txn)? {
                 let order = Order::new(row.created_at()?, &row.id()?, *no);
-                self.find(order, &row)?;
+                self.push_match(order, &row)?;
             }
         }
         self.found.make_contiguous().sort_unstable_by_key(|found| found.order);
@@ -263,13 +265,13 @@ impl<'q, P: Part> FilterScan<'q, P> {
     pub(crate) fn read_found(&mut self, rows: &mut usize, tables: &Tables, txn: &RoTxn<'_>) -> Result<bool> {
         self.read.reserve(self.count());
         while *rows > 0 {
-            let Some(Found { order, seen }) = self.found.pop_front() else { return Ok(true) };
+            let Some(Found { order, data }) = self.found.pop_front() else { return Ok(true) };
             *rows -= 1;
-            let part = match seen {
-                Seen::Event(part) => Some(part),
+            let part = match data {
+                RowData::Event(part) => Some(part),
                 // The event may have been retired since it was found, by an earlier transaction.
-                Seen::Index(_) | Seen::Large => {
-                    effective_row(order.no(), tables, txn)?.map(|row| P::read(&row)).transpose()?
+                RowData::Index(_) | RowData::Large => {
+                    effective_row(order.no(), tables, txn)?.map(|row| P::from_row(&row)).transpose()?
                 }
             };
             let Some(part) = part else { continue };
@@ -304,12 +306,12 @@ impl FilterScan<'_, PublicKey> {
         txn: &RoTxn<'_>,
     ) -> Result<()> {
         for found in &self.found {
-            match &found.seen {
-                Seen::Event(author) => sketch.add(author),
+            match &found.data {
+                RowData::Event(author) => sketch.add(author),
                 // Public keys hold no JSON, so the byte bound never applies.
-                Seen::Large => {}
-                Seen::Index(no) if noted.contains(no) => {}
-                Seen::Index(no) => {
+                RowData::Large => {}
+                RowData::Index(no) if noted.contains(no) => {}
+                RowData::Index(no) => {
                     let Some(row) = effective_row(found.order.no(), tables, txn)? else { continue };
                     sketch.add(&row.pubkey()?);
                     noted.insert(*no);

@@ -33,7 +33,7 @@ use crate::{
     subscriptions,
     tables::{LmdbEnv, Tables, used_bytes},
     wal::Uncommitted,
-    writer::{Writer, tell},
+    writer::{Writer, notify_head},
     writer_thread::WriterThread,
 };
 
@@ -75,7 +75,7 @@ impl LmdbStore {
     /// Writes a consistent, compacted copy of the data file, during reads and writes.
     pub fn copy_to(&self, file: impl AsRef<Path>) -> Result<()> {
         if let Some(writer) = &self.writer {
-            writer.commit_pending_now()?;
+            writer.wait_for_wal_commit()?;
         }
         self.env.copy_to_path(file, CompactionOption::Enabled).map_err(backend_error)?;
         Ok(())
@@ -123,7 +123,7 @@ impl LmdbStore {
     }
 
     /// Reads in one transaction. It must not outlive the call: an old transaction keeps LMDB from reusing pages.
-    fn read<T>(&self, read: impl FnOnce(&Tables, &RoTxn<'_>) -> crate::error::Result<T>) -> Result<T> {
+    fn with_read_txn<T>(&self, read: impl FnOnce(&Tables, &RoTxn<'_>) -> crate::error::Result<T>) -> Result<T> {
         let txn = self.env.read_txn().map_err(backend_error)?;
         read(&self.tables, &txn).map_err(StoreError::from)
     }
@@ -139,7 +139,7 @@ impl LmdbStore {
             let result = change(writer)?;
             // The write has succeeded, even if followers can't be woken.
             if let Ok(stored) = writer.stored() {
-                tell(&writer.head, stored.head);
+                notify_head(&writer.head, stored.head);
             }
             Ok(result)
         });
@@ -147,24 +147,24 @@ impl LmdbStore {
     }
 
     /// Commits pending records first, if they affect the answer (W-9).
-    async fn commit_pending_if(&self, is_affected: impl FnOnce(&Uncommitted) -> bool) -> Result<()> {
+    async fn commit_wal_if(&self, is_affected: impl FnOnce(&Uncommitted) -> bool) -> Result<()> {
         match &self.writer {
-            Some(writer) if is_affected(&self.uncommitted) => Ok(writer.commit_pending().await?),
+            Some(writer) if is_affected(&self.uncommitted) => Ok(writer.request_wal_commit().await?),
             _ => Ok(()),
         }
     }
 
     /// Commits pending records that affect a query. If none do, returns the outbox row up to which its answer holds.
-    async fn commit_pending_for(&self, query: &Query) -> Result<Seq> {
+    async fn commit_wal_for(&self, query: &Query) -> Result<Seq> {
         if let Some(unaffected_until) = self.uncommitted.unaffected_until(query) {
             return Ok(unaffected_until);
         }
-        self.commit_pending().await?;
+        self.commit_wal().await?;
         Ok(Seq::default())
     }
 
-    async fn commit_pending(&self) -> Result<()> {
-        self.commit_pending_if(Uncommitted::is_some).await
+    async fn commit_wal(&self) -> Result<()> {
+        self.commit_wal_if(Uncommitted::is_some).await
     }
 
     /// Scans the filters of a query one after the other, in read transactions of bounded length; yields to the runtime in
@@ -180,7 +180,7 @@ impl LmdbStore {
     ) -> Result<Seq> {
         let (mut begun, mut current) = (None, 0);
         loop {
-            let (head, is_done) = self.read(|tables, txn| {
+            let (head, is_done) = self.with_read_txn(|tables, txn| {
                 let (head, scans) = match &mut begun {
                     Some(begun) => begun,
                     none => none.insert(begin(query, limit, tables, txn)?),
@@ -231,8 +231,8 @@ impl Events for LmdbStore {
     }
 
     async fn known_states(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<State>>> {
-        self.commit_pending_if(|uncommitted| uncommitted.affects_ids(ids)).await?;
-        let states = self.read(|tables, txn| lookup::read_states(tables, txn, ids))?;
+        self.commit_wal_if(|uncommitted| uncommitted.affects_ids(ids)).await?;
+        let states = self.with_read_txn(|tables, txn| lookup::read_states(tables, txn, ids))?;
         let known = ids.iter().zip(&states).filter(|(_, state)| state.is_some());
         let latest = self.clock.as_ref().map_or(now, |clock| clock.lock().latest);
         self.repeats.note(known.map(|(id, _)| *id), latest.max(now));
@@ -244,7 +244,7 @@ impl Events for LmdbStore {
     }
 
     async fn query(&self, query: &Query) -> Result<Answer> {
-        let unaffected_until = self.commit_pending_for(query).await?;
+        let unaffected_until = self.commit_wal_for(query).await?;
         let (mut events, mut cuts) = (Vec::new(), Vec::new());
         let advance = |scan: &mut FilterScan<'_, StoredEvent>, rows: &mut usize, tables: &Tables, txn: &RoTxn<'_>| {
             let is_done = scan.step(rows, tables, txn)? && scan.read_found(rows, tables, txn)?;
@@ -266,7 +266,7 @@ impl Events for LmdbStore {
     }
 
     async fn ids(&self, query: &Query, most: usize) -> Result<Option<Vec<(Timestamp, EventId)>>> {
-        self.commit_pending_for(query).await?;
+        self.commit_wal_for(query).await?;
         let (mut all, mut is_over) = (Vec::new(), false);
         let advance = |scan: &mut FilterScan<'_, EventId>, rows: &mut usize, tables: &Tables, txn: &RoTxn<'_>| {
             if is_over {
@@ -289,7 +289,7 @@ impl Events for LmdbStore {
     }
 
     async fn count(&self, query: &Query, mut sketch: Option<Sketch>) -> Result<Count> {
-        self.commit_pending_for(query).await?;
+        self.commit_wal_for(query).await?;
         let is_single = query.filters.len() == 1;
         let (mut count, mut numbers, mut noted) = (0, Vec::new(), HashSet::new());
         let advance = |scan: &mut FilterScan<'_, PublicKey>, rows: &mut usize, tables: &Tables, txn: &RoTxn<'_>| {
@@ -317,25 +317,25 @@ impl Events for LmdbStore {
     }
 
     async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>> {
-        self.commit_pending_if(|uncommitted| uncommitted.affects_ids(ids)).await?;
-        self.read(|tables, txn| ids.iter().map(|id| lookup::get(tables, txn, id, now)).collect())
+        self.commit_wal_if(|uncommitted| uncommitted.affects_ids(ids)).await?;
+        self.with_read_txn(|tables, txn| ids.iter().map(|id| lookup::get(tables, txn, id, now)).collect())
     }
 }
 
 #[async_trait]
 impl Sharing for LmdbStore {
     async fn shared(&self, set: &SharedSet, span: Span, limit: usize) -> Result<SharedPage> {
-        self.commit_pending().await?;
-        let mut scan = self.read(|tables, txn| SharedScan::new(set, span, limit, tables, txn))?;
-        while self.read(|tables, txn| scan.step(tables, txn))? {
+        self.commit_wal().await?;
+        let mut scan = self.with_read_txn(|tables, txn| SharedScan::new(set, span, limit, tables, txn))?;
+        while self.with_read_txn(|tables, txn| scan.step(tables, txn))? {
             tokio::task::yield_now().await;
         }
-        self.read(|tables, txn| scan.finish(tables, txn))
+        self.with_read_txn(|tables, txn| scan.finish(tables, txn))
     }
 
     async fn share(&self, set: &SharedSet, ids: &[EventId]) -> Result<Vec<Option<Shared>>> {
-        self.commit_pending().await?;
-        self.read(|tables, txn| ids.iter().map(|id| sharing::share(tables, txn, set, id)).collect())
+        self.commit_wal().await?;
+        self.with_read_txn(|tables, txn| ids.iter().map(|id| sharing::share(tables, txn, set, id)).collect())
     }
 
     async fn raise_floors(&self, topic: &TopicId, hints: Vec<FloorHint>, now: Millis) -> Result<Raised> {
@@ -373,7 +373,7 @@ impl Outbox for LmdbStore {
         if are_all {
             return Ok(uncommitted);
         }
-        let mut rows = self.read(|tables, txn| lookup::outbox(tables, txn, after, limit))?;
+        let mut rows = self.with_read_txn(|tables, txn| lookup::outbox(tables, txn, after, limit))?;
         let last = rows.last().map_or(after, |row| row.seq);
         let missing = limit - rows.len();
         rows.extend(uncommitted.into_iter().filter(|row| row.seq > last).take(missing));
@@ -385,12 +385,12 @@ impl Outbox for LmdbStore {
     }
 
     async fn snapshot(&self, cursor: SnapshotCursor, limit: usize) -> Result<SnapshotPage> {
-        self.commit_pending().await?;
-        self.read(|tables, txn| lookup::snapshot(tables, txn, cursor, limit))
+        self.commit_wal().await?;
+        self.with_read_txn(|tables, txn| lookup::snapshot(tables, txn, cursor, limit))
     }
 
     async fn offsets(&self) -> Result<Vec<ConsumerOffset>> {
-        self.read(lookup::offsets)
+        self.with_read_txn(lookup::offsets)
     }
 
     async fn set_offset(&self, consumer: &str, seq: Seq, now: Millis) -> Result<()> {
@@ -417,7 +417,7 @@ impl Outbox for LmdbStore {
 #[async_trait]
 impl Topics for LmdbStore {
     async fn subscriptions(&self) -> Result<Vec<NodeSubscription>> {
-        self.read(|tables, txn| Ok(subscriptions::load(tables, txn)?.all().cloned().collect()))
+        self.with_read_txn(|tables, txn| Ok(subscriptions::load(tables, txn)?.all().cloned().collect()))
     }
 
     async fn change_subscription(
@@ -440,13 +440,13 @@ impl Topics for LmdbStore {
 #[async_trait]
 impl Inspect for LmdbStore {
     async fn stats(&self) -> Result<Stats> {
-        self.commit_pending().await?;
-        self.read(lookup::stats)
+        self.commit_wal().await?;
+        self.with_read_txn(lookup::stats)
     }
 
     async fn explain(&self, id: &EventId) -> Result<Explanation> {
-        self.commit_pending().await?;
-        let mut explanation = self.read(|tables, txn| lookup::explain(tables, txn, id))?;
+        self.commit_wal().await?;
+        let mut explanation = self.with_read_txn(|tables, txn| lookup::explain(tables, txn, id))?;
         if let (Some(record), Some(repeat)) = (&mut explanation.record, self.repeats.get(id)) {
             repeat.add_to(record);
         }
@@ -454,21 +454,21 @@ impl Inspect for LmdbStore {
     }
 
     async fn explain_address(&self, address: &Address) -> Result<AddressExplanation> {
-        self.commit_pending().await?;
-        self.read(|tables, txn| lookup::explain_address(tables, txn, address))
+        self.commit_wal().await?;
+        self.with_read_txn(|tables, txn| lookup::explain_address(tables, txn, address))
     }
 
     async fn check(&self) -> Result<CheckReport> {
-        self.commit_pending().await?;
-        self.read(check::check)
+        self.commit_wal().await?;
+        self.with_read_txn(check::check)
     }
 }
 
 #[async_trait]
 impl Archive for LmdbStore {
     async fn dump(&self, cursor: DumpCursor, limit: usize) -> Result<DumpPage> {
-        self.commit_pending().await?;
-        self.read(|tables, txn| archive::dump(tables, txn, cursor, limit))
+        self.commit_wal().await?;
+        self.with_read_txn(|tables, txn| archive::dump(tables, txn, cursor, limit))
     }
 
     async fn load(&self, pieces: Vec<Piece>) -> Result<()> {

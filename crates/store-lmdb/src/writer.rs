@@ -91,7 +91,7 @@ impl Writer {
         writer.commit_pending()?;
         writer.wal.remove_former_file();
         writer.review_stages()?;
-        tell(&writer.head, writer.stored()?.head);
+        notify_head(&writer.head, writer.stored()?.head);
         Ok(writer)
     }
 
@@ -221,7 +221,7 @@ impl Writer {
 }
 
 /// Publishes the new head to outbox followers.
-pub(crate) fn tell(head: &watch::Sender<Seq>, to: Seq) {
+pub(crate) fn notify_head(head: &watch::Sender<Seq>, to: Seq) {
     head.send_if_modified(|known| {
         let is_news = to > *known;
         *known = to.max(*known);

@@ -47,7 +47,7 @@ impl WriterThread {
     }
 
     /// Commits the pending records of the WAL.
-    pub(crate) async fn commit_pending(&self) -> Result<()> {
+    pub(crate) async fn request_wal_commit(&self) -> Result<()> {
         self.ask(Job::CommitPending).await
     }
 
@@ -64,7 +64,7 @@ impl WriterThread {
     }
 
     /// [`Self::commit_pending`] for callers that may block their thread.
-    pub(crate) fn commit_pending_now(&self) -> Result<()> {
+    pub(crate) fn wait_for_wal_commit(&self) -> Result<()> {
         wait(self.send(Job::CommitPending)?).unwrap_or(Err(StoreError::Panicked.into()))
     }
 

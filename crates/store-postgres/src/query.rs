@@ -11,7 +11,7 @@ use std::{
 use futures_util::TryStreamExt;
 use kukuri_domain::{Event, EventId, Filter, Millis, PublicKey, Sketch, Timestamp};
 use kukuri_postgres::QuerySession;
-use kukuri_store::{Answer, BoundEvent, Count, Query, Rest, Seq, StoredEvent};
+use kukuri_store::{Answer, BoundEvent, Completeness, Count, Query, Seq, StoredEvent};
 use sqlx::{PgConnection, PgPool, Row as _, postgres::PgRow};
 
 use crate::{
@@ -118,9 +118,9 @@ impl Found {
         // An event cut off from one filter's answer may have been sent in another's.
         let is_left_out = |id: &EventId| self.events.iter().all(|event| event.id != *id);
         let rest = match self.cut_before.iter().any(is_left_out) {
-            true => Rest::More,
-            false if self.is_cut => Rest::Unknown,
-            false => Rest::None,
+            true => Completeness::Truncated,
+            false if self.is_cut => Completeness::Unknown,
+            false => Completeness::Complete,
         };
         self.events.sort_by(|left, right| right.created_at.cmp(&left.created_at).then(left.id.cmp(&right.id)));
         self.events.dedup_by_key(|event| event.id);

@@ -37,6 +37,6 @@ pub use lease::Holder;
 pub use maintenance::{DryRun, PurgeCursor, PurgeStep, Purged, Swept};
 pub use outbox::{ConsumerOffset, Op, OutboxRow, Seq, SnapshotCursor, SnapshotPage};
 pub use port::{Events, Inspect, Outbox, Sharing, Store, Topics, Upkeep};
-pub use query::{Answer, BoundEvent, Count, Query, Rest, StoredEvent};
+pub use query::{Answer, BoundEvent, Completeness, Count, Query, StoredEvent};
 pub use report::{AddressExplanation, CheckReport, Explanation, IdRecord, RowRecord, Standing, Stats, TopicStats};
 pub use sharing::{HintOutcome, Item, Raised, Shared, SharedPage, SharedSet, Span};

@@ -50,16 +50,16 @@ pub struct Answer {
     /// The events.
     pub events: Vec<StoredEvent>,
     /// Whether limits left out matches (NIP-67).
-    pub rest: Rest,
+    pub rest: Completeness,
 }
 
 /// Whether an answer leaves out stored events that match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rest {
+pub enum Completeness {
     /// Every match is in the answer.
-    None,
+    Complete,
     /// At least one match is left out.
-    More,
+    Truncated,
     /// A filter reached its limit; finding out whether a match is left out would need more reads.
     Unknown,
 }

@@ -44,7 +44,7 @@ struct PendingEvent {
 }
 
 /// An event to deliver: admitted by this process just now, or read from the store.
-enum Found<'f> {
+enum LiveSource<'f> {
     Fresh(&'f Admitted),
     Stored(BoundEvent),
 }
@@ -157,7 +157,7 @@ impl LiveDelivery {
         order.retain(|(_, id)| Some(*id) != except);
         order.sort_unstable();
         for ids in order.chunks(EVENTS_PER_TURN) {
-            for (id, found) in self.find(ids, fresh).await? {
+            for (id, found) in self.load_events(ids, fresh).await? {
                 let Some(pending) = self.pending.remove(&id) else { continue };
                 if let Some(found) = found {
                     self.deliver_one(&found, &pending);
@@ -169,11 +169,11 @@ impl LiveDelivery {
     }
 
     /// Events by id; those of other processes are read from the store. One that is no longer effective is not found.
-    async fn find<'f>(
+    async fn load_events<'f>(
         &self,
         ids: &[(Seq, EventId)],
         fresh: &'f HashMap<EventId, Admitted>,
-    ) -> Result<Vec<(EventId, Option<Found<'f>>)>, StoreError> {
+    ) -> Result<Vec<(EventId, Option<LiveSource<'f>>)>, StoreError> {
         let of_others: Vec<EventId> = ids.iter().map(|(_, id)| *id).filter(|id| !fresh.contains_key(id)).collect();
         let mut stored = Vec::new();
         if !of_others.is_empty() {
@@ -181,17 +181,17 @@ impl LiveDelivery {
         }
         let mut stored = stored.into_iter();
         let found = ids.iter().map(|(_, id)| match fresh.get(id) {
-            Some(admitted) => (*id, Some(Found::Fresh(admitted))),
-            None => (*id, stored.next().flatten().map(Found::Stored)),
+            Some(admitted) => (*id, Some(LiveSource::Fresh(admitted))),
+            None => (*id, stored.next().flatten().map(LiveSource::Stored)),
         });
         Ok(found.collect())
     }
 
-    fn deliver_one(&self, found: &Found<'_>, pending: &PendingEvent) {
+    fn deliver_one(&self, found: &LiveSource<'_>, pending: &PendingEvent) {
         let seq = Some(pending.seq);
         let delivered = match found {
-            Found::Fresh(admitted) => self.index.deliver(admitted, seq),
-            Found::Stored(BoundEvent { event: stored, topics, .. }) => {
+            LiveSource::Fresh(admitted) => self.index.deliver(admitted, seq),
+            LiveSource::Stored(BoundEvent { event: stored, topics, .. }) => {
                 let delay = clock::now().0.saturating_sub(pending.written_at.0);
                 self.metrics.other_process_delay.record(Duration::from_millis(delay));
                 let Ok(event) = stored.event() else { return };

@@ -27,7 +27,7 @@ pub(crate) struct Copy {
 
 /// Counts of the copied pieces.
 #[derive(Default)]
-struct Tally {
+struct CopyCounts {
     events: u64,
     hidden: u64,
     ids: u64,
@@ -36,7 +36,7 @@ struct Tally {
     subscriptions: u64,
 }
 
-impl Tally {
+impl CopyCounts {
     fn count(&mut self, pieces: &[Piece]) {
         for piece in pieces {
             match piece {
@@ -99,8 +99,8 @@ async fn copy(
     source: &dyn Archive,
     target: &dyn Archive,
     mut progress: Progress,
-) -> Result<Tally, StoreError> {
-    let mut tally = Tally::default();
+) -> Result<CopyCounts, StoreError> {
+    let mut tally = CopyCounts::default();
     let mut page = first;
     loop {
         tally.count(&page.pieces);
@@ -116,7 +116,7 @@ async fn copy(
     }
 }
 
-fn summary(tally: &Tally) -> String {
+fn summary(tally: &CopyCounts) -> String {
     let counts = [
         ("events", tally.events),
         ("  hidden among them", tally.hidden),

@@ -46,7 +46,7 @@ struct Chunk {
 }
 
 #[derive(Default)]
-struct Tally {
+struct ImportCounts {
     lines: u64,
     stored: u64,
     known: u64,
@@ -60,7 +60,7 @@ pub(crate) async fn run(settings: &Settings, options: Import) -> anyhow::Result<
     let (sender, mut chunks) = mpsc::channel(2);
     let skip = options.skip;
     std::thread::spawn(move || read(reader, skip, &sender));
-    let mut tally = Tally::default();
+    let mut tally = ImportCounts::default();
     let mut progress = Progress::new(size, if size.is_some() { "bytes" } else { "lines" });
     let end = loop {
         let chunk = tokio::select! {
@@ -82,7 +82,7 @@ pub(crate) async fn run(settings: &Settings, options: Import) -> anyhow::Result<
     };
     progress.finish();
     client.close().await?;
-    let Tally { lines, stored, known, refused } = tally;
+    let ImportCounts { lines, stored, known, refused } = tally;
     output::print(&format!("{lines} lines: {stored} stored, {known} known, {refused} refused\n"))?;
     match end {
         Some(error) => {
@@ -143,7 +143,7 @@ fn read(mut reader: Box<dyn BufRead + Send>, skip: u64, chunks: &mpsc::Sender<io
 async fn import_chunk(
     chunk: Chunk,
     client: &mut AdminClient,
-    tally: &mut Tally,
+    tally: &mut ImportCounts,
     progress: &Progress,
 ) -> anyhow::Result<()> {
     if chunk.lines.is_empty() {

@@ -28,7 +28,7 @@ impl Session {
         };
         let (relay, viewer) = (Arc::clone(&self.relay), self.viewer());
         let reads = relay.engine.reads();
-        let live = reads.subscribe(filters.clone(), viewer.clone(), Arc::clone(&self.queue));
+        let live = reads.subscribe_live(filters.clone(), viewer.clone(), Arc::clone(&self.queue));
         let answer = match self.while_connected(reads.stored(filters, &viewer)).await? {
             Ok(answer) => answer,
             Err(error) => {

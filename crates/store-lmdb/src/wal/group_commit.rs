@@ -20,7 +20,7 @@ use crate::{
     error::Result,
     open::io,
     space::{FreeSpace, WriteEstimate},
-    writer::{Writer, tell},
+    writer::{Writer, notify_head},
     writer_thread::Job,
 };
 
@@ -91,7 +91,7 @@ impl Writer {
     fn ingest_alone(&mut self, job: IngestJob) {
         let ingested = self.commit_pending().and_then(|()| self.ingest_committed(&job.events, job.now));
         if let Ok(ingested) = &ingested {
-            tell(&self.head, ingested.head);
+            notify_head(&self.head, ingested.head);
         }
         let _ = job.answer.send(ingested);
     }
@@ -265,7 +265,7 @@ impl GroupCommit<'_> {
         }
         *self.clock.lock() = clock;
         self.repeats.note(effect.repeats, stamp);
-        tell(self.head, head);
+        notify_head(self.head, head);
         Ok(Ingested { outcomes: effect.outcomes, head, deletions: effect.deletions, stages })
     }
 

@@ -7,7 +7,7 @@ use std::{
 
 use kukuri_domain::{Filter, Letter, Viewer};
 use kukuri_store::{
-    Query, Rest,
+    Completeness, Query,
     conformance::build::{NOW, TOPIC, admitted, note},
     port::*,
 };
@@ -67,7 +67,7 @@ async fn ask(place: &str) {
         let before = peak();
         let answer = store.query(&query(10 * CONTENT)).await.unwrap();
         assert!((4..10).contains(&answer.events.len()), "{} events", answer.events.len());
-        assert_ne!(answer.rest, Rest::None);
+        assert_ne!(answer.rest, Completeness::Complete);
         let more = peak() - before;
         assert!(more < 100 * CONTENT, "{more} bytes for an answer of {}, of {} in all", 10 * CONTENT, 900 * CONTENT);
     }

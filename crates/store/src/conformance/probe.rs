@@ -14,7 +14,7 @@ use crate::{
     maintenance::Purged,
     outbox::{ConsumerOffset, OutboxRow, Seq},
     port::Store,
-    query::{Answer, Query, Rest},
+    query::{Answer, Completeness, Query},
     report::{AddressExplanation, Explanation, IdRecord, Stats},
     sharing::{Item, Shared, SharedSet},
 };
@@ -37,9 +37,9 @@ pub(super) async fn effective(store: &dyn Store, now: Millis) -> BTreeSet<EventI
 pub(super) fn is_true(answer: &Answer, matching: u64) -> bool {
     let sent = answer.events.len() as u64;
     match answer.rest {
-        Rest::None => sent == matching,
-        Rest::More => sent < matching,
-        Rest::Unknown => true,
+        Completeness::Complete => sent == matching,
+        Completeness::Truncated => sent < matching,
+        Completeness::Unknown => true,
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
     ingest::StoreRules,
     outbox::Seq,
     port::Store,
-    query::{Count, Query, Rest},
+    query::{Completeness, Count, Query},
 };
 
 async fn ask(store: &dyn Store, filters: Vec<Filter>) -> (Vec<EventId>, u64) {
@@ -77,22 +77,26 @@ pub(super) async fn an_answer_tells_whether_limits_left_anything_out<H: Harness>
     let here = || Filter::new().with_tag(Letter::T, [TOPIC]);
     let by_id = || Filter::new().with_ids(notes.iter().map(|note| note.id));
     for (why, filters, expected) in [
-        ("without a limit", vec![here()], Rest::None),
-        ("fewer than the limit", vec![here().with_limit(6)], Rest::None),
-        ("as many as the limit", vec![here().with_limit(5)], Rest::None),
-        ("one more than the limit", vec![here().with_limit(4)], Rest::More),
-        ("many more than the limit", vec![here().with_limit(1)], Rest::More),
-        ("of two that tie, one", vec![of(BOB).with_limit(1)], Rest::More),
-        ("as many ids as the limit", vec![by_id().with_limit(3)], Rest::None),
-        ("more ids than the limit", vec![by_id().with_limit(2)], Rest::More),
+        ("without a limit", vec![here()], Completeness::Complete),
+        ("fewer than the limit", vec![here().with_limit(6)], Completeness::Complete),
+        ("as many as the limit", vec![here().with_limit(5)], Completeness::Complete),
+        ("one more than the limit", vec![here().with_limit(4)], Completeness::Truncated),
+        ("many more than the limit", vec![here().with_limit(1)], Completeness::Truncated),
+        ("of two that tie, one", vec![of(BOB).with_limit(1)], Completeness::Truncated),
+        ("as many ids as the limit", vec![by_id().with_limit(3)], Completeness::Complete),
+        ("more ids than the limit", vec![by_id().with_limit(2)], Completeness::Truncated),
         (
             "ids that are not there",
             vec![Filter::new().with_ids([EventId::from_bytes([0; 32])]).with_limit(1)],
-            Rest::None,
+            Completeness::Complete,
         ),
-        ("a filter that matches nothing, and a limit of none", vec![here().with_ids([]).with_limit(0)], Rest::None),
-        ("two whole answers", vec![here().with_limit(5), by_id()], Rest::None),
-        ("no filter at all", vec![], Rest::None),
+        (
+            "a filter that matches nothing, and a limit of none",
+            vec![here().with_ids([]).with_limit(0)],
+            Completeness::Complete,
+        ),
+        ("two whole answers", vec![here().with_limit(5), by_id()], Completeness::Complete),
+        ("no filter at all", vec![], Completeness::Complete),
     ] {
         let answer = store
             .query(&Query {
@@ -111,7 +115,7 @@ pub(super) async fn an_answer_tells_whether_limits_left_anything_out<H: Harness>
         .query(&Query { filters, viewer: Viewer::Node, visibility: Visibility::default(), now: NOW, bytes: usize::MAX })
         .await
         .expect("an answer");
-    assert_ne!(answer.rest, Rest::More, "what one filter cut off, another has sent");
+    assert_ne!(answer.rest, Completeness::Truncated, "what one filter cut off, another has sent");
 }
 
 /// W-1: large events do not make an answer larger than a reader can hold.
@@ -135,7 +139,8 @@ pub(super) async fn an_answer_has_no_more_bytes_than_it_may<H: Harness>(harness:
             let answer = store.query(&query).await.expect("an answer");
             let found: Vec<_> = answer.events.iter().map(|event| event.id).collect();
             assert_eq!(found, newest(count), "{why}: {filter:?}");
-            let is_true = if count == 4 { answer.rest == Rest::None } else { answer.rest != Rest::None };
+            let is_true =
+                if count == 4 { answer.rest == Completeness::Complete } else { answer.rest != Completeness::Complete };
             assert!(is_true, "{why}: {:?}", answer.rest);
         }
     }

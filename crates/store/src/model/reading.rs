@@ -15,7 +15,7 @@ use crate::{
     error::Result,
     ingest::Ingested,
     port::{Events, Inspect},
-    query::{Answer, BoundEvent, Count, Query, Rest, StoredEvent},
+    query::{Answer, BoundEvent, Completeness, Count, Query, StoredEvent},
     report::{AddressExplanation, CheckReport, Explanation, RowRecord, Stats, TopicStats},
 };
 
@@ -89,7 +89,8 @@ impl Memory {
                 found.insert((Reverse(row.event.created_at), row.event.id), stored);
             }
         }
-        let rest = if self.authors(query).len() > found.len() { Rest::More } else { Rest::None };
+        let rest =
+            if self.authors(query).len() > found.len() { Completeness::Truncated } else { Completeness::Complete };
         Answer { seq: self.head, events: found.into_values().collect(), rest }
     }
 
