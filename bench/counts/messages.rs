@@ -27,21 +27,9 @@ pub(crate) fn parse_request() {
     count(TIMES, || read_request(&text).is_some_and(|filters| filters.len() == 1 && filters[0].value_count() == 14));
 }
 
-pub(crate) fn live_to_none_of_200() {
-    publish(0, 200, 50);
-}
-
-pub(crate) fn live_to_200() {
-    publish(200, 0, 1);
-}
-
-pub(crate) fn live_to_200_of_10200() {
-    publish(200, 10_000, 1);
-}
-
 /// Publishes 20 events to `matching` clients that asked for their topic, beside `others` that asked for other topics;
 /// all of it `times` times: the order of a hash table is random, which has to even out where little else is done.
-fn publish(matching: u64, others: u64, times: u32) {
+pub(crate) fn publish(matching: u64, others: u64, times: u32) {
     const EVENTS: u64 = 20;
     let of_topic = |number| Filter::new().with_kinds([Kind(1), Kind(7)]).with_tag(Letter::T, [topic(number).as_str()]);
     for _ in 0..times {

@@ -24,24 +24,21 @@ pub(crate) fn topic(number: u64) -> TopicId {
 pub(crate) fn note(number: u64) -> Event {
     let (root, parent) = (scattered("post", number % 97), scattered("post", number));
     let tags = [
-        vec!["t".to_owned(), topic(number).to_string()],
         vec!["e".to_owned(), EventId::from_bytes(root).to_string(), String::new(), "root".to_owned()],
         vec!["p".to_owned(), EventId::from_bytes(parent).to_string()],
     ];
-    event(number, Kind(1), &tags, &format!("{TEXT}{number:08}"))
+    event(number, Kind(1), tags, format!("{TEXT}{number:08}"))
 }
 
 /// A version of an author's profile.
 pub(crate) fn profile(number: u64) -> Event {
-    let tags = [vec!["t".to_owned(), topic(number).to_string()]];
-    event(number, Kind(0), &tags, &format!(r#"{{"name":"{number:08}"}}"#))
+    event(number, Kind(0), [], format!(r#"{{"name":"{number:08}"}}"#))
 }
 
 /// The deletion of events of one author.
 pub(crate) fn deletion(number: u64, targets: &[Event]) -> Event {
-    let mut tags = vec![vec!["t".to_owned(), topic(number).to_string()]];
-    tags.extend(targets.iter().map(|target| vec!["e".to_owned(), target.id.to_string()]));
-    event(number, Kind::DELETION, &tags, "")
+    let tags = targets.iter().map(|target| vec!["e".to_owned(), target.id.to_string()]);
+    event(number, Kind::DELETION, tags, String::new())
 }
 
 /// A note, or every tenth time a profile.
@@ -54,14 +51,16 @@ pub(crate) fn admitted(event: Event) -> Admitted {
     Admission::default().screen(event, Origin::unauthenticated_client(), NOW).unwrap().admit_unchecked()
 }
 
-fn event(number: u64, kind: Kind, tags: &[Vec<String>], content: &str) -> Event {
+/// An event in its topic, with further tags.
+fn event(number: u64, kind: Kind, tags: impl IntoIterator<Item = Vec<String>>, content: String) -> Event {
+    let topic = vec!["t".to_owned(), topic(number).to_string()];
     let mut event = Event {
         id: EventId::from_bytes([0; 32]),
         pubkey: author(scattered("who", number)[0].into()),
         created_at: Timestamp(START + number),
         kind,
-        tags: tags.iter().collect(),
-        content: content.to_owned(),
+        tags: [topic].into_iter().chain(tags).collect(),
+        content,
         sig: Signature::from_bytes([0x5a; 64]),
     };
     event.id = event.true_id();

@@ -9,9 +9,12 @@ use std::{
 
 use anyhow::{Context, bail};
 use futures_util::future::try_join_all;
-use kukuri_testing::Connection;
+use kukuri_testing::{Connection, connection::excerpt};
 
-use crate::{corpus::SignedEvent, timings::Timings};
+use crate::{
+    corpus::{SignedEvent, has_versions},
+    timings::Timings,
+};
 
 /// A message of a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,20 +122,20 @@ async fn publish<'e>(
         match pace {
             Pace::PerSecond(rate) if has_more => {
                 let next = begun + Duration::from_secs(1) * sent / rate;
-                if let Ok(filled) = tokio::time::timeout_at(next.into(), client.receiver.fill()).await {
+                if let Ok(filled) = tokio::time::timeout_at(next.into(), client.fill()).await {
                     filled?;
                 }
             }
-            _ => client.receiver.fill().await?,
+            _ => client.fill().await?,
         }
         let now = Instant::now();
-        while let Some(range) = client.receiver.next_buffered()? {
-            let Message::Ok { id, is_accepted } = Message::read(client.receiver.text(&range)) else { continue };
+        while let Some(text) = client.next_buffered()? {
+            let Message::Ok { id, is_accepted } = Message::read(text) else { continue };
             // Answers usually come in order, but need not.
             let index = waiting.iter().position(|event| event.id_hex.as_bytes() == id);
             let event = index.and_then(|index| waiting.remove(index)).context("an OK for no event")?;
-            if !is_accepted && !event.facts.has_versions() {
-                bail!("an event is refused: {}", client.receiver.excerpt(&range));
+            if !is_accepted && !has_versions(event.facts.kind) {
+                bail!("an event is refused: {}", excerpt(text));
             }
             timings.push(now - *event.sent.get_or_init(|| now));
         }
@@ -148,15 +151,15 @@ pub(crate) async fn request(
     client.send(frames).await?;
     let mut count = 0;
     loop {
-        let range = client.receiver.receive().await?;
-        match Message::read(client.receiver.text(&range)) {
+        let text = client.receive().await?;
+        match Message::read(text) {
             Message::Event { id } => {
                 on_event(id);
                 count += 1;
             }
             Message::Eose => return Ok(count),
             Message::Closed { subscription: closed } if closed == subscription.as_bytes() => {
-                bail!("a request is refused: {}", client.receiver.excerpt(&range));
+                bail!("a request is refused: {}", excerpt(text));
             }
             Message::Closed { .. } | Message::Ok { .. } | Message::Other => {}
         }

@@ -8,7 +8,7 @@ use std::{
 
 use kukuri_domain::EventId;
 
-use crate::corpus::Facts;
+use crate::corpus::{Facts, has_versions};
 
 /// Everything that can be found, by topic.
 pub(crate) struct Oracle {
@@ -30,7 +30,7 @@ impl Oracle {
         let mut topics: BTreeMap<u64, Vec<Facts>> = BTreeMap::new();
         let mut versions: HashMap<(u16, u64, Option<u64>), &Facts> = HashMap::new();
         for fact in facts {
-            if fact.has_versions() {
+            if has_versions(fact.kind) {
                 let known = versions.entry((fact.kind, fact.author, fact.article)).or_insert(fact);
                 if place(fact) < place(known) {
                     *known = fact;

@@ -13,27 +13,21 @@ use crate::{
     timings::{Timings, Yardsticks},
 };
 
-enum Target {
-    AtLeast(f64),
-    AtMost(f64),
-}
-use Target::{AtLeast, AtMost};
-
 /// Targets of our own relay on two cores with the clients beside it, by part, row and name of the figure.
-const TARGETS: [(Part, &str, &str, Target); 13] = [
-    (Part::Ingest, "durability", "synced before OK", AtLeast(100.0)),
-    (Part::Ingest, "8 x 64 in flight", "throughput", AtLeast(10_000.0)),
-    (Part::Ingest, "8 x 64 in flight", "CPU each", AtMost(120.0)),
-    (Part::Ingest, "8 x 512 in flight", "throughput", AtLeast(15_000.0)),
-    (Part::Ingest, "1 x 1 in flight", "p50 / fdatasync", AtMost(3.0)),
-    (Part::Req, "answers", "wrong", AtMost(0.0)),
-    (Part::Req, "mix", "throughput", AtLeast(6_000.0)),
-    (Part::Req, "mix", "CPU each", AtMost(150.0)),
-    (Part::Req, "kill -9", "lost", AtMost(0.0)),
-    (Part::Live, "fan-out", "CPU each", AtMost(5.0)),
-    (Part::Live, "fan-out", "p99", AtMost(20.0)),
-    (Part::Idle, "connections", "memory of each", AtMost(15.0)),
-    (Part::Growth, "in all", "query CPU", AtMost(1.5)),
+const TARGETS: [(Part, &str, &str, &str); 13] = [
+    (Part::Ingest, "durability", "synced before OK", "≥ 100"),
+    (Part::Ingest, "8 x 64 in flight", "throughput", "≥ 10,000"),
+    (Part::Ingest, "8 x 64 in flight", "CPU each", "≤ 120"),
+    (Part::Ingest, "8 x 512 in flight", "throughput", "≥ 15,000"),
+    (Part::Ingest, "1 x 1 in flight", "p50 / fdatasync", "≤ 3.00"),
+    (Part::Req, "answers", "wrong", "≤ 0"),
+    (Part::Req, "mix", "throughput", "≥ 6,000"),
+    (Part::Req, "mix", "CPU each", "≤ 150"),
+    (Part::Req, "kill -9", "lost", "≤ 0"),
+    (Part::Live, "fan-out", "CPU each", "≤ 5.00"),
+    (Part::Live, "fan-out", "p99", "≤ 20.0"),
+    (Part::Idle, "connections", "memory of each", "≤ 15.0"),
+    (Part::Growth, "in all", "query CPU", "≤ 1.50"),
 ];
 
 /// The parts in the order of the page, and how each is measured.
@@ -71,6 +65,8 @@ pub(crate) struct Report {
     command: String,
     #[serde(skip)]
     has_ratios: bool,
+    #[serde(skip)]
+    pub(crate) subject: Subject,
     figures: Vec<Figure>,
     failures: Vec<Failure>,
     /// Wrong answers and losses of our own relay.
@@ -84,13 +80,26 @@ struct Machine {
     kernel: String,
 }
 
+/// What is being measured.
+#[derive(Clone)]
+pub(crate) struct Subject {
+    pub(crate) part: Part,
+    /// The relay or store.
+    pub(crate) of: String,
+    /// Our own: wrong answers of it fail the run.
+    pub(crate) is_ours: bool,
+}
+
 /// One thing that was measured.
 #[derive(Serialize)]
 struct Figure {
-    #[serde(flatten)]
-    row: Row,
+    part: Part,
+    /// The relay or store.
+    of: String,
+    /// The operation.
+    row: String,
     #[serde(rename = "figure")]
-    name: String,
+    name: &'static str,
     unit: &'static str,
     /// The median of all rounds.
     value: f64,
@@ -100,35 +109,20 @@ struct Figure {
 impl Figure {
     /// What it is a figure of, of any relay.
     fn key(&self) -> (Part, &str, &str) {
-        (self.row.part, &self.row.row, &self.name)
+        (self.part, &self.row, self.name)
     }
 
-    fn target(&self) -> Option<&'static Target> {
-        let is_its = |(part, row, name, _): &&(Part, &str, &str, Target)| (*part, *row, *name) == self.key();
-        TARGETS.iter().find(is_its).map(|(_, _, _, target)| target)
-    }
-}
-
-/// The operation that a figure is of.
-#[derive(Clone, PartialEq, Serialize)]
-pub(crate) struct Row {
-    part: Part,
-    /// The relay or store.
-    of: String,
-    row: String,
-}
-
-impl Row {
-    pub(crate) fn new(part: Part, of: &str, row: impl Into<String>) -> Self {
-        Self { part, of: of.to_owned(), row: row.into() }
+    fn target(&self) -> Option<&'static str> {
+        TARGETS.iter().find_map(|(part, row, name, target)| ((*part, *row, *name) == self.key()).then_some(*target))
     }
 }
 
 /// What could not be measured or went wrong.
 #[derive(Serialize)]
 struct Failure {
-    #[serde(flatten)]
-    row: Row,
+    part: Part,
+    of: String,
+    row: String,
     reason: String,
 }
 
@@ -162,31 +156,40 @@ impl Report {
             cpu: cpu.map_or("unknown", |(_, name)| name).to_owned(),
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
         };
-        let (figures, failures, faults) = (Vec::new(), Vec::new(), Vec::new());
-        let report = Self { machine, yardsticks, corpus, command, has_ratios: builds > 1, figures, failures, faults };
+        let report = Self {
+            machine,
+            yardsticks,
+            corpus,
+            command,
+            has_ratios: builds > 1,
+            subject: Subject { part: Part::Ingest, of: String::new(), is_ours: true },
+            figures: Vec::new(),
+            failures: Vec::new(),
+            faults: Vec::new(),
+        };
         say(format_args!("{}", report.head()));
         report
     }
 
     /// Throughput, latency, CPU time and memory of the server.
-    pub(crate) fn measurement(&mut self, row: &Row, mut measured: Measurement) {
+    pub(crate) fn measurement(&mut self, row: &str, mut measured: Measurement) {
         self.number(row, "throughput", "/s", measured.throughput());
         self.latency(row, &mut measured.timings);
         self.number(row, "CPU each", "µs", measured.cpu_each());
         self.number(row, "memory", "MB", measured.memory as f64 / 1e6);
     }
 
-    pub(crate) fn latency(&mut self, row: &Row, timings: &mut Timings) {
+    pub(crate) fn latency(&mut self, row: &str, timings: &mut Timings) {
         self.number(row, "p50", "ms", timings.percentile(50));
         self.number(row, "p99", "ms", timings.percentile(99));
     }
 
-    pub(crate) fn number(&mut self, row: &Row, name: &str, unit: &'static str, value: f64) {
-        say(format_args!("{:<8} {:<24} {:<40} {name:<24} {:>10} {unit}", row.part, row.of, row.row, number(value)));
-        let known = self.figures.iter().position(|figure| figure.row == *row && figure.name == name);
+    pub(crate) fn number(&mut self, row: &str, name: &'static str, unit: &'static str, value: f64) {
+        let Subject { part, of, .. } = self.subject.clone();
+        say(format_args!("{part:<8} {of:<24} {row:<40} {name:<24} {:>10} {unit}", number(value)));
+        let known = self.figures.iter().position(|figure| figure.key() == (part, row, name) && figure.of == of);
         let index = known.unwrap_or_else(|| {
-            let (row, name) = (row.clone(), name.to_owned());
-            self.figures.push(Figure { row, name, unit, value, rounds: Vec::new() });
+            self.figures.push(Figure { part, of, row: row.to_owned(), name, unit, value, rounds: Vec::new() });
             self.figures.len() - 1
         });
         let figure = &mut self.figures[index];
@@ -195,16 +198,19 @@ impl Report {
     }
 
     /// Records that something could not be measured or went wrong, by the first line of the reason.
-    pub(crate) fn failure(&mut self, row: &Row, reason: &str) {
+    pub(crate) fn failure(&mut self, row: &str, reason: &str) {
+        let Subject { part, of, .. } = self.subject.clone();
         let reason: String = reason.lines().next().unwrap_or_default().chars().take(240).collect();
-        say(format_args!("{:<8} {:<24} {:<40} failed: {reason}", row.part, row.of, row.row));
-        self.failures.push(Failure { row: row.clone(), reason });
+        say(format_args!("{part:<8} {of:<24} {row:<40} failed: {reason}"));
+        self.failures.push(Failure { part, of, row: row.to_owned(), reason });
     }
 
-    /// Records a wrong answer or a loss of our own relay: the run fails.
+    /// Records a wrong answer or a loss, if it is one of our own relay: then the run fails.
     pub(crate) fn fault(&mut self, what: String) {
-        say(format_args!("WRONG: {what}"));
-        self.faults.push(what);
+        if self.subject.is_ours {
+            say(format_args!("WRONG: {what}"));
+            self.faults.push(what);
+        }
     }
 
     /// Writes page and JSON into a directory.
@@ -244,15 +250,15 @@ impl Report {
             self.table(&mut page, |figure| figure.target().is_some());
         }
         for (part, how) in SECTIONS {
-            let failures: Vec<&Failure> = self.failures.iter().filter(|failure| failure.row.part == part).collect();
-            if failures.is_empty() && !self.figures.iter().any(|figure| figure.row.part == part) {
+            let failures: Vec<&Failure> = self.failures.iter().filter(|failure| failure.part == part).collect();
+            if failures.is_empty() && !self.figures.iter().any(|figure| figure.part == part) {
                 continue;
             }
             let _ = write!(page, "\n## {part:?}\n\n{how}\n");
-            for Failure { row, reason } in failures {
-                let _ = write!(page, "\n**{}** {} failed: {reason}\n", row.of, row.row);
+            for Failure { of, row, reason, .. } in failures {
+                let _ = write!(page, "\n**{of}** {row} failed: {reason}\n");
             }
-            self.table(&mut page, |figure| figure.row.part == part);
+            self.table(&mut page, |figure| figure.part == part);
         }
         page
     }
@@ -261,20 +267,16 @@ impl Report {
     /// first.
     fn table(&self, page: &mut String, is_wanted: impl Fn(&Figure) -> bool) {
         let figures: Vec<&Figure> = self.figures.iter().filter(|figure| is_wanted(figure)).collect();
-        let relays = unique(figures.iter().map(|figure| figure.row.of.as_str()));
+        let relays = unique(figures.iter().map(|figure| figure.of.as_str()));
         let compared = if self.has_ratios { relays.get(1..).unwrap_or_default() } else { &[] };
         let ratios = compared.iter().map(|relay| format!(" {relay} / {} |", relays[0])).collect::<String>();
         let _ = write!(page, "\n| | target | {} |{ratios}\n|---|---:|", relays.join(" | "));
         let _ = writeln!(page, "{}", "---:|".repeat(relays.len() + compared.len()));
         for key in unique(figures.iter().map(|figure| figure.key())) {
-            let of = |relay: &str| figures.iter().find(|figure| figure.key() == key && figure.row.of == relay);
+            let of = |relay: &str| figures.iter().find(|figure| figure.key() == key && figure.of == relay);
             let Some(any) = relays.iter().find_map(|relay| of(relay)) else { continue };
             let unit = if any.unit.is_empty() { String::new() } else { format!(", {}", any.unit) };
-            let target = match any.target() {
-                Some(AtLeast(target)) => format!("≥ {}", number(*target)),
-                Some(AtMost(target)) => format!("≤ {}", number(*target)),
-                None => String::new(),
-            };
+            let target = any.target().unwrap_or_default();
             let _ = write!(page, "| {} {}: {}{unit} | {target} |", key.0, key.1, key.2);
             let value = |relay: &str| Some(of(relay)?.value);
             for relay in &relays {
@@ -347,12 +349,14 @@ mod tests {
         let yardsticks = Yardsticks { verifications_per_second: 20_000.0, fdatasync_p50_ms: 0.1 };
         let mut report = Report::new(yardsticks, corpus, "bench".to_owned(), 2);
         for (of, rounds) in [("old", [100.0, 300.0, 110.0]), ("new", [55.0, 54.0, 56.0])] {
+            report.subject.of = of.to_owned();
             for value in rounds {
-                report.number(&Row::new(Part::Ingest, of, "8 x 64 in flight"), "CPU each", "µs", value);
+                report.number("8 x 64 in flight", "CPU each", "µs", value);
             }
         }
-        report.number(&Row::new(Part::Ingest, "new", "durability"), "synced before OK", "%", 100.0);
-        report.failure(&Row::new(Part::Ingest, "old", "durability"), "no strace\nat all");
+        report.number("durability", "synced before OK", "%", 100.0);
+        report.subject.of = "old".to_owned();
+        report.failure("durability", "no strace\nat all");
         let page = report.page();
         for line in [
             "| | target | old | new | new / old |",

@@ -24,9 +24,6 @@ pub(crate) const SHAPES: [&str; 6] =
 /// The names of the two subscriptions of a connection.
 const SUBSCRIPTIONS: [&str; 2] = ["qa", "qb"];
 
-/// Whether a filter matches an event.
-type Matches = Box<dyn Fn(&Facts) -> bool>;
-
 /// A request, ready to be sent, and the right answer.
 pub(crate) struct Request {
     /// An index of [`SHAPES`].
@@ -67,15 +64,16 @@ pub(crate) fn requests(corpus: &Corpus, oracle: &Oracle, stored: u64) -> Vec<Req
 fn request(corpus: &Corpus, oracle: &Oracle, stored: u64, shape: usize, n: u64) -> Request {
     let (topic, round) = (n % TOPICS, n / TOPICS);
     let facts = oracle.topic(topic);
-    let (mut filter, matches): (Value, Matches) = match shape {
-        0 => (json!({}), Box::new(|_| true)),
+    let answer = |matches: &dyn Fn(&Facts) -> bool| oracle.answer(topic, LIMIT, matches);
+    let (mut filter, expected) = match shape {
+        0 => (json!({}), answer(&|_| true)),
         1 => {
             let kinds = [[1, 1111], [1, 9], [9, 7], [7, 1111]][round as usize % 4];
-            (json!({ "kinds": kinds }), Box::new(move |facts| kinds.contains(&facts.kind)))
+            (json!({ "kinds": kinds }), answer(&|facts| kinds.contains(&facts.kind)))
         }
         2 => {
             let author = regular(topic, round % REGULARS);
-            (json!({ "authors": [corpus.pubkey(author).to_string()] }), Box::new(move |facts| facts.author == author))
+            (json!({ "authors": [corpus.pubkey(author).to_string()] }), answer(&|facts| facts.author == author))
         }
         3 => {
             let step = (facts.len() / LIMIT).max(1);
@@ -83,26 +81,26 @@ fn request(corpus: &Corpus, oracle: &Oracle, stored: u64, shape: usize, n: u64) 
                 facts.iter().skip(round as usize % step).step_by(step).take(LIMIT).map(|facts| facts.id).collect();
             let mut named: Vec<String> = ids.iter().map(EventId::to_string).collect();
             named.sort_unstable();
-            (json!({ "ids": named }), Box::new(move |facts| ids.contains(&facts.id)))
+            (json!({ "ids": named }), answer(&|facts| ids.contains(&facts.id)))
         }
         4 => {
             // A thread of one of sixteen times over the corpus, of which all the time around it is stored.
             let n = stored.saturating_sub(1) * (round % 16 + 1) / 17;
             let root = thread(n, topic, u64::from(round % 8 == 7) % THREADS);
-            (json!({ "#e": [corpus.id(root).to_string()] }), Box::new(move |facts| facts.thread == Some(root)))
+            (json!({ "#e": [corpus.id(root).to_string()] }), answer(&|facts| facts.thread == Some(root)))
         }
         _ => {
             // Somewhere in the past of this topic, another time in each round.
             let newest = facts.len() * round as usize / (PER_SHAPE / TOPICS) as usize;
             let until = facts.get(newest).map_or(0, |facts| facts.created_at);
             let since = facts.get(newest + LIMIT).or(facts.last()).map_or(0, |facts| facts.created_at);
-            let matches = move |facts: &Facts| (since..=until).contains(&facts.created_at);
-            (json!({ "since": since, "until": until }), Box::new(matches))
+            let expected = answer(&|facts| (since..=until).contains(&facts.created_at));
+            (json!({ "since": since, "until": until }), expected)
         }
     };
     filter["#t"] = json!([topic_id(topic)]);
     filter["limit"] = json!(LIMIT);
-    Request::new(shape, filter, oracle.answer(topic, LIMIT, matches))
+    Request::new(shape, filter, expected)
 }
 
 #[cfg(test)]

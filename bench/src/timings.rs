@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kukuri_domain::{Event, Verified};
+use kukuri_domain::Event;
 use kukuri_testing::draft;
 use serde::Serialize;
 
@@ -23,6 +23,14 @@ pub(crate) struct Timings(pub(crate) Vec<Duration>);
 impl Timings {
     pub(crate) fn push(&mut self, took: Duration) {
         self.0.push(took);
+    }
+
+    /// Runs something and adds how long it took.
+    pub(crate) async fn time<T>(&mut self, run: impl Future<Output = T>) -> T {
+        let begun = Instant::now();
+        let done = run.await;
+        self.push(begun.elapsed());
+        done
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -61,7 +69,7 @@ impl Yardsticks {
         for _ in 0..8 {
             let start = Instant::now();
             for event in &events {
-                Verified::check(event.clone())?;
+                event.verify()?;
             }
             verifications_per_second = verifications_per_second.max(256.0 / start.elapsed().as_secs_f64());
         }

@@ -40,7 +40,7 @@ pub(crate) fn judge(log: &str) -> Durability {
         };
         let (name, arguments) = call.split_once('(').unwrap_or_default();
         let descriptor = arguments.split([',', ')', ' ']).next().unwrap_or_default();
-        if is_sending(name)
+        if matches!(name, "write" | "writev" | "sendto" | "sendmsg")
             && call.contains(r#"[\"OK\","#)
             && start == line
             && let Some((_, is_synced)) = waiting.take()
@@ -69,10 +69,6 @@ pub(crate) fn judge(log: &str) -> Durability {
         }
     }
     seen
-}
-
-fn is_sending(name: &str) -> bool {
-    matches!(name, "write" | "writev" | "sendto" | "sendmsg")
 }
 
 /// Whether a call has made something durable.

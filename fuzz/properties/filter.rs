@@ -55,9 +55,6 @@ fn check_builder(filter: &Filter) {
     if let Some(limit) = filter.limit() {
         built = built.with_limit(limit);
     }
-    if let Some(words) = filter.search() {
-        built = built.with_search(words);
-    }
     assert_eq!(&built, filter);
 }
 

@@ -1,15 +1,11 @@
 //! Running other programs.
 
-use std::{env, ffi::OsStr, io, path::PathBuf, process::Command};
+use std::{env, io, path::PathBuf, process::Command};
 
 use anyhow::{Context, bail};
 
 /// Runs cargo in this workspace.
-pub(crate) fn cargo<I, S>(arguments: I) -> anyhow::Result<()>
-where
-    I: IntoIterator<Item = S>,
-    S: AsRef<OsStr>,
-{
+pub(crate) fn cargo<const N: usize>(arguments: [&str; N]) -> anyhow::Result<()> {
     run(cargo_command().args(arguments))
 }
 

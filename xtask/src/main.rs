@@ -70,5 +70,5 @@ fn bench(rest: &[String]) -> anyhow::Result<()> {
         return run(&mut bench);
     }
     let server = postgres::Server::start_empty()?;
-    run(bench.env(postgres::URL, server.url()))
+    run(bench.env(postgres::URL, &server.url))
 }

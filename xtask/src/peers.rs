@@ -43,7 +43,7 @@ pub(crate) fn install(name: &str) -> anyhow::Result<()> {
 fn version(name: &str) -> anyhow::Result<String> {
     match name {
         "nostr-rs-relay" => Ok("0.8.12".to_owned()),
-        "relay-builder" => pinned("relay-builder/Cargo.lock", "name = \"nostr-relay-builder\"\nversion = \""),
+        "relay-builder" => pinned("relay-builder/Cargo.toml", "nostr-relay-builder = \"="),
         "khatru" => pinned("khatru/go.mod", "github.com/fiatjaf/khatru v"),
         _ => pinned("nostr-relay/requirements.txt", "nostr_relay=="),
     }
@@ -82,7 +82,7 @@ fn nostr_rs_relay(dir: &Path, version: &str) -> anyhow::Result<PathBuf> {
 
 fn relay_builder(dir: &Path) -> anyhow::Result<PathBuf> {
     let mut build = cargo_command();
-    build.args(["build", "--release", "--locked", "--manifest-path"]);
+    build.args(["build", "--release", "--manifest-path"]);
     build.arg(Path::new(SOURCES).join("relay-builder/Cargo.toml"));
     run(build.arg("--target-dir").arg(build_dir(dir)))?;
     Ok(build_dir(dir).join("release/relay-builder"))

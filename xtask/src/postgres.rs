@@ -16,7 +16,7 @@ pub(crate) const URL: &str = "KUKURI_TEST_POSTGRES";
 
 /// A server that runs for as long as this is kept.
 pub(crate) struct Server {
-    url: String,
+    pub(crate) url: String,
     /// None if the variable names another server.
     cluster: Option<cluster::Cluster>,
 }
@@ -48,10 +48,6 @@ impl Server {
         let cluster = cluster::Cluster::at(target_dir()?.join(directory));
         cluster.start().map_err(|error| anyhow!("a Postgres for the tests: {error}"))?;
         Ok(Self { url: cluster.url(), cluster: Some(cluster) })
-    }
-
-    pub(crate) fn url(&self) -> &str {
-        &self.url
     }
 }
 

@@ -65,7 +65,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     }
     let server = if options.has(&ON_POSTGRES) { Some(postgres::Server::start()?) } else { None };
     if let Some(server) = &server {
-        tests.env(postgres::URL, server.url());
+        tests.env(postgres::URL, &server.url);
     }
     run_to_end(&mut tests)
 }

@@ -74,17 +74,8 @@ impl Draft {
     /// A hash of all of it.
     pub(crate) fn digest(&self, pubkey: &[u8; 32]) -> [u8; 32] {
         let mut hash = Sha256::new();
-        let number = |option: Option<u64>| option.map_or(u64::MAX, |number| number);
-        let numbers = [
-            self.n,
-            u64::from(self.kind),
-            self.topic,
-            self.offset,
-            number(self.thread),
-            number(self.article),
-            number(self.hashtag),
-        ];
-        for number in numbers {
+        let options = [self.thread, self.article, self.hashtag].map(|number| number.unwrap_or(u64::MAX));
+        for number in [self.n, u64::from(self.kind), self.topic, self.offset].into_iter().chain(options) {
             hash.update(number.to_be_bytes());
         }
         hash.update(pubkey);

@@ -9,11 +9,7 @@
 mod draft;
 mod random;
 
-use std::{
-    ops::Range,
-    sync::{Arc, OnceLock},
-    time::Instant,
-};
+use std::{ops::Range, sync::OnceLock, time::Instant};
 
 use kukuri_domain::{Admission, Admitted, Event, EventId, Kind, Millis, Origin, PublicKey, Signature, Timestamp};
 use kukuri_testing::{events::sign, frames::text_frame};
@@ -54,14 +50,8 @@ pub(crate) struct Facts {
     pub(crate) article: Option<u64>,
 }
 
-impl Facts {
-    /// Whether a newer version may take its place.
-    pub(crate) fn has_versions(&self) -> bool {
-        has_versions(self.kind)
-    }
-}
-
-fn has_versions(kind: u16) -> bool {
+/// Whether a newer version may take the place of an event of this kind.
+pub(crate) fn has_versions(kind: u16) -> bool {
     matches!(kind, 0 | 30_023)
 }
 
@@ -136,7 +126,7 @@ impl Corpus {
         let (admission, now) = (Admission::default(), self.time(range.end));
         let events = parallel(range, |n| {
             let (facts, event) = self.event(&Draft::new(self.seed, n));
-            (facts, admission.screen(event, Origin::Client { authenticated: Arc::default() }, now))
+            (facts, admission.screen(event, Origin::unauthenticated_client(), now))
         });
         events.into_iter().map(|(facts, screened)| Ok((facts, screened?.admit_unchecked()))).collect()
     }

@@ -6,7 +6,7 @@ use futures_util::future::try_join_all;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{Bench, live::subscribe, within};
-use crate::{options::Part, relay::Relay, report::Row};
+use crate::relay::Relay;
 
 /// Connections that are made at the same time.
 const AT_ONCE: usize = 50;
@@ -21,13 +21,12 @@ pub(super) async fn measure(bench: &mut Bench, relay: &Relay) -> anyhow::Result<
     // The first connections make the relay allocate for itself: they are not counted.
     let _warm_up = subscribe(AT_ONCE).await?;
     let before = process.memory();
-    let row = Row::new(Part::Idle, &relay.name, "connections");
     let mut clients = Vec::new();
     while clients.len() < bench.options.connections {
         match within(OBSERVED, subscribe(AT_ONCE.min(bench.options.connections - clients.len()))).await {
             Ok(more) => clients.extend(more),
             Err(error) => {
-                bench.report.failure(&row, &format!("after {}: {error:#}", clients.len()));
+                bench.report.failure("connections", &format!("after {}: {error:#}", clients.len()));
                 break;
             }
         }
@@ -36,8 +35,8 @@ pub(super) async fn measure(bench: &mut Bench, relay: &Relay) -> anyhow::Result<
     tokio::time::sleep(OBSERVED).await;
     let cpu = process.cpu()?.saturating_sub(cpu).as_secs_f64() / OBSERVED.as_secs_f64() * 1e3;
     let each = process.memory().saturating_sub(before) as f64 / clients.len().max(1) as f64;
-    bench.report.number(&row, "connections", "", clients.len() as f64);
-    bench.report.number(&row, "memory of each", "kB", each / 1e3);
-    bench.report.number(&row, "CPU per second of all", "ms", cpu);
+    bench.report.number("connections", "connections", "", clients.len() as f64);
+    bench.report.number("connections", "memory of each", "kB", each / 1e3);
+    bench.report.number("connections", "CPU per second of all", "ms", cpu);
     Ok(())
 }

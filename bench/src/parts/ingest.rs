@@ -6,9 +6,7 @@ use anyhow::{Context, ensure};
 use super::{Bench, Stopwatch, within};
 use crate::{
     client::{Pace, publish_all},
-    options::Part,
     relay::Relay,
-    report::Row,
     trace,
 };
 
@@ -22,8 +20,7 @@ const WARM_UP: u64 = 100;
 pub(super) async fn measure(bench: &mut Bench, relay: &Relay) -> anyhow::Result<()> {
     let limit = bench.timeout();
     if let Err(error) = within(limit, durability(bench, relay)).await {
-        let row = Row::new(Part::Ingest, &relay.name, "durability");
-        bench.report.failure(&row, &format!("{error:#}"));
+        bench.report.failure("durability", &format!("{error:#}"));
     }
     for (connections, in_flight) in FLOWS {
         within(limit, flow(bench, relay, connections, in_flight)).await?;
@@ -42,16 +39,16 @@ async fn flow(bench: &mut Bench, relay: &Relay, connections: usize, in_flight: u
     let timings = publish_all(process.address, &events, connections, Pace::InFlight(in_flight)).await?;
     let mut measured = watch.stop(timings)?;
     let (throughput, p50) = (measured.throughput(), measured.timings.percentile(50));
-    let row = Row::new(Part::Ingest, &relay.name, format!("{connections} x {in_flight} in flight"));
-    bench.report.measurement(&row, measured);
+    let row = &format!("{connections} x {in_flight} in flight");
+    bench.report.measurement(row, measured);
     process.wait_until_idle().await?;
     let with_background = watch.cpu()?.as_secs_f64() * 1e6 / count.max(1) as f64;
-    bench.report.number(&row, "CPU each with all that follows", "µs", with_background);
+    bench.report.number(row, "CPU each with all that follows", "µs", with_background);
     let yardsticks = bench.report.yardsticks;
     if is_alone {
-        bench.report.number(&row, "p50 / fdatasync", "", p50 / yardsticks.fdatasync_p50_ms);
+        bench.report.number(row, "p50 / fdatasync", "", p50 / yardsticks.fdatasync_p50_ms);
     } else {
-        bench.report.number(&row, "/ one core verifies", "", throughput / yardsticks.verifications_per_second);
+        bench.report.number(row, "/ one core verifies", "", throughput / yardsticks.verifications_per_second);
     }
     Ok(())
 }
@@ -63,9 +60,8 @@ async fn durability(bench: &mut Bench, relay: &Relay) -> anyhow::Result<()> {
     drop(process);
     let seen = trace::judge(&String::from_utf8_lossy(&std::fs::read(&log)?));
     ensure!(seen.acknowledged > 0, "the trace shows no event and no OK");
-    let row = Row::new(Part::Ingest, &relay.name, "durability");
     let acknowledged = seen.acknowledged as f64;
-    bench.report.number(&row, "synced before OK", "%", seen.synced as f64 / acknowledged * 100.0);
-    bench.report.number(&row, "syncs per event", "", seen.syncs as f64 / acknowledged);
+    bench.report.number("durability", "synced before OK", "%", seen.synced as f64 / acknowledged * 100.0);
+    bench.report.number("durability", "syncs per event", "", seen.syncs as f64 / acknowledged);
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context;
 use futures_util::future::{try_join, try_join_all};
-use kukuri_testing::{Connection, frames::text_frame};
+use kukuri_testing::{Connection, connection::excerpt, frames::text_frame};
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -16,9 +16,8 @@ use super::{Bench, Stopwatch};
 use crate::{
     client::{Message, Pace, publish_all, request},
     corpus::{SignedEvent, topic_id},
-    options::Part,
     relay::Relay,
-    report::{Measurement, Row},
+    report::Measurement,
     timings::Timings,
 };
 
@@ -54,13 +53,12 @@ pub(super) async fn measure(bench: &mut Bench, relay: &Relay) -> anyhow::Result<
     let fan_out = watch.stop(deliveries)?;
 
     let cpu = fan_out.cpu.saturating_sub(unheard.cpu);
-    bench.report.measurement(&Row::new(Part::Live, &relay.name, "no subscribers"), unheard);
-    let row = Row::new(Part::Live, &relay.name, "fan-out");
-    bench.report.measurement(&row, Measurement { cpu, ..fan_out });
-    bench.report.number(&row, "subscribers", "", bench.options.subscribers as f64);
-    bench.report.number(&row, "missed", "", missed as f64);
-    bench.report.number(&row, "twice", "", repeated as f64);
-    if relay.is_ours && missed + repeated > 0 {
+    bench.report.measurement("no subscribers", unheard);
+    bench.report.measurement("fan-out", Measurement { cpu, ..fan_out });
+    bench.report.number("fan-out", "subscribers", "", bench.options.subscribers as f64);
+    bench.report.number("fan-out", "missed", "", missed as f64);
+    bench.report.number("fan-out", "twice", "", repeated as f64);
+    if missed + repeated > 0 {
         bench.report.fault(format!("{missed} live events were not delivered, {repeated} came twice"));
     }
     Ok(())
@@ -77,7 +75,7 @@ pub(super) async fn subscribe(address: SocketAddr) -> anyhow::Result<Connection>
 /// Receives events until all have come, or nothing comes any more. Returns how long each took from its publisher, and how
 /// many came again.
 async fn receive_all(
-    Connection { mut receiver, .. }: Connection,
+    mut client: Connection,
     events: &[SignedEvent],
     by_id: &HashMap<&[u8], usize>,
 ) -> anyhow::Result<(Timings, usize)> {
@@ -85,15 +83,13 @@ async fn receive_all(
     let mut seen = vec![false; events.len()];
     while timings.len() < events.len() {
         let silence = if timings.len() == 0 { MAX_SILENCE * 6 } else { MAX_SILENCE };
-        let Ok(filled) = timeout(silence, receiver.fill()).await else { break };
+        let Ok(filled) = timeout(silence, client.fill()).await else { break };
         filled.with_context(|| format!("after {} of {} events", timings.len(), events.len()))?;
         let now = Instant::now();
-        while let Some(range) = receiver.next_buffered()? {
-            let Message::Event { id } = Message::read(receiver.text(&range)) else { continue };
-            let n = by_id.get(id).copied();
-            let sent = n.and_then(|n| Some((n, *events[n].sent.get()?)));
-            let (n, sent) =
-                sent.with_context(|| format!("an event that was not sent: {}", receiver.excerpt(&range)))?;
+        while let Some(text) = client.next_buffered()? {
+            let Message::Event { id } = Message::read(text) else { continue };
+            let sent = by_id.get(id).and_then(|n| Some((*n, *events[*n].sent.get()?)));
+            let (n, sent) = sent.with_context(|| format!("an event that was not sent: {}", excerpt(text)))?;
             if std::mem::replace(&mut seen[n], true) {
                 repeated += 1;
             } else {

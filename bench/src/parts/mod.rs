@@ -26,7 +26,7 @@ use crate::{
     corpus::Corpus,
     options::{Options, Part},
     relay::{Relay, RelayProcess},
-    report::{Measurement, Report, Row},
+    report::{Measurement, Report, Subject},
     timings::Timings,
 };
 
@@ -41,6 +41,7 @@ pub(crate) struct Bench {
 
 /// Measures a part of a relay, or of our own libraries. A relay that fails in a part may do well in the next.
 pub(crate) async fn measure(bench: &mut Bench, part: Part, relay: &Relay) {
+    bench.report.subject = Subject { part, of: relay.name.clone(), is_ours: relay.is_ours };
     let measured = match part {
         Part::Ingest => ingest::measure(bench, relay).await,
         Part::Req => req::measure(bench, relay).await,
@@ -52,10 +53,8 @@ pub(crate) async fn measure(bench: &mut Bench, part: Part, relay: &Relay) {
     };
     if let Err(error) = measured {
         let reason = format!("{error:#}");
-        bench.report.failure(&Row::new(part, &relay.name, "in all"), &reason);
-        if relay.is_ours {
-            bench.report.fault(format!("{part}: {reason}"));
-        }
+        bench.report.failure("in all", &reason);
+        bench.report.fault(format!("{part}: {reason}"));
     }
 }
 

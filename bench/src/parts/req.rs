@@ -1,11 +1,7 @@
 //! Stored events out: about fifty, asked for in several ways. Then bytes on the disk, and whether everything is still there
 //! after SIGKILL.
 
-use std::{
-    collections::HashSet,
-    ops::Range,
-    time::{Duration, Instant},
-};
+use std::{collections::HashSet, ops::Range, time::Duration};
 
 use futures_util::future::try_join_all;
 use kukuri_domain::EventId;
@@ -15,10 +11,9 @@ use super::{Bench, Stopwatch, within};
 use crate::{
     client::{Pace, publish_all, request},
     corpus::{Corpus, Facts},
-    options::Part,
     oracle::{Oracle, Verdict},
     relay::{Relay, RelayProcess},
-    report::{Measurement, Report, Row},
+    report::{Measurement, Report},
     requests::{Request, SHAPES, requests},
     timings::Timings,
 };
@@ -40,27 +35,25 @@ pub(super) async fn measure(bench: &mut Bench, relay: &Relay) -> anyhow::Result<
     within(limit, loaded.load(&process, &bench.corpus, 0..bench.options.events)).await?;
     process.wait_until_idle().await?;
     let exam = Exam::new(&bench.corpus, &loaded.facts);
-    let row = |row: &str| Row::new(Part::Req, &relay.name, row);
 
-    within(limit, exam.check(bench, relay, row("answers"), &process)).await?;
+    within(limit, exam.check(bench, "answers", &process)).await?;
     for (shape, name) in SHAPES.iter().enumerate() {
         let measured = within(limit, exam.measure(bench, &process, |request| request.shape == shape)).await?;
-        bench.report.measurement(&row(name), measured);
+        bench.report.measurement(name, measured);
     }
     let measured = within(limit, exam.measure(bench, &process, |_| true)).await?;
-    bench.report.measurement(&row("mix"), measured);
+    bench.report.measurement("mix", measured);
     let disk = process.disk_bytes()? as f64;
-    bench.report.number(&row("disk"), "in all", "MB", disk / 1e6);
-    bench.report.number(&row("disk"), "disk / JSON", "", disk / loaded.json_bytes);
+    bench.report.number("disk", "in all", "MB", disk / 1e6);
+    bench.report.number("disk", "disk / JSON", "", disk / loaded.json_bytes);
     within(limit, restart(bench, relay, &mut process, &exam)).await
 }
 
 async fn restart(bench: &mut Bench, relay: &Relay, process: &mut RelayProcess, exam: &Exam) -> anyhow::Result<()> {
-    let row = |row: &str| Row::new(Part::Req, &relay.name, row);
     let started = process.restart(relay, bench.timeout()).await?;
     let mut client = Connection::open(process.address).await?;
     request(&mut client, exam.requests[0].nth(0), |_| {}).await?;
-    bench.report.number(&row("kill -9"), "first answer", "ms", started.elapsed().as_secs_f64() * 1e3);
+    bench.report.number("kill -9", "first answer", "ms", started.elapsed().as_secs_f64() * 1e3);
 
     let (mut turn, mut found) = (1, HashSet::new());
     for topic in exam.oracle.topics() {
@@ -72,11 +65,11 @@ async fn restart(bench: &mut Bench, relay: &Relay, process: &mut RelayProcess, e
         }
     }
     let lost = exam.oracle.len().saturating_sub(found.len());
-    bench.report.number(&row("kill -9"), "lost", "", lost as f64);
-    if relay.is_ours && lost > 0 {
+    bench.report.number("kill -9", "lost", "", lost as f64);
+    if lost > 0 {
         bench.report.fault(format!("{lost} acknowledged events are lost after kill -9"));
     }
-    exam.check(bench, relay, row("answers after kill -9"), process).await
+    exam.check(bench, "answers after kill -9", process).await
 }
 
 /// The events that a relay was filled with.
@@ -120,13 +113,7 @@ impl Exam {
     }
 
     /// Sends every request once and compares the answer, event by event. This also warms the relay up.
-    pub(super) async fn check(
-        &self,
-        bench: &mut Bench,
-        relay: &Relay,
-        row: Row,
-        process: &RelayProcess,
-    ) -> anyhow::Result<()> {
+    pub(super) async fn check(&self, bench: &mut Bench, row: &str, process: &RelayProcess) -> anyhow::Result<()> {
         let mut client = Connection::open(process.address).await?;
         let mut answers = Vec::new();
         for (turn, asked) in self.requests.iter().enumerate() {
@@ -134,12 +121,12 @@ impl Exam {
             request(&mut client, asked.nth(turn), |id| found.extend(EventId::from_hex(id))).await?;
             answers.push(found);
         }
-        self.judge(&mut bench.report, &row, relay.is_ours, &answers);
+        self.judge(&mut bench.report, row, &answers);
         Ok(())
     }
 
     /// Reports how many of these answers, one for each request, are wrong. Those of our own code are faults.
-    pub(super) fn judge(&self, report: &mut Report, row: &Row, is_ours: bool, answers: &[Vec<EventId>]) {
+    pub(super) fn judge(&self, report: &mut Report, row: &str, answers: &[Vec<EventId>]) {
         let (mut ties, mut wrong, mut first_wrong) = (0, 0, String::new());
         for (request, found) in self.requests.iter().zip(answers) {
             match self.oracle.judge(&request.expected, found) {
@@ -147,10 +134,8 @@ impl Exam {
                 Verdict::Ties => ties += 1,
                 Verdict::Wrong => wrong += 1,
             }
-            if wrong == 0 && !is_ours {
-                continue;
-            }
-            if first_wrong.is_empty() {
+            let is_worth_telling = wrong > 0 || report.subject.is_ours;
+            if is_worth_telling && first_wrong.is_empty() {
                 let (shape, expected) = (SHAPES[request.shape], request.expected.len());
                 first_wrong = format!("{shape}: {} events, expected {expected}", found.len());
             }
@@ -160,9 +145,7 @@ impl Exam {
         report.number(row, "ties", "", f64::from(ties));
         if !first_wrong.is_empty() {
             report.failure(row, &first_wrong);
-            if is_ours {
-                report.fault(format!("{} wrong answers of {}: {first_wrong}", wrong + ties, answers.len()));
-            }
+            report.fault(format!("{} wrong answers of {}: {first_wrong}", wrong + ties, answers.len()));
         }
     }
 
@@ -180,9 +163,7 @@ impl Exam {
         let asking = clients.into_iter().enumerate().map(async |(first, mut client)| {
             let mut timings = Timings::default();
             for (turn, n) in (first..count).step_by(CONNECTIONS).enumerate() {
-                let start = Instant::now();
-                request(&mut client, wanted[n % wanted.len()].nth(turn), |_| {}).await?;
-                timings.push(start.elapsed());
+                timings.time(request(&mut client, wanted[n % wanted.len()].nth(turn), |_| {})).await?;
                 if watch.at.elapsed() > MAX_MEASURING {
                     break;
                 }

@@ -10,16 +10,15 @@ use kukuri_search::{Document, DocumentChange, Search, SearchIndex, SearchQuery, 
 use kukuri_search_postgres::{PostgresIndex, PostgresIndexOptions};
 use kukuri_search_tantivy::TantivyIndex;
 use kukuri_store::Seq;
-use kukuri_testing::{Connection, TOPIC, as_json, frames::text_frame, note};
+use kukuri_testing::{Connection, TOPIC, as_json, connection::excerpt, frames::text_frame, note};
 use serde_json::json;
 
 use super::Bench;
 use crate::{
     client::{Message, Pace, publish_all, request},
     corpus::mixed,
-    options::Part,
     relay::{Relay, RelayProcess, cpu_of_tree},
-    report::{Row, number},
+    report::number,
     timings::Timings,
 };
 
@@ -49,14 +48,16 @@ const SHAPES: [(&str, usize, bool, bool); 5] = [
 pub(super) async fn measure(bench: &mut Bench, ours: &Relay) -> anyhow::Result<()> {
     let process = bench.start(ours).await?;
     let mut found = fresh(bench, &process).await?;
-    let row = Row::new(Part::Search, "embedded", "from OK until a search finds it");
-    bench.report.latency(&row, &mut found);
-    bench.report.number(&row, "posts", "", found.len() as f64);
+    let row = "from OK until a search finds it";
+    bench.report.subject.of = "embedded".to_owned();
+    bench.report.latency(row, &mut found);
+    bench.report.number(row, "posts", "", found.len() as f64);
     drop(process);
-    fill_and_ask(bench, "embedded", &TantivyIndex::open(bench.dir.join("index"))?).await?;
+    fill_and_ask(bench, &TantivyIndex::open(bench.dir.join("index"))?).await?;
     if let Some(url) = bench.options.database()? {
         let index = PostgresIndex::connect(url, PostgresIndexOptions::default()).await?;
-        fill_and_ask(bench, "postgres", &index).await?;
+        bench.report.subject.of = "postgres".to_owned();
+        fill_and_ask(bench, &index).await?;
     }
     Ok(())
 }
@@ -73,10 +74,10 @@ async fn fresh(bench: &Bench, process: &RelayProcess) -> anyhow::Result<Timings>
             let post = note(1, &content).sign();
             client.send_text(&json!(["EVENT", as_json(&post)]).to_string()).await?;
             loop {
-                let range = client.receiver.receive().await?;
-                match Message::read(client.receiver.text(&range)) {
+                let text = client.receive().await?;
+                match Message::read(text) {
                     Message::Ok { is_accepted: true, .. } => break,
-                    Message::Ok { .. } => bail!("a post is refused: {}", client.receiver.excerpt(&range)),
+                    Message::Ok { .. } => bail!("a post is refused: {}", excerpt(text)),
                     _ => {}
                 }
             }
@@ -98,11 +99,11 @@ async fn fresh(bench: &Bench, process: &RelayProcess) -> anyhow::Result<Timings>
     Ok(timings)
 }
 
-async fn fill_and_ask(bench: &mut Bench, name: &'static str, index: &dyn SearchIndex) -> anyhow::Result<()> {
+async fn fill_and_ask(bench: &mut Bench, index: &dyn SearchIndex) -> anyhow::Result<()> {
     ensure!(index.stats().await?.documents == 0, "there are posts in this index already");
     let mut filled = 0;
     for size in bench.options.sizes.clone() {
-        let row = |what: &str| Row::new(Part::Search, name, format!("{} posts, {what}", number(size as f64)));
+        let row = |what: &str| format!("{} posts, {what}", number(size as f64));
         let (begun, cpu) = (Instant::now(), cpu_of_tree(process::id()));
         for first in (filled..size).step_by(BATCH as usize) {
             let last = size.min(first + BATCH);
@@ -121,9 +122,7 @@ async fn fill_and_ask(bench: &mut Bench, name: &'static str, index: &dyn SearchI
         for n in 0..QUERIES {
             for (shape, timings) in SHAPES.iter().zip(&mut timings) {
                 let search = search(shape, mixed(n ^ size) % size)?;
-                let begun = Instant::now();
-                index.search(&search).await?;
-                timings.push(begun.elapsed());
+                timings.time(index.search(&search)).await?;
             }
         }
         for (shape, timings) in SHAPES.iter().zip(&mut timings) {

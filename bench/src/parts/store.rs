@@ -1,10 +1,7 @@
 //! Loading and asking a store, at growing sizes: does the cost of a query stay the same? Answers are compared with those of
 //! the oracle.
 
-use std::{
-    fs,
-    time::{Duration, Instant},
-};
+use std::{fs, time::Duration};
 
 use anyhow::{Context, ensure};
 use kukuri_domain::{EventId, Filter, Viewer};
@@ -16,9 +13,8 @@ use sqlx::{Connection, PgConnection};
 use super::{Bench, req::Exam};
 use crate::{
     corpus::{Corpus, Facts, mixed},
-    options::Part,
     relay::cpu_of_tree,
-    report::{Row, number},
+    report::number,
     requests::SHAPES,
     timings::Timings,
 };
@@ -33,7 +29,7 @@ const OUTBOX_READS: u64 = 500;
 const OUTBOX_ROWS: usize = 1_000;
 
 /// A store that is measured, and what it was filled with.
-struct Subject {
+struct MeasuredStore {
     name: &'static str,
     store: Box<dyn Store>,
     /// Of the server, if it is on one.
@@ -43,28 +39,29 @@ struct Subject {
 
 pub(super) async fn measure(bench: &mut Bench) -> anyhow::Result<()> {
     let embedded = LmdbStore::open(bench.dir.join("store"), LmdbOptions::default())?;
-    let mut subjects = vec![Subject { name: "embedded", store: Box::new(embedded), url: None, facts: Vec::new() }];
+    let mut stores = vec![MeasuredStore { name: "embedded", store: Box::new(embedded), url: None, facts: Vec::new() }];
     if let Some(url) = bench.options.database()? {
         let store = Box::new(PostgresStore::connect(url, PostgresOptions::default()).await?);
         ensure!(store.stats().await?.ids == 0, "there are events in this database already");
-        subjects.push(Subject { name: "postgres", store, url: Some(url.to_owned()), facts: Vec::new() });
+        stores.push(MeasuredStore { name: "postgres", store, url: Some(url.to_owned()), facts: Vec::new() });
     }
     for size in bench.options.sizes.clone() {
-        for subject in &mut subjects {
-            subject.fill(bench, size).await?;
-            subject.ask(bench, size).await?;
+        for store in &mut stores {
+            bench.report.subject.of = store.name.to_owned();
+            store.fill(bench, size).await?;
+            store.ask(bench, size).await?;
         }
     }
     Ok(())
 }
 
-impl Subject {
-    fn row(&self, size: u64, what: &str) -> Row {
-        Row::new(Part::Store, self.name, format!("{} events, {what}", number(size as f64)))
-    }
+fn row(size: u64, what: &str) -> String {
+    format!("{} events, {what}", number(size as f64))
+}
 
+impl MeasuredStore {
     async fn fill(&mut self, bench: &mut Bench, size: u64) -> anyhow::Result<()> {
-        let (singles, row) = (MAX_SINGLES.min(size / 10), self.row(size, "ingest"));
+        let (singles, row) = (MAX_SINGLES.min(size / 10), &row(size, "ingest"));
         let count = size.saturating_sub(self.facts.len() as u64 + singles);
         let server_cpu = self.server_cpu().await?;
         let mut batches = self.load(&bench.corpus, count, BATCH).await?;
@@ -77,14 +74,14 @@ impl Subject {
         let disk = stats.disk_bytes.unwrap_or_default() as f64;
         let verifications = bench.report.yardsticks.verifications_per_second;
         let report = &mut bench.report;
-        report.number(&row, "throughput", "/s", per_second);
-        report.number(&row, "/ one core verifies", "", per_second / verifications);
-        report.number(&row, "throughput, one a batch", "/s", single.per_second());
-        report.latency(&row, &mut batches);
-        report.number(&row, "disk per event", "bytes", disk / stored.events as f64);
-        report.number(&row, "disk / JSON", "", disk / stored.bytes as f64);
+        report.number(row, "throughput", "/s", per_second);
+        report.number(row, "/ one core verifies", "", per_second / verifications);
+        report.number(row, "throughput, one a batch", "/s", single.per_second());
+        report.latency(row, &mut batches);
+        report.number(row, "disk per event", "bytes", disk / stored.events as f64);
+        report.number(row, "disk / JSON", "", disk / stored.bytes as f64);
         if self.url.is_some() {
-            report.number(&row, "server CPU each", "µs", server_cpu.as_secs_f64() * 1e6 / count.max(1) as f64);
+            report.number(row, "server CPU each", "µs", server_cpu.as_secs_f64() * 1e6 / count.max(1) as f64);
         }
         Ok(())
     }
@@ -96,9 +93,7 @@ impl Subject {
             let end = (start + batch).min(first + count);
             let (facts, events): (Vec<_>, Vec<_>) = corpus.admitted(start..end)?.into_iter().unzip();
             self.facts.extend(facts);
-            let begun = Instant::now();
-            self.store.ingest(events, corpus.time(end)).await?;
-            timings.push(begun.elapsed());
+            timings.time(self.store.ingest(events, corpus.time(end))).await?;
         }
         Ok(timings)
     }
@@ -114,25 +109,21 @@ impl Subject {
         for (_, query) in &queries {
             answers.push(self.store.query(query).await?.events.iter().map(|event| event.id).collect::<Vec<EventId>>());
         }
-        exam.judge(&mut bench.report, &self.row(size, "answers"), true, &answers);
+        exam.judge(&mut bench.report, &row(size, "answers"), &answers);
 
         for (shape, name) in SHAPES.iter().enumerate() {
             let mut timings = Timings::default();
             for (_, query) in queries.iter().filter(|(of, _)| *of == shape).cycle().take(QUERIES) {
-                let begun = Instant::now();
-                self.store.query(query).await?;
-                timings.push(begun.elapsed());
+                timings.time(self.store.query(query)).await?;
             }
-            bench.report.latency(&self.row(size, name), &mut timings);
+            bench.report.latency(&row(size, name), &mut timings);
         }
         let (head, mut timings) = (self.store.stats().await?.head.0, Timings::default());
         for n in 0..OUTBOX_READS {
             let after = Seq(mixed(n) % head.saturating_sub(OUTBOX_ROWS as u64).max(1));
-            let begun = Instant::now();
-            self.store.outbox(after, OUTBOX_ROWS).await?;
-            timings.push(begun.elapsed());
+            timings.time(self.store.outbox(after, OUTBOX_ROWS)).await?;
         }
-        bench.report.latency(&self.row(size, "outbox, 1,000 rows"), &mut timings);
+        bench.report.latency(&row(size, "outbox, 1,000 rows"), &mut timings);
         Ok(())
     }
 

@@ -3,42 +3,24 @@
 use std::sync::Arc;
 
 use kukuri_domain::{EventId, Millis, Reason, TopicId, Viewer, Visibility};
-use kukuri_store::{BoundEvent, Op, OutboxRow, Seq, Store, StoreError, StoredEvent};
+use kukuri_store::{BoundEvent, Op, OutboxRow, Seq, Store, StoredEvent};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::{
-    Api,
+    ApiState,
     answer::{Event, stored_json},
     error::Error,
-    tail::{OutboxTail, Rows},
+    tail::Rows,
 };
 
-/// Outbox rows in one read of the store.
-const ROWS_PER_READ: usize = 1_000;
 /// Outbox rows of all topics that one batch looks at.
 const MAX_ROWS_PER_BATCH: usize = 4_000;
 /// Events in one lookup in the store.
 const EVENTS_PER_LOOKUP: usize = 50;
 /// Bytes of events in one answer. The first event is sent whatever its size.
 pub(crate) const MAX_ANSWER_BYTES: usize = 1 << 20;
-
-/// Where outbox rows are read from.
-pub(crate) enum RowSource<'t> {
-    Store,
-    /// Rows shared by streams, up to this sequence if the tail has them.
-    Tail(&'t OutboxTail, Seq),
-}
-
-impl RowSource<'_> {
-    async fn read(&self, store: &dyn Store, after: Seq) -> Result<Rows, StoreError> {
-        match self {
-            Self::Store => Rows::read(store, after, ROWS_PER_READ).await,
-            Self::Tail(tail, head) => tail.read(store, after, ROWS_PER_READ, *head).await,
-        }
-    }
-}
 
 /// One event that became visible in the topic, or is visible no more.
 #[derive(Serialize, ToSchema)]
@@ -118,22 +100,26 @@ pub(crate) struct ChangeBatch {
     pub(crate) is_end: bool,
 }
 
-/// Reads the changes of a topic after a sequence, at most `limit`.
+/// Reads the changes of a topic after a sequence, at most `limit`. A stream passes the `head` that it knows, and shares
+/// the rows up to it with the other streams.
 ///
 /// An upsert whose event is effective no more is skipped: its delete follows (O-1). Private kinds are skipped for
 /// every caller (E-10): a delete row does not name its parties.
 pub(crate) async fn read(
-    api: &Api,
-    source: RowSource<'_>,
+    api: &ApiState,
     topic: &TopicId,
     after: Seq,
     limit: usize,
+    head: Option<Seq>,
 ) -> Result<ChangeBatch, Error> {
     let (store, visibility, now) = (&*api.store, (api.visibility)(), (api.clock)());
     let mut batch = ChangeBatch { changes: Vec::new(), next: after, is_end: false };
     let (mut rows_seen, mut bytes) = (0, 0);
     while rows_seen < MAX_ROWS_PER_BATCH && batch.changes.len() < limit {
-        let Rows { rows, is_end } = source.read(store, batch.next).await?;
+        let Rows { rows, is_end } = match head {
+            Some(head) => api.tail.read(store, batch.next, head).await?,
+            None => Rows::read(store, batch.next).await?,
+        };
         rows_seen += rows.len();
         let end = rows.last().map_or(batch.next, |row| row.seq);
         let own: Vec<Arc<OutboxRow>> =

@@ -14,7 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     ApiState,
-    changes::{self, Change, RowSource},
+    changes::{self, Change},
     error::{Error, ErrorBody},
     extract::{ExactInteger, PageLimit, Path, Query},
     gate::Identity,
@@ -77,7 +77,7 @@ pub(crate) async fn list_changes(
     if is_stream {
         return stream::begin(api, topic, after).await;
     }
-    let batch = changes::read(&api, RowSource::Store, &topic, after, parameters.limit.0).await?;
+    let batch = changes::read(&api, &topic, after, parameters.limit.0, None).await?;
     let head = (*api.store.watch_outbox().borrow()).max(batch.next);
     Ok(Json(ChangesPage { items: batch.changes, next: batch.next.0, head: head.0 }).into_response())
 }

@@ -21,7 +21,7 @@ use tracing::{Instrument, Span};
 
 use crate::{
     ApiState,
-    changes::{self, ChangeBatch, RowSource},
+    changes::{self, ChangeBatch},
     error::Error,
 };
 
@@ -54,8 +54,7 @@ pub(crate) async fn begin(api: Arc<ApiState>, topic: TopicId, after: Seq) -> Res
     let permit = Arc::clone(&api.streams).try_acquire_owned().map_err(|_| Error::TooManyStreams)?;
     let outbox_head = api.store.watch_outbox();
     let now = Instant::now();
-    let source = RowSource::Tail(&api.tail, UNKNOWN_HEAD);
-    let first = changes::read(&api, source, &topic, after, CHANGES_PER_BATCH).await?;
+    let first = changes::read(&api, &topic, after, CHANGES_PER_BATCH, Some(UNKNOWN_HEAD)).await?;
     let stream = ChangeStream {
         api,
         topic,
@@ -106,7 +105,7 @@ impl ChangeStream {
                 continue;
             }
             if Instant::now() >= self.heartbeat_at {
-                return Some(self.heartbeat());
+                return Some(self.finish(":\n\n".to_owned()));
             }
             tokio::select! {
                 changed = self.outbox_head.changed() => changed.ok()?,
@@ -125,8 +124,7 @@ impl ChangeStream {
         let known_head = *self.outbox_head.borrow_and_update();
         // A wake-up may be lost: each heartbeat asks the store itself (O-4).
         let head = if self.read_at >= self.heartbeat_at { UNKNOWN_HEAD } else { known_head };
-        let source = RowSource::Tail(&self.api.tail, head);
-        changes::read(&self.api, source, &self.topic, self.next, CHANGES_PER_BATCH).await.ok()
+        changes::read(&self.api, &self.topic, self.next, CHANGES_PER_BATCH, Some(head)).await.ok()
     }
 
     fn frames(&mut self, batch: &ChangeBatch) -> Option<Bytes> {
@@ -137,10 +135,6 @@ impl ChangeStream {
             self.last_sent = Seq(change.seq);
         }
         Some(self.finish(text))
-    }
-
-    fn heartbeat(&mut self) -> Bytes {
-        self.finish(":\n\n".to_owned())
     }
 
     /// An id without data moves the reader past rows of other topics.

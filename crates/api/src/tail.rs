@@ -5,6 +5,8 @@ use std::{collections::VecDeque, sync::Arc};
 use kukuri_store::{OutboxRow, Seq, Store, StoreError};
 use tokio::sync::Mutex;
 
+/// Rows in one read of the store.
+const ROWS_PER_READ: usize = 1_000;
 /// Rows kept in memory.
 const MAX_KEPT_ROWS: usize = 4_096;
 
@@ -16,9 +18,9 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    pub(crate) async fn read(store: &dyn Store, after: Seq, limit: usize) -> Result<Self, StoreError> {
-        let rows: Vec<_> = store.outbox(after, limit).await?.into_iter().map(Arc::new).collect();
-        let is_end = rows.len() < limit;
+    pub(crate) async fn read(store: &dyn Store, after: Seq) -> Result<Self, StoreError> {
+        let rows: Vec<_> = store.outbox(after, ROWS_PER_READ).await?.into_iter().map(Arc::new).collect();
+        let is_end = rows.len() < ROWS_PER_READ;
         Ok(Self { rows, is_end })
     }
 }
@@ -37,18 +39,12 @@ struct KeptRows {
 
 impl OutboxTail {
     /// Reads rows after a sequence. The store is not asked for rows up to `head` that are kept.
-    pub(crate) async fn read(
-        &self,
-        store: &dyn Store,
-        after: Seq,
-        limit: usize,
-        head: Seq,
-    ) -> Result<Rows, StoreError> {
+    pub(crate) async fn read(&self, store: &dyn Store, after: Seq, head: Seq) -> Result<Rows, StoreError> {
         // The lock is held while the store is read: the other streams wait, then find the rows here.
         let mut kept = self.kept.lock().await;
         if after < kept.after {
             drop(kept);
-            return Rows::read(store, after, limit).await;
+            return Rows::read(store, after).await;
         }
         if after >= kept.end() {
             if after > kept.end() {
@@ -56,12 +52,12 @@ impl OutboxTail {
             } else if after >= head {
                 return Ok(Rows { rows: Vec::new(), is_end: true });
             }
-            let read = Rows::read(store, after, limit).await?;
+            let read = Rows::read(store, after).await?;
             kept.extend(&read.rows);
             return Ok(read);
         }
         let first = kept.rows.partition_point(|row| row.seq <= after);
-        let rows: Vec<_> = kept.rows.range(first..).take(limit).cloned().collect();
+        let rows: Vec<_> = kept.rows.range(first..).take(ROWS_PER_READ).cloned().collect();
         let is_end = first + rows.len() == kept.rows.len() && kept.end() >= head;
         Ok(Rows { rows, is_end })
     }

@@ -9,7 +9,6 @@ use crate::report::SessionEnd;
 /// Approximate size of one negentropy message.
 const MESSAGE_BYTES: u64 = 60_000;
 
-/// A part under comparison.
 pub(crate) struct Comparison {
     negentropy: Negentropy<'static, NegentropyStorageVector>,
     items: usize,
@@ -35,7 +34,6 @@ impl Comparison {
         Ok(Self { negentropy, items: items.len(), have: Vec::new(), need: Vec::new() })
     }
 
-    /// The first message of the initiator.
     pub(crate) fn first_message(&mut self) -> Result<Vec<u8>, SessionEnd> {
         self.negentropy.initiate().map_err(malformed)
     }

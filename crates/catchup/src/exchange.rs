@@ -9,7 +9,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
     message::{Message, max_item_len},
-    node::NoHistory,
     report::SessionEnd,
     session::Session,
 };
@@ -40,7 +39,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<'_, S> {
                 }
                 match shared {
                     Shared::Event(json) => events.push(self.check_event(topic, &id, json)?),
-                    Shared::Hint(hint) => self.pending_hints.push(hint),
+                    Shared::Hint(hint) => self.pending_hints.push((hint, false)),
                 }
             }
             self.submit_events(events).await?;
@@ -74,25 +73,29 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<'_, S> {
         if events.is_empty() {
             return Ok(());
         }
-        let outcomes = self.node.submit(&self.peer, events).await.map_err(|NoHistory| SessionEnd::NoHistory)?;
-        let (mut has_capacity, mut is_signed) = (true, true);
+        let outcomes = self.node.submit(&self.peer, events).await.ok_or(SessionEnd::NoHistory)?;
+        let mut end = Ok(());
         for outcome in outcomes {
             match outcome {
                 Outcome::Stored | Outcome::Ephemeral => self.report.events_in += 1,
                 Outcome::Duplicate => self.report.known += 1,
                 Outcome::Refused(refusal) => {
-                    has_capacity &= !is_for_capacity(&refusal);
-                    is_signed &= refusal != Refusal::WrongSignature;
                     *self.report.refused.entry(refusal.prefix()).or_default() += 1;
+                    match refusal {
+                        // No correct node stores such an event, so none can offer it.
+                        Refusal::WrongSignature => {
+                            end = Err(SessionEnd::Misbehaved("an event is not signed by its author"));
+                        }
+                        // Further history would be refused as well (P-6).
+                        Refusal::LiveOnly | Refusal::Shed | Refusal::Full | Refusal::DiskFull if end.is_ok() => {
+                            end = Err(SessionEnd::NoHistory);
+                        }
+                        _ => {}
+                    }
                 }
             }
         }
-        match (is_signed, has_capacity) {
-            // No correct node stores such an event, so none can offer it.
-            (false, _) => Err(SessionEnd::Misbehaved("an event is not signed by its author")),
-            (true, false) => Err(SessionEnd::NoHistory),
-            (true, true) => Ok(()),
-        }
+        end
     }
 
     /// Applies the received hints, after the events of their part. A hint whose request is missing here waits for one more
@@ -101,33 +104,35 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<'_, S> {
         if self.pending_hints.is_empty() {
             return Ok(());
         }
-        let hints = std::mem::take(&mut self.pending_hints);
-        let outcomes = self.node.raise_floors(topic, hints.clone()).await?;
-        for (hint, outcome) in hints.into_iter().zip(outcomes) {
+        let pending = std::mem::take(&mut self.pending_hints);
+        let hints = pending.iter().map(|(hint, _)| hint.clone()).collect();
+        let outcomes = self.node.raise_floors(topic, hints).await?;
+        for ((hint, has_waited), outcome) in pending.into_iter().zip(outcomes) {
             match outcome {
                 HintOutcome::Taken => self.report.hints_in += 1,
                 HintOutcome::Known => self.report.known += 1,
-                HintOutcome::Refused if is_last || self.retried_hints.contains(&hint.floor.id) => {
-                    self.report.hints_refused += 1;
-                }
-                HintOutcome::Refused => self.pending_hints.push(hint),
+                HintOutcome::Refused if is_last || has_waited => self.report.hints_refused += 1,
+                HintOutcome::Refused => self.pending_hints.push((hint, true)),
             }
         }
-        self.retried_hints = self.pending_hints.iter().map(|hint| hint.floor.id).collect();
         Ok(())
     }
 
     /// Sends the wanted items that are in the set.
     pub(crate) async fn send_items(&mut self, set: &SharedSet, ids: &[EventId]) -> Result<(), SessionEnd> {
+        // A frame with several items takes no more than the rate limit passes in a second.
+        let max_len = self.settings.max_frame_bytes.min(self.settings.bytes_per_second.max(1) as usize);
         let (mut items, mut length) = (Vec::new(), 1);
         for some in ids.chunks(LOAD_ITEMS) {
             let found = self.node.store().share(set, some).await?;
             for (id, shared) in some.iter().zip(found) {
                 let fits = |shared: &Shared| max_item_len(shared) < self.settings.max_frame_bytes;
-                let may_send = |shared: &Shared| self.may_send(shared, set);
+                let may_send = |shared: &Shared| match shared {
+                    Shared::Hint(_) => true,
+                    Shared::Event(json) => self.node.may_send(json, &set.topic),
+                };
                 let Some(shared) = shared.filter(fits).filter(may_send) else { continue };
-                let is_full =
-                    length + max_item_len(&shared) > self.frame_target() || items.len() >= self.settings.batch_len();
+                let is_full = length + max_item_len(&shared) > max_len || items.len() >= self.settings.batch_len();
                 if is_full && !items.is_empty() {
                     self.send_frame(std::mem::take(&mut items)).await?;
                     length = 1;
@@ -142,18 +147,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<'_, S> {
         self.frames.send(&Message::ItemsEnd).await
     }
 
-    fn may_send(&self, shared: &Shared, set: &SharedSet) -> bool {
-        match shared {
-            Shared::Hint(_) => true,
-            Shared::Event(json) => self.node.may_send(json, &set.topic),
-        }
-    }
-
-    /// Maximum size of a frame with several items: what the rate limit passes in a second.
-    fn frame_target(&self) -> usize {
-        self.settings.max_frame_bytes.min(self.settings.bytes_per_second.max(1) as usize)
-    }
-
     async fn send_frame(&mut self, items: Vec<(EventId, Shared)>) -> Result<(), SessionEnd> {
         let bytes = items.iter().map(|(_, shared)| max_item_len(shared)).sum();
         self.throttle(items.len(), bytes).await;
@@ -162,9 +155,4 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<'_, S> {
         self.report.events_out += items.len() as u64 - hints;
         self.frames.send(&Message::Items { items }).await
     }
-}
-
-/// Whether further history would be refused as well (P-6).
-fn is_for_capacity(refusal: &Refusal) -> bool {
-    matches!(refusal, Refusal::LiveOnly | Refusal::Shed | Refusal::Full | Refusal::DiskFull)
 }

@@ -11,12 +11,9 @@ use crate::{message::Message, report::SessionEnd, settings::Settings};
 
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A stream of messages to and from a peer.
 pub(crate) struct FrameStream<S> {
     stream: S,
-    max_frame_bytes: usize,
-    io_timeout: Duration,
-    /// The end of the session.
+    settings: Settings,
     session_deadline: Instant,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
@@ -28,8 +25,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameStream<S> {
     pub(crate) fn new(stream: S, settings: &Settings) -> Self {
         Self {
             stream,
-            max_frame_bytes: settings.max_frame_bytes,
-            io_timeout: settings.io_timeout,
+            settings: *settings,
             session_deadline: Instant::now() + settings.session_timeout,
             bytes_in: 0,
             bytes_out: 0,
@@ -53,14 +49,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameStream<S> {
     /// Receives the answer to a message. `Bye` is none: it ends the session.
     pub(crate) async fn receive_answer(&mut self) -> Result<Message, SessionEnd> {
         match self.receive().await? {
-            Message::Bye { reason } => Err(reason.to_end()),
+            Message::Bye { code } => Err(SessionEnd::from_code(code)),
             answer => Ok(answer),
         }
     }
 
     pub(crate) async fn receive(&mut self) -> Result<Message, SessionEnd> {
         let deadline = self.deadline()?;
-        let max_len = self.max_frame_bytes;
+        let max_len = self.settings.max_frame_bytes;
         let stream = &mut self.stream;
         let read = async {
             let length = stream.read_u32().await? as usize;
@@ -91,7 +87,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameStream<S> {
         if now >= self.session_deadline {
             Err(SessionEnd::LimitReached)
         } else {
-            Ok((now + self.io_timeout).min(self.session_deadline))
+            Ok((now + self.settings.io_timeout).min(self.session_deadline))
         }
     }
 

@@ -46,7 +46,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<'_, S> {
         set: &SharedSet,
         from: Option<Item>,
     ) -> Result<(Difference, Option<Item>), SessionEnd> {
-        let page = self.node.store().shared(set, Span { from, before: None }, self.settings.part_len()).await?;
+        let page = self.node.store().shared(set, Span { from, before: None }, self.settings.part_items).await?;
         let (mut items, mut span) = (page.items, Span { from, before: page.next });
         let mut comparison = Comparison::of(&items)?;
         let message = comparison.first_message()?;

@@ -29,7 +29,7 @@ mod responder;
 mod session;
 pub mod settings;
 
-pub use node::{NoHistory, Node, Peer};
+pub use node::{Node, Peer};
 pub use report::{Report, SessionEnd};
 pub use session::{initiate, respond};
 pub use settings::Settings;

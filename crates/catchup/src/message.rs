@@ -6,8 +6,7 @@ use kukuri_store::{Item, Shared, Span};
 
 use crate::report::SessionEnd;
 
-/// The version of the protocol.
-pub(crate) const VERSION: u8 = 1;
+const VERSION: u8 = 1;
 const MAGIC: &[u8] = b"kukuri-catchup";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,84 +29,43 @@ pub(crate) enum Message {
     Items { items: Vec<(EventId, Shared)> },
     /// The end of the wanted items.
     ItemsEnd,
-    /// The end of the session, and why.
-    Bye { reason: ByeReason },
-}
-
-/// Why the sender ends the session. The discriminant is the byte on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ByeReason {
-    Finished,
-    NotShared,
-    NoHistory,
-    LimitReached,
-    Misbehaved,
-    Failed,
-}
-
-impl ByeReason {
-    const ALL: [Self; 6] =
-        [Self::Finished, Self::NotShared, Self::NoHistory, Self::LimitReached, Self::Misbehaved, Self::Failed];
-
-    pub(crate) fn of_end(end: &SessionEnd) -> Self {
-        match end {
-            SessionEnd::Finished => Self::Finished,
-            SessionEnd::NotShared => Self::NotShared,
-            SessionEnd::NoHistory => Self::NoHistory,
-            SessionEnd::LimitReached => Self::LimitReached,
-            SessionEnd::Misbehaved(_) | SessionEnd::OtherVersion(_) => Self::Misbehaved,
-            SessionEnd::PeerTimeout
-            | SessionEnd::StreamBroken(_)
-            | SessionEnd::EndedByPeer(_)
-            | SessionEnd::Store(_) => Self::Failed,
-        }
-    }
-
-    /// The end of the session for the receiver.
-    pub(crate) fn to_end(self) -> SessionEnd {
-        match self {
-            Self::Finished => SessionEnd::Finished,
-            Self::NotShared => SessionEnd::NotShared,
-            Self::NoHistory => SessionEnd::NoHistory,
-            Self::LimitReached => SessionEnd::LimitReached,
-            Self::Misbehaved => SessionEnd::EndedByPeer("it reports that this node broke the protocol"),
-            Self::Failed => SessionEnd::EndedByPeer("it reports a failure"),
-        }
-    }
+    /// The end of the session, and why: a code of [`SessionEnd`].
+    Bye { code: u8 },
 }
 
 impl Message {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Encoder(Vec::with_capacity(64));
         match self {
-            Self::Hello { topic, since } => out.byte(1).bytes(MAGIC).byte(VERSION).time(*since).bytes(topic.as_bytes()),
-            Self::Welcome { since } => out.byte(2).byte(VERSION).time(*since),
+            Self::Hello { topic, since } => {
+                [&[1], MAGIC, &[VERSION], &since.0.to_be_bytes(), topic.as_bytes()].concat()
+            }
+            Self::Welcome { since } => [&[2, VERSION], since.0.to_be_bytes().as_slice()].concat(),
             Self::Part { span, message } => {
-                out.byte(3).optional_item(span.from).optional_item(span.before).bytes(message)
+                [&[3], encode_optional(span.from).as_slice(), &encode_optional(span.before), message].concat()
             }
-            Self::Cut { before } => out.byte(4).item(before),
-            Self::Compare { message } => out.byte(5).bytes(message),
-            Self::Offer { ids } => out.byte(6).ids(ids),
-            Self::Want { ids, stop_offers } => out.byte(7).byte((*stop_offers).into()).ids(ids),
+            Self::Cut { before } => [&[4], encode_item(before).as_slice()].concat(),
+            Self::Compare { message } => [&[5], message.as_slice()].concat(),
+            Self::Offer { ids } => [&[6], encode_ids(ids).as_slice()].concat(),
+            Self::Want { ids, stop_offers } => [&[7, (*stop_offers).into()], encode_ids(ids).as_slice()].concat(),
             Self::Items { items } => {
-                out.byte(8);
-                items.iter().fold(&mut out, |out, (id, shared)| out.shared(id, shared))
+                let mut out = vec![8];
+                items.iter().for_each(|(id, shared)| out.extend(encode_shared(id, shared)));
+                out
             }
-            Self::ItemsEnd => out.byte(9),
-            Self::Bye { reason } => out.byte(10).byte(*reason as u8),
-        };
-        out.0
+            Self::ItemsEnd => vec![9],
+            Self::Bye { code } => vec![10, *code],
+        }
     }
 
     pub(crate) fn decode(frame: &[u8]) -> Result<Self, SessionEnd> {
         let mut rest = Decoder(frame);
         let message = match rest.byte()? {
             1 => {
-                if rest.take(MAGIC.len())? != MAGIC {
-                    return Err(SessionEnd::Misbehaved("the session does not begin with a Hello"));
-                }
+                let no_hello = SessionEnd::Misbehaved("the session does not begin with a Hello");
+                rest.0 = rest.0.strip_prefix(MAGIC).ok_or(no_hello)?;
                 rest.version()?;
-                Self::Hello { since: rest.time()?, topic: rest.text()? }
+                let since = rest.time()?;
+                Self::Hello { topic: String::from_utf8(rest.remaining()).map_err(|_| MALFORMED)?, since }
             }
             2 => {
                 rest.version()?;
@@ -123,10 +81,10 @@ impl Message {
             7 => Self::Want { stop_offers: rest.byte()? != 0, ids: rest.ids()? },
             8 => Self::Items { items: rest.items()? },
             9 => Self::ItemsEnd,
-            10 => {
-                let reason = ByeReason::ALL.get(usize::from(rest.byte()?)).copied();
-                Self::Bye { reason: reason.ok_or(MALFORMED)? }
-            }
+            10 => match rest.byte()? {
+                code @ 0..=SessionEnd::MAX_CODE => Self::Bye { code },
+                _ => return Err(MALFORMED),
+            },
             _ => return Err(SessionEnd::Misbehaved("an unknown message")),
         };
         if rest.0.is_empty() { Ok(message) } else { Err(MALFORMED) }
@@ -143,50 +101,26 @@ pub(crate) fn max_item_len(shared: &Shared) -> usize {
 
 const MALFORMED: SessionEnd = SessionEnd::Misbehaved("a malformed message");
 
-struct Encoder(Vec<u8>);
+fn encode_item(item: &Item) -> Vec<u8> {
+    [item.created_at.0.to_be_bytes().as_slice(), item.id.as_bytes()].concat()
+}
 
-impl Encoder {
-    fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
-        self.0.extend_from_slice(bytes);
-        self
-    }
+fn encode_optional(item: Option<Item>) -> Vec<u8> {
+    item.map_or_else(|| vec![0], |item| [&[1], encode_item(&item).as_slice()].concat())
+}
 
-    fn byte(&mut self, byte: u8) -> &mut Self {
-        self.bytes(&[byte])
-    }
+fn encode_ids(ids: &[EventId]) -> Vec<u8> {
+    ids.iter().flat_map(|id| *id.as_bytes()).collect()
+}
 
-    fn time(&mut self, time: Timestamp) -> &mut Self {
-        self.bytes(&time.0.to_be_bytes())
-    }
-
-    fn item(&mut self, item: &Item) -> &mut Self {
-        self.time(item.created_at).bytes(item.id.as_bytes())
-    }
-
-    fn optional_item(&mut self, item: Option<Item>) -> &mut Self {
-        match item {
-            Some(item) => self.byte(1).item(&item),
-            None => self.byte(0),
-        }
-    }
-
-    fn ids(&mut self, ids: &[EventId]) -> &mut Self {
-        ids.iter().fold(self, |out, id| out.bytes(id.as_bytes()))
-    }
-
-    fn length_prefixed(&mut self, bytes: &[u8]) -> &mut Self {
-        self.bytes(&(bytes.len() as u32).to_be_bytes()).bytes(bytes)
-    }
-
-    fn shared(&mut self, id: &EventId, shared: &Shared) -> &mut Self {
-        match shared {
-            Shared::Event(json) => self.byte(0).bytes(id.as_bytes()).length_prefixed(json),
-            Shared::Hint(hint) => self
-                .byte(1)
-                .bytes(id.as_bytes())
-                .time(hint.floor.created_at)
-                .bytes(hint.request.as_bytes())
-                .length_prefixed(hint.key.to_string().as_bytes()),
+fn encode_shared(id: &EventId, shared: &Shared) -> Vec<u8> {
+    let id = id.as_bytes().as_slice();
+    let length = |bytes: &[u8]| (bytes.len() as u32).to_be_bytes();
+    match shared {
+        Shared::Event(json) => [&[0], id, &length(json), json].concat(),
+        Shared::Hint(FloorHint { key, floor, request }) => {
+            let (time, key) = (floor.created_at.0.to_be_bytes(), key.to_string().into_bytes());
+            [&[1], id, &time, request.as_bytes(), &length(&key), &key].concat()
         }
     }
 }
@@ -194,12 +128,6 @@ impl Encoder {
 struct Decoder<'f>(&'f [u8]);
 
 impl<'f> Decoder<'f> {
-    fn take(&mut self, count: usize) -> Result<&'f [u8], SessionEnd> {
-        let (front, rest) = self.0.split_at_checked(count).ok_or(MALFORMED)?;
-        self.0 = rest;
-        Ok(front)
-    }
-
     fn array<const N: usize>(&mut self) -> Result<[u8; N], SessionEnd> {
         let (front, rest) = self.0.split_first_chunk().ok_or(MALFORMED)?;
         self.0 = rest;
@@ -240,18 +168,16 @@ impl<'f> Decoder<'f> {
         std::mem::take(&mut self.0).to_vec()
     }
 
-    fn text(&mut self) -> Result<String, SessionEnd> {
-        String::from_utf8(self.remaining()).map_err(|_| MALFORMED)
-    }
-
     fn ids(&mut self) -> Result<Vec<EventId>, SessionEnd> {
         let (ids, rest) = std::mem::take(&mut self.0).as_chunks();
         if rest.is_empty() { Ok(ids.iter().map(|id| EventId::from_bytes(*id)).collect()) } else { Err(MALFORMED) }
     }
 
     fn length_prefixed(&mut self) -> Result<&'f [u8], SessionEnd> {
-        let length = u32::from_be_bytes(self.array()?);
-        self.take(usize::try_from(length).map_err(|_| MALFORMED)?)
+        let length = u32::from_be_bytes(self.array()?) as usize;
+        let (front, rest) = self.0.split_at_checked(length).ok_or(MALFORMED)?;
+        self.0 = rest;
+        Ok(front)
     }
 
     fn items(&mut self) -> Result<Vec<(EventId, Shared)>, SessionEnd> {
@@ -307,7 +233,7 @@ mod tests {
                 ],
             },
             Message::ItemsEnd,
-            Message::Bye { reason: ByeReason::LimitReached },
+            Message::Bye { code: 3 },
         ]
     }
 
@@ -316,10 +242,11 @@ mod tests {
         for message in messages() {
             assert_eq!(Message::decode(&message.encode()).unwrap(), message);
         }
-        for reason in ByeReason::ALL {
-            let bye = Message::Bye { reason };
-            assert_eq!(Message::decode(&bye.encode()).unwrap(), bye);
+        for code in 0..=SessionEnd::MAX_CODE {
+            assert_eq!(SessionEnd::from_code(code).code(), if code == 4 { 5 } else { code });
+            assert_eq!(Message::decode(&[10, code]).unwrap(), Message::Bye { code });
         }
+        assert!(Message::decode(&[10, SessionEnd::MAX_CODE + 1]).is_err());
     }
 
     #[test]

@@ -8,10 +8,6 @@ use kukuri_store::{HintOutcome, Outcome, Store, StoreError};
 /// Another node, by its public key.
 pub type Peer = [u8; 32];
 
-/// The node accepts no history at the moment: space is short, or outbox consumers are behind (P-6, O-9).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoHistory;
-
 /// The node, as a session sees it. Sessions only read the store: events are written through [`Node::submit`].
 #[async_trait]
 pub trait Node: Send + Sync {
@@ -28,9 +24,7 @@ pub trait Node: Send + Sync {
     fn is_bound(&self, event: &Event, topic: &TopicId) -> bool;
 
     /// Whether the event may be sent to a peer. One that may not stays in the set (M-5).
-    fn may_send(&self, _json: &Bytes, _topic: &TopicId) -> bool {
-        true
-    }
+    fn may_send(&self, json: &Bytes, topic: &TopicId) -> bool;
 
     /// Whether an event that the store does not know should be asked for.
     fn wants(&self, _id: &EventId) -> bool {
@@ -38,8 +32,9 @@ pub trait Node: Send + Sync {
     }
 
     /// Submits events of a peer, to be verified and decided like any others. Their ids are checked, their signatures are not.
-    /// One outcome per event, in order.
-    async fn submit(&self, peer: &Peer, events: Vec<Bytes>) -> Result<Vec<Outcome>, NoHistory>;
+    /// One outcome per event, in order. `None`: the node accepts no history at the moment, because outbox consumers are behind
+    /// (O-9).
+    async fn submit(&self, peer: &Peer, events: Vec<Bytes>) -> Option<Vec<Outcome>>;
 
     /// Applies floor hints of a topic. One outcome per hint, in order.
     async fn raise_floors(&self, topic: &TopicId, hints: Vec<FloorHint>) -> Result<Vec<HintOutcome>, StoreError>;

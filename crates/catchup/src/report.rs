@@ -33,6 +33,34 @@ pub enum SessionEnd {
     Store(#[from] StoreError),
 }
 
+impl SessionEnd {
+    pub(crate) const MAX_CODE: u8 = 5;
+
+    /// The code that tells the peer.
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Self::Finished => 0,
+            Self::NotShared => 1,
+            Self::NoHistory => 2,
+            Self::LimitReached => 3,
+            Self::Misbehaved(_) | Self::OtherVersion(_) => 4,
+            Self::PeerTimeout | Self::StreamBroken(_) | Self::EndedByPeer(_) | Self::Store(_) => Self::MAX_CODE,
+        }
+    }
+
+    /// The end on this side, by the code of the peer.
+    pub(crate) fn from_code(code: u8) -> Self {
+        match code {
+            0 => Self::Finished,
+            1 => Self::NotShared,
+            2 => Self::NoHistory,
+            3 => Self::LimitReached,
+            4 => Self::EndedByPeer("it reports that this node broke the protocol"),
+            _ => Self::EndedByPeer("it reports a failure"),
+        }
+    }
+}
+
 /// The counts of a session, for metrics and logs.
 #[derive(Debug, Default)]
 pub struct Report {
@@ -60,11 +88,4 @@ pub struct Report {
     pub refused: BTreeMap<&'static str, u64>,
     /// Hints without a request that justifies them.
     pub hints_refused: u64,
-}
-
-impl Report {
-    /// Whether the whole set was compared.
-    pub fn is_finished(&self) -> bool {
-        matches!(self.end, SessionEnd::Finished)
-    }
 }

@@ -8,7 +8,6 @@ use crate::{
     comparison::Comparison, message::Message, report::SessionEnd, session::Session, settings::MAX_MESSAGE_IDS,
 };
 
-/// The responder's side of a session.
 struct ResponderState {
     topic: TopicId,
     since: Timestamp,
@@ -39,9 +38,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<'_, S> {
                     self.send_items(&set, &ids).await?;
                 }
                 Message::Offer { ids } => self.answer_offer(&mut state, &ids).await?,
-                Message::Bye { reason } => {
+                Message::Bye { code } => {
                     self.apply_hints(&state.topic, true).await?;
-                    return match reason.to_end() {
+                    return match SessionEnd::from_code(code) {
                         SessionEnd::Finished if state.accepts_items => Ok(()),
                         SessionEnd::Finished => Err(SessionEnd::NoHistory),
                         other => Err(other),
@@ -74,7 +73,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<'_, S> {
                 self.report.parts += 1;
                 self.apply_hints(&state.topic, false).await?;
                 let set = self.shared_set(&state.topic, state.since);
-                self.node.store().shared(&set, span, self.settings.part_len()).await?
+                self.node.store().shared(&set, span, self.settings.part_items).await?
             }
         };
         let is_cut = span.before.is_none() || page.next != span.before;

@@ -1,9 +1,9 @@
 //! A session: the parts that initiator and responder share.
 
-use std::{collections::HashSet, time::Duration};
+use std::time::Duration;
 
 use kukuri_domain::{
-    EventId, Timestamp, TopicId,
+    Timestamp, TopicId,
     sharing::{FloorHint, Window},
 };
 use kukuri_pacing::{MessageRateLimiter, Rate};
@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::{
     frames::FrameStream,
-    message::{ByeReason, Message},
+    message::Message,
     node::{Node, Peer},
     report::{Report, SessionEnd},
     settings::Settings,
@@ -47,10 +47,8 @@ pub(crate) struct Session<'n, S> {
     pub(crate) node: &'n dyn Node,
     pub(crate) settings: Settings,
     limiter: MessageRateLimiter,
-    /// Hints whose request may come with the next part.
-    pub(crate) pending_hints: Vec<FloorHint>,
-    /// Ids of the pending hints that have waited for one part.
-    pub(crate) retried_hints: HashSet<EventId>,
+    /// Hints whose request may come with the next part, and whether they have waited for one.
+    pub(crate) pending_hints: Vec<(FloorHint, bool)>,
     pub(crate) report: Report,
 }
 
@@ -64,7 +62,6 @@ impl<'n, S: AsyncRead + AsyncWrite + Unpin + Send> Session<'n, S> {
             settings: *settings,
             limiter: MessageRateLimiter::new(rate, Duration::ZERO, Instant::now().into_std()),
             pending_hints: Vec::new(),
-            retried_hints: HashSet::new(),
             report: Report::default(),
         }
     }
@@ -92,7 +89,7 @@ impl<'n, S: AsyncRead + AsyncWrite + Unpin + Send> Session<'n, S> {
 
     async fn finish(mut self, ended: Result<(), SessionEnd>) -> Report {
         let end = ended.err().unwrap_or(SessionEnd::Finished);
-        self.frames.close_with(&Message::Bye { reason: ByeReason::of_end(&end) }).await;
+        self.frames.close_with(&Message::Bye { code: end.code() }).await;
         let FrameStream { bytes_in, bytes_out, .. } = self.frames;
         Report { end, bytes_in, bytes_out, ..self.report }
     }

@@ -29,10 +29,6 @@ pub struct Settings {
 }
 
 impl Settings {
-    pub(crate) fn part_len(&self) -> usize {
-        self.part_items.clamp(1, MAX_PART_ITEMS)
-    }
-
     /// At most what the rate limit passes in a second, so that the peer's timeout does not expire meanwhile.
     pub(crate) fn batch_len(&self) -> usize {
         self.batch_items.min(self.items_per_second as usize).clamp(1, MAX_MESSAGE_IDS)

@@ -1,28 +1,11 @@
 //! A point in time: RFC 3339 with its offset from UTC, or Unix seconds.
 
-use std::fmt;
-
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::{TextSetting, TomlValue};
 
-/// Unix seconds, at most those of the year 9999, the last that RFC 3339 can write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct DateTime(OffsetDateTime);
-
-impl DateTime {
-    /// `None`: after the year 9999.
-    pub fn from_seconds(seconds: u64) -> Option<Self> {
-        OffsetDateTime::from_unix_timestamp(i64::try_from(seconds).ok()?).ok().map(Self)
-    }
-
-    /// Unix seconds.
-    pub fn seconds(self) -> u64 {
-        u64::try_from(self.0.unix_timestamp()).unwrap_or(0)
-    }
-}
-
-impl TextSetting for DateTime {
+/// From 1970 to 9999, the last year that RFC 3339 can write. In UTC, whichever offset the text has.
+impl TextSetting for OffsetDateTime {
     const ALLOWED: &'static str = "a time with its offset, such as 2030-01-31T12:00:00Z, or Unix seconds";
 
     fn parse(text: &str) -> Option<Self> {
@@ -30,28 +13,27 @@ impl TextSetting for DateTime {
             return Self::from_number(text.parse().ok()?);
         }
         // RFC 3339 requires the offset: without one, the text would mean another time on another machine.
-        let time = OffsetDateTime::parse(text, &Rfc3339).ok()?;
+        let time = Self::parse(text, &Rfc3339).ok()?;
         Self::from_number(u64::try_from(time.unix_timestamp()).ok()?)
     }
 
     fn from_number(seconds: u64) -> Option<Self> {
-        Self::from_seconds(seconds)
+        Self::from_unix_timestamp(i64::try_from(seconds).ok()?).ok()
     }
 
     fn to_value(&self) -> TomlValue {
-        self.to_string().into()
-    }
-}
-
-impl fmt::Display for DateTime {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.format(&Rfc3339).map_err(|_| fmt::Error)?)
+        self.format(&Rfc3339).unwrap_or_default().into()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format_text;
+
+    fn parse(text: &str) -> Option<OffsetDateTime> {
+        TextSetting::parse(text)
+    }
 
     #[test]
     fn every_spelling_of_a_time_gives_the_same_value() {
@@ -64,11 +46,11 @@ mod tests {
             ("2100-03-01T00:00:00Z", 4_107_542_400, "2100-03-01T00:00:00Z"),
             ("9999-12-31T23:59:59Z", 253_402_300_799, "9999-12-31T23:59:59Z"),
         ] {
-            let time = DateTime::parse(text).unwrap();
-            assert_eq!((time.seconds(), time.to_string().as_str()), (seconds, shown), "{text}");
-            assert_eq!(DateTime::parse(shown), Some(time));
+            let time = parse(text).unwrap();
+            assert_eq!((time.unix_timestamp(), format_text(&time).as_str()), (seconds, shown), "{text}");
+            assert_eq!(parse(shown), Some(time));
         }
-        assert_eq!(DateTime::from_seconds(253_402_300_800), None);
+        assert_eq!(OffsetDateTime::from_number(253_402_300_800), None);
     }
 
     #[test]
@@ -76,7 +58,7 @@ mod tests {
         for text in
             ["", "2026-03-01", "12:00:00", "2026-03-01T00:00:00", "2026-02-30T00:00:00Z", "1969-12-31T23:59:59Z"]
         {
-            assert_eq!(DateTime::parse(text), None, "{text}");
+            assert_eq!(parse(text), None, "{text}");
         }
     }
 }

@@ -1,20 +1,15 @@
-//! Errors in a configuration, in one line each: location, key, value, allowed values.
+//! Errors in a configuration: location, key, value, allowed values.
 
 use std::{io, path::Path};
 
 use crate::{Layer, Schema, TomlValue, without_password};
 
-/// A configuration that can't be used.
+/// Why a configuration can't be used, in one line for operators.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file can't be read.
-    #[error("{file} can't be read: {source}")]
-    Unreadable {
-        /// The file, and the flag or variable that names it.
-        file: String,
-        /// Why.
-        source: io::Error,
-    },
+    #[error("{0} can't be read: {1}")]
+    Unreadable(String, #[source] io::Error),
     /// The file is not TOML.
     #[error("{0}")]
     Syntax(String),
@@ -30,11 +25,6 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    pub(crate) fn unreadable(path: &Path, named_by: Option<&str>, source: io::Error) -> Self {
-        let named = named_by.map(|name| format!(", named by {name},")).unwrap_or_default();
-        Self::Unreadable { file: format!("{}{named}", path.display()), source }
-    }
-
     pub(crate) fn value(layer: &Layer, key: &str, value: &TomlValue, why: impl AsRef<str>) -> Self {
         let (location, value, why) = (layer.location(key), in_one_line(value), why.as_ref());
         Self::Value(match layer {
@@ -68,7 +58,8 @@ impl ConfigError {
             "" => (name.to_owned(), "before the sections".to_owned()),
             section => (format!("{section}.{name}"), format!("in [{section}]")),
         };
-        let known: Vec<_> = schema.keys().filter(|key| key.section() == section).map(|key| key.name()).collect();
+        let keys = schema.sections.iter().filter(|info| info.name == section).flat_map(|info| &info.keys);
+        let known: Vec<_> = keys.map(|key| key.name()).collect();
         // The likeliest mistakes: a misspelt name, then a key in the wrong section.
         let near = nearest(&key, schema.keys().map(|key| key.full));
         let elsewhere = || schema.keys().find(|key| key.name() == name).map(|key| key.full);
@@ -77,12 +68,8 @@ impl ConfigError {
         Self::unknown(what, near.or_else(elsewhere))
     }
 
-    pub(crate) fn unknown_variable<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Self {
-        Self::unknown(format!("unknown variable {name}"), nearest(name, known))
-    }
-
     /// `meant`: the name that was probably meant.
-    fn unknown(what: String, meant: Option<&str>) -> Self {
+    pub(crate) fn unknown(what: String, meant: Option<&str>) -> Self {
         Self::UnknownName(meant.map(|name| format!("{what}; did you mean {name}?")).unwrap_or(what))
     }
 }
@@ -98,7 +85,7 @@ fn in_one_line(value: &TomlValue) -> String {
 }
 
 /// The name that was probably meant.
-fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let max_distance = (name.len() / 3).min(2);
     let with_distance = known.map(|candidate| (strsim::osa_distance(name, candidate), candidate));
     let near = with_distance.filter(|(distance, _)| *distance <= max_distance);

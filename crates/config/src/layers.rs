@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{Bounds, ConfigError, KeyInfo, Language, Schema, Setting, TextForm, TomlValue};
+use crate::{ConfigError, KeyInfo, Language, Schema, Section, Setting, TextForm, TomlValue, error::nearest};
 
 /// Read from the current directory unless `--config` or `KUKURI_CONFIG` names another file.
 const DEFAULT_FILE: &str = "kukuri.toml";
@@ -42,7 +42,7 @@ impl Layer {
 }
 
 /// The environment variable of a key.
-pub(crate) fn variable_of(key: &str) -> String {
+pub fn variable_of(key: &str) -> String {
     format!("{PREFIX}{}", key.replace('.', "_").to_uppercase())
 }
 
@@ -63,23 +63,22 @@ impl Values {
         self.0.extend(entries.into_iter().map(|(key, value)| (key, (layer.clone(), value))));
     }
 
-    /// Reads a key; `None`: no layer sets it.
-    pub fn read<T: Setting>(&self, key: &str) -> Result<Option<T>, ConfigError> {
+    /// Reads a key of the section `S`; `None`: no layer sets it.
+    pub fn read<S: Section, T: Setting>(
+        &self,
+        key: &str,
+        is_in_bounds: impl Fn(&T) -> bool,
+    ) -> Result<Option<T>, ConfigError> {
         let Some((layer, value)) = self.0.get(key) else { return Ok(None) };
-        let read = T::from_toml(value).map(Some);
-        read.map_err(|mismatch| ConfigError::value(layer, key, &mismatch.value, mismatch.to_string()))
-    }
-
-    /// The error about a value below or above its bounds.
-    pub fn out_of_bounds(&self, key: &str, bounds: &Bounds) -> ConfigError {
-        let default = (Layer::Default, TomlValue::from(""));
-        let (layer, value) = self.0.get(key).unwrap_or(&default);
-        ConfigError::value(
-            layer,
-            key,
-            value,
-            format!("must be {}", bounds.in_words(Language::English).unwrap_or_default()),
-        )
+        match T::from_toml(value) {
+            Ok(read) if is_in_bounds(&read) => Ok(Some(read)),
+            Ok(_) => {
+                let bounds = Schema::of::<S>().key(key).and_then(|key| key.bounds(Language::English));
+                let why = format!("must be {}", bounds.unwrap_or_default());
+                Err(ConfigError::value(layer, key, value, why))
+            }
+            Err(mismatch) => Err(ConfigError::value(layer, key, &mismatch.value, mismatch.to_string())),
+        }
     }
 
     pub(crate) fn into_layers(self) -> BTreeMap<&'static str, Layer> {
@@ -103,43 +102,33 @@ impl Flags {
     }
 }
 
-/// The `KUKURI_` variables.
-#[derive(Default)]
-pub(crate) struct Environment {
-    pub(crate) values: Entries,
-    config: Option<PathBuf>,
-}
-
-impl Environment {
-    pub(crate) fn new(
-        schema: &Schema,
-        variables: impl Iterator<Item = (OsString, OsString)>,
-    ) -> Result<Self, ConfigError> {
-        let known: BTreeMap<String, &KeyInfo> = schema.keys().map(|key| (key.variable(), key)).collect();
-        let mut found = Self::default();
-        for (name, value) in variables {
-            let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX) && !name.starts_with(TEST_PREFIX))
-            else {
-                continue;
-            };
-            let key = known.get(name);
-            // An unknown variable is an error even if it is empty: its name is misspelt.
-            if name != FILE_VARIABLE && key.is_none() {
-                let names = known.keys().map(String::as_str).chain([FILE_VARIABLE]);
-                return Err(ConfigError::unknown_variable(name, names));
+/// The values of the `KUKURI_` variables, and the file that one of them names.
+pub(crate) fn read_environment(
+    schema: &Schema,
+    variables: impl Iterator<Item = (OsString, OsString)>,
+) -> Result<(Entries, Option<PathBuf>), ConfigError> {
+    let keys = schema.keys().map(|key| (variable_of(key.full), Some(key)));
+    let known: BTreeMap<String, Option<&KeyInfo>> = keys.chain([(FILE_VARIABLE.to_owned(), None)]).collect();
+    let (mut entries, mut file) = (Vec::new(), None);
+    for (name, value) in variables {
+        let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX) && !name.starts_with(TEST_PREFIX)) else {
+            continue;
+        };
+        match known.get(name) {
+            // An error even if it is empty: its name is misspelt.
+            None => {
+                let meant = nearest(name, known.keys().map(String::as_str));
+                return Err(ConfigError::unknown(format!("unknown variable {name}"), meant));
             }
-            if value.is_empty() {
-                continue;
+            Some(_) if value.is_empty() => {}
+            Some(None) => file = Some(value.into()),
+            Some(Some(key)) => {
+                let text = value.into_string().map_err(|_| ConfigError::NotUtf8(name.to_owned()))?;
+                entries.push((key.full, from_text(&text, key.form)));
             }
-            let Some(key) = key else {
-                found.config = Some(value.into());
-                continue;
-            };
-            let text = value.into_string().map_err(|_| ConfigError::NotUtf8(name.to_owned()))?;
-            found.values.push((key.full, from_text(&text, key.form)));
         }
-        Ok(found)
     }
+    Ok((entries, file))
 }
 
 /// Text that does not have the form stays a string, which the key's type then refuses.
@@ -161,20 +150,22 @@ fn from_text(text: &str, form: TextForm) -> TomlValue {
 /// Reads the file named by a flag or a variable, or else the default file if it exists.
 pub(crate) fn read_file(
     schema: &Schema,
-    flags: &Flags,
-    environment: &Environment,
+    by_flag: Option<&Path>,
+    by_variable: Option<&Path>,
     read: impl Fn(&Path) -> io::Result<String>,
 ) -> Result<Option<(PathBuf, Entries)>, ConfigError> {
-    let by_flag = flags.config.as_ref().map(|path| (path, "--config"));
-    let by_variable = || environment.config.as_ref().map(|path| (path, FILE_VARIABLE));
-    let (path, named_by) = match by_flag.or_else(by_variable) {
-        Some((path, name)) => (path.as_path(), Some(name)),
-        None => (Path::new(DEFAULT_FILE), None),
+    let (path, named_by) = match (by_flag, by_variable) {
+        (Some(path), _) => (path, Some("--config")),
+        (None, Some(path)) => (path, Some(FILE_VARIABLE)),
+        (None, None) => (Path::new(DEFAULT_FILE), None),
     };
     match read(path) {
         Ok(text) => Ok(Some((path.to_owned(), parse_file(schema, path, &text)?))),
         Err(error) if error.kind() == io::ErrorKind::NotFound && named_by.is_none() => Ok(None),
-        Err(error) => Err(ConfigError::unreadable(path, named_by, error)),
+        Err(error) => {
+            let named = named_by.map(|name| format!(", named by {name},")).unwrap_or_default();
+            Err(ConfigError::Unreadable(format!("{}{named}", path.display()), error))
+        }
     }
 }
 

@@ -27,15 +27,15 @@ mod section;
 mod units;
 mod value;
 
+pub use time::OffsetDateTime;
 pub use toml::Value as TomlValue;
 
-pub use datetime::DateTime;
 pub use error::ConfigError;
-pub use layers::{Flags, Layer, Values, flag_of};
+pub use layers::{Flags, Layer, Values, flag_of, variable_of};
 pub use load::{Loaded, load, load_from};
 pub use net::{HttpUrl, WebSocketUrl};
 pub use password::without_password;
 pub use reference::reference;
-pub use section::{Bounds, Doc, KeyInfo, Language, Schema, Section, SectionInfo};
+pub use section::{KeyInfo, Language, Schema, Section, SectionInfo};
 pub use units::{ByteSize, Percent};
 pub use value::{Mismatch, Setting, Switch, TextForm, TextSetting, format_text, parse_text};

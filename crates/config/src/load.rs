@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ffi::OsString, io, path::Path};
 
 use crate::{
     ConfigError, Flags, Layer, Schema, Section, Setting, TomlValue,
-    layers::{Environment, Values, read_file},
+    layers::{Values, read_environment, read_file},
     value::unquoted,
 };
 
@@ -28,13 +28,13 @@ pub fn load_from<S: Section>(
     read: impl Fn(&Path) -> io::Result<String>,
 ) -> Result<Loaded<S>, ConfigError> {
     let schema = Schema::of::<S>();
-    let environment = Environment::new(&schema, variables)?;
+    let (variables, file) = read_environment(&schema, variables)?;
     let mut values = Values::default();
     // The lowest layer first. Values from the console will be added here, below the file.
-    if let Some((path, entries)) = read_file(&schema, flags, &environment, read)? {
+    if let Some((path, entries)) = read_file(&schema, flags.config.as_deref(), file.as_deref(), read)? {
         values.add(&Layer::File(path), entries);
     }
-    values.add(&Layer::Variable, environment.values);
+    values.add(&Layer::Variable, variables);
     values.add(&Layer::Flag, flags.entries(&schema));
     Ok(Loaded { settings: S::read(&values)?, layers: values.into_layers() })
 }
@@ -52,9 +52,8 @@ impl<S: Section> Loaded<S> {
 
     /// An error about the value of a key: `why` completes "key = value: …".
     pub fn reject(&self, key: &str, why: impl AsRef<str>) -> ConfigError {
-        let values = self.settings.values();
-        let value = values.into_iter().find(|(full, _)| *full == key).and_then(|(_, value)| value);
-        let value = value.unwrap_or_else(|| TomlValue::from(""));
+        let schema = Schema { sections: self.settings.describe() };
+        let value = schema.key(key).and_then(|key| key.value.clone()).unwrap_or_else(|| TomlValue::from(""));
         ConfigError::value(self.layer(key), key, &value, why)
     }
 

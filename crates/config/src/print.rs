@@ -4,13 +4,11 @@ use crate::{Language, Loaded, Schema, Section};
 
 /// The effective configuration: a file that sets the same values, each with its location as a comment.
 pub fn effective<S: Section>(loaded: &Loaded<S>) -> String {
-    let values = loaded.settings.values();
     let mut out = String::new();
-    for section in Schema::of::<S>().sections {
+    for section in loaded.settings.describe() {
         heading(&mut out, section.name);
         for key in &section.keys {
-            let value = values.iter().find(|(full, _)| *full == key.full).and_then(|(_, value)| value.as_ref());
-            let line = match value {
+            let line = match &key.value {
                 Some(value) => {
                     format!("{} = {value}  # {}\n", key.name(), loaded.layer(key.full).location(key.full))
                 }
@@ -28,13 +26,12 @@ pub fn example<S: Section>() -> String {
         "# Everything that can be set. What is commented out has its default, or none and an example.\n\n".to_owned();
     for section in Schema::of::<S>().sections {
         heading(&mut out, section.name);
-        comment(&mut out, section.doc.text(Language::English));
+        comment(&mut out, Language::English.of(&section.doc));
         for key in &section.keys {
             out.push('\n');
-            let bounds =
-                key.bounds.in_words(Language::English).map(|bounds| format!(" ({bounds})")).unwrap_or_default();
-            comment(&mut out, &format!("{}{bounds}", key.doc.text(Language::English)));
-            if let Some(value) = key.default.as_ref().or(key.example.as_ref()) {
+            let bounds = key.bounds(Language::English).map(|bounds| format!(" ({bounds})")).unwrap_or_default();
+            comment(&mut out, &format!("{}{bounds}", Language::English.of(&key.doc)));
+            if let Some(value) = key.value.as_ref().or(key.example.as_ref()) {
                 out.push_str(&format!("#{} = {value}\n", key.name()));
             }
         }
@@ -50,16 +47,16 @@ fn heading(out: &mut String, section: &str) {
 
 /// Comment lines of at most 100 characters.
 fn comment(out: &mut String, text: &str) {
-    let mut line = "#".to_owned();
+    out.push('#');
+    let mut width = 1;
     for word in text.split_whitespace() {
-        if line.chars().count() + 1 + word.chars().count() > 100 {
-            out.push_str(&line);
-            out.push('\n');
-            line = "#".to_owned();
+        let word_width = 1 + word.chars().count();
+        if width + word_width > 100 {
+            out.push_str("\n#");
+            width = 1;
         }
-        line.push(' ');
-        line.push_str(word);
+        out.push_str(&format!(" {word}"));
+        width += word_width;
     }
-    out.push_str(&line);
     out.push('\n');
 }

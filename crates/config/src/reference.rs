@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::{KeyInfo, Language, Schema, flag_of};
+use crate::{KeyInfo, Language, Schema, flag_of, variable_of};
 
 /// A heading for each section, an entry for each key. `flags`: the flags of the command line.
 pub fn reference(schema: &Schema, flags: &BTreeSet<String>, language: Language) -> String {
@@ -13,7 +13,7 @@ pub fn reference(schema: &Schema, flags: &BTreeSet<String>, language: Language) 
             ("", Language::Japanese) => "セクションの前".to_owned(),
             (name, _) => format!("`[{name}]`"),
         };
-        out.push_str(&format!("\n### {title}\n\n{}\n\n", section.doc.text(language)));
+        out.push_str(&format!("\n### {title}\n\n{}\n\n", language.of(&section.doc)));
         for key in &section.keys {
             out.push_str(&entry(key, flags, language));
         }
@@ -26,14 +26,14 @@ fn entry(key: &KeyInfo, flags: &BTreeSet<String>, language: Language) -> String 
         Language::English => ["default", "not set", "not set; for example", "restart", "reloaded", " (", ")"],
         Language::Japanese => ["既定値", "未設定", "未設定、例", "要再起動", "再読み込み可", "（", "）"],
     };
-    let mut facts = vec![match (&key.default, &key.example) {
+    let mut facts = vec![match (&key.value, &key.example) {
         (Some(value), _) => format!("{default} `{value}`"),
         (None, Some(value)) => format!("{example} `{value}`"),
         (None, None) => not_set.to_owned(),
     }];
-    facts.extend(key.bounds.in_words(language));
-    facts.push(format!("`{}`", key.variable()));
+    facts.extend(key.bounds(language));
+    facts.push(format!("`{}`", variable_of(key.full)));
     facts.extend(flags.get(&flag_of(key.full)).map(|flag| format!("`{flag}`")));
     facts.push(if key.needs_restart { restart } else { reloaded }.to_owned());
-    format!("- **`{}`**{open}{}{close}<br>\n  {}\n", key.full, facts.join(" · "), key.doc.text(language))
+    format!("- **`{}`**{open}{}{close}<br>\n  {}\n", key.full, facts.join(" · "), language.of(&key.doc))
 }

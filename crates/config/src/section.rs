@@ -1,11 +1,6 @@
 //! The macro [`section!`](crate::section!) and what it makes of a list of keys.
 
-use crate::{
-    Setting, TextForm, TomlValue,
-    error::ConfigError,
-    layers::{Values, variable_of},
-    value::unquoted,
-};
+use crate::{ConfigError, TextForm, TomlValue, Values, value::unquoted};
 
 /// A language of the texts for operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,13 +11,10 @@ pub enum Language {
     Japanese,
 }
 
-/// A text for operators in English and Japanese.
-pub struct Doc(pub [&'static str; 2]);
-
-impl Doc {
-    /// The text in one line.
-    pub fn text(&self, language: Language) -> &str {
-        self.0[language as usize].trim_start()
+impl Language {
+    /// The text in this language.
+    pub(crate) fn of(self, doc: &[&'static str; 2]) -> &'static str {
+        doc[self as usize].trim_start()
     }
 }
 
@@ -30,14 +22,16 @@ impl Doc {
 pub struct KeyInfo {
     /// Section and name: `limits.filters`.
     pub full: &'static str,
-    /// The effect of the key, with its unit.
-    pub doc: Doc,
-    /// `None`: not set.
-    pub default: Option<TomlValue>,
+    /// The effect of the key, with its unit, by [`Language`].
+    pub doc: [&'static str; 2],
+    /// The effective value; in [`Schema::of`], the default. `None`: not set.
+    pub value: Option<TomlValue>,
     /// For a key that is not set by default.
     pub example: Option<TomlValue>,
-    /// The smallest and the largest value.
-    pub bounds: Bounds,
+    /// The smallest value.
+    pub least: Option<TomlValue>,
+    /// The largest value.
+    pub most: Option<TomlValue>,
     /// How text becomes its value.
     pub form: TextForm,
     /// Whether a reload leaves the old value in effect.
@@ -45,38 +39,14 @@ pub struct KeyInfo {
 }
 
 impl KeyInfo {
-    /// Empty for a key at the top of the file.
-    pub fn section(&self) -> &'static str {
-        self.full.split_once('.').map_or("", |(section, _)| section)
-    }
-
     /// The name within the section.
     pub fn name(&self) -> &'static str {
         self.full.split_once('.').map_or(self.full, |(_, name)| name)
     }
 
-    /// The environment variable that sets the key.
-    pub fn variable(&self) -> String {
-        variable_of(self.full)
-    }
-}
-
-/// The smallest and the largest value of a key, as text. Both are allowed.
-pub struct Bounds {
-    least: Option<String>,
-    most: Option<String>,
-}
-
-impl Bounds {
-    /// An empty list is no bound.
-    pub fn new<T: Setting>(least: &[T], most: &[T]) -> Self {
-        let text = |bound: &[T]| bound.first().and_then(T::to_toml).map(|value| unquoted(&value));
-        Self { least: text(least), most: text(most) }
-    }
-
-    /// `None`: there are no bounds.
-    pub fn in_words(&self, language: Language) -> Option<String> {
-        Some(match (language, &self.least, &self.most) {
+    /// The bounds in words; `None`: there are none.
+    pub fn bounds(&self, language: Language) -> Option<String> {
+        Some(match (language, self.least.as_ref().map(unquoted), self.most.as_ref().map(unquoted)) {
             (_, None, None) => return None,
             (Language::English, Some(least), Some(most)) => format!("from {least} to {most}"),
             (Language::English, Some(least), None) => format!("at least {least}"),
@@ -92,8 +62,8 @@ impl Bounds {
 pub struct SectionInfo {
     /// Empty for the keys at the top of the file.
     pub name: &'static str,
-    /// The text of the section.
-    pub doc: Doc,
+    /// The text of the section, by [`Language`].
+    pub doc: [&'static str; 2],
     /// In the order of the declaration.
     pub keys: Vec<KeyInfo>,
 }
@@ -105,9 +75,9 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// The schema of a settings type.
+    /// The schema of a settings type, with the defaults.
     pub fn of<S: Section>() -> Self {
-        Self { sections: S::describe() }
+        Self { sections: S::default().describe() }
     }
 
     /// All keys, in the order of the declaration.
@@ -122,13 +92,11 @@ impl Schema {
 }
 
 /// A struct that [`section!`](crate::section!) made. The one with the inner sections is the settings type.
-pub trait Section: Sized {
+pub trait Section: Default {
     /// This section, then its inner sections.
-    fn describe() -> Vec<SectionInfo>;
+    fn describe(&self) -> Vec<SectionInfo>;
     /// Reads the values that are set; the other keys have their defaults.
     fn read(values: &Values) -> Result<Self, ConfigError>;
-    /// All keys with their values; `None`: not set.
-    fn values(&self) -> Vec<(&'static str, Option<TomlValue>)>;
     /// The keys whose values differ, in the order of the declaration.
     fn changed_keys(&self, other: &Self) -> Vec<&'static str>;
 }
@@ -172,46 +140,33 @@ macro_rules! section {
         }
 
         impl $crate::Section for $struct {
-            fn describe() -> Vec<$crate::SectionInfo> {
+            fn describe(&self) -> Vec<$crate::SectionInfo> {
                 #[allow(unused_mut, reason = "most sections have no inner ones")]
                 let mut all = vec![$crate::SectionInfo {
                     name: ($section as &str).trim_end_matches('.'),
-                    doc: $crate::Doc([concat!($($about),+), $about_ja]),
-                    keys: vec![$({
-                        let example: &[$crate::TomlValue] = &[$($crate::TomlValue::from($example))?];
-                        let restart: &[&str] = &[$(stringify!($restart))?];
-                        $crate::KeyInfo {
-                            full: concat!($section, stringify!($name)),
-                            doc: $crate::Doc([concat!($($doc),+), $doc_ja]),
-                            default: <$type as $crate::Setting>::to_toml(&$default),
-                            example: example.first().cloned(),
-                            bounds: $crate::Bounds::new::<$type>(&[$($least)?], &[$($most)?]),
-                            form: <$type as $crate::Setting>::FORM,
-                            needs_restart: !restart.is_empty(),
-                        }
+                    doc: [concat!($($about),+), $about_ja],
+                    keys: vec![$($crate::KeyInfo {
+                        full: concat!($section, stringify!($name)),
+                        doc: [concat!($($doc),+), $doc_ja],
+                        value: $crate::Setting::to_toml(&self.$name),
+                        example: None $(.or(Some($crate::TomlValue::from($example))))?,
+                        least: None $(.or(<$type as $crate::Setting>::to_toml(&$least)))?,
+                        most: None $(.or(<$type as $crate::Setting>::to_toml(&$most)))?,
+                        form: <$type as $crate::Setting>::FORM,
+                        needs_restart: false $(|| stringify!($restart) == "restart")?,
                     }),*],
                 }];
-                $($(all.extend(<$inner_type as $crate::Section>::describe());)*)?
+                $($(all.extend(self.$inner.describe());)*)?
                 all
             }
 
             fn read(values: &$crate::Values) -> Result<Self, $crate::ConfigError> {
                 $(
-                    let key = concat!($section, stringify!($name));
-                    let $name = values.read::<$type>(key)?.unwrap_or_else(|| $default);
-                    if false $(|| $name < $least)? $(|| $name > $most)? {
-                        let bounds = $crate::Bounds::new::<$type>(&[$($least)?], &[$($most)?]);
-                        return Err(values.out_of_bounds(key, &bounds));
-                    }
+                    let is_in_bounds = |_value: &$type| true $(&& *_value >= $least)? $(&& *_value <= $most)?;
+                    let read = values.read::<Self, $type>(concat!($section, stringify!($name)), is_in_bounds)?;
+                    let $name = read.unwrap_or_else(|| $default);
                 )*
                 Ok(Self { $($name,)* $($($inner: <$inner_type as $crate::Section>::read(values)?,)*)? })
-            }
-
-            fn values(&self) -> Vec<(&'static str, Option<$crate::TomlValue>)> {
-                #[allow(unused_mut, reason = "most sections have no inner ones")]
-                let mut all = vec![$((concat!($section, stringify!($name)), $crate::Setting::to_toml(&self.$name))),*];
-                $($(all.extend(self.$inner.values());)*)?
-                all
             }
 
             fn changed_keys(&self, other: &Self) -> Vec<&'static str> {

@@ -41,21 +41,6 @@ impl TextSetting for Duration {
 pub struct ByteSize(pub u64);
 
 impl ByteSize {
-    /// This many KiB.
-    pub const fn kib(kib: u64) -> Self {
-        Self(kib << 10)
-    }
-
-    /// This many MiB.
-    pub const fn mib(mib: u64) -> Self {
-        Self(mib << 20)
-    }
-
-    /// This many GiB.
-    pub const fn gib(gib: u64) -> Self {
-        Self(gib << 30)
-    }
-
     /// The number of bytes, for a length in memory.
     pub fn as_usize(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)

@@ -180,12 +180,12 @@ pub enum Switch {
     Off,
 }
 
-crate::choices!(Switch: "on or off", Switch::On = "on", Switch::Off = "off");
+crate::choices!(Switch: "on or off", (Switch::On) = "on", (Switch::Off) = "off");
 
-/// Implements [`TextSetting`] for a type with few values: `choices!(Mode: "off or on", Mode::Off = "off", Mode::On = "on")`.
+/// Implements [`TextSetting`] for a type with few values: `choices!(Mode: "off or on", (Mode::Off) = "off", (Mode::On) = "on")`.
 #[macro_export]
 macro_rules! choices {
-    (@ $type:ty: $allowed:literal, $([$($value:tt)+] = $text:literal),+) => {
+    ($type:ty: $allowed:literal, $(($($value:tt)+) = $text:literal),+) => {
         impl $crate::TextSetting for $type {
             const ALLOWED: &'static str = $allowed;
             fn parse(text: &str) -> Option<Self> {
@@ -200,12 +200,6 @@ macro_rules! choices {
                 }
             }
         }
-    };
-    ($wrapper:ident<$type:ty>: $allowed:literal, $($value:path = $text:literal),+) => {
-        $crate::choices!(@ $wrapper<$type>: $allowed, $([$wrapper($value)] = $text),+);
-    };
-    ($type:ty: $allowed:literal, $($value:path = $text:literal),+) => {
-        $crate::choices!(@ $type: $allowed, $([$value] = $text),+);
     };
 }
 

@@ -5,17 +5,19 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::{
     event::{Event, decimal},
     id::PublicKey,
     json::Encoded,
     kind::{Kind, KindClass},
-    limits::Limits,
+    limits::{Limit, Limits, within},
     refusal::Refusal,
     time::Millis,
     topic::{TopicId, TopicRules, TopicsMode},
     vanish::RelayUrls,
-    verify::{Verified, encode_true},
+    verify::{check_signature, encode_true},
 };
 
 /// The origin of an event. Events of all origins take the same path through the node.
@@ -106,7 +108,8 @@ pub struct Admitted(Arc<Parts>);
 
 #[derive(Debug)]
 struct Parts {
-    verified: Verified,
+    event: Event,
+    json: Bytes,
     topics: Box<[TopicId]>,
     source: Source,
     vanishes: bool,
@@ -124,7 +127,7 @@ impl Admission {
         self.limits.check(&event, now)?;
         check_kind(event.kind)?;
         let topics = self.topics.bind(&event)?;
-        self.limits.check_topics(topics.len())?;
+        within(Limit::TopicsPerEvent, topics.len(), self.limits.topics_per_event)?;
         check_form(&event)?;
         if event.is_expired(now) {
             return Err(Refusal::Expired);
@@ -234,34 +237,32 @@ impl Screened {
     pub fn verify(mut self) -> Result<Admitted, Refusal> {
         self.check_id()?;
         let Self { event, topics, origin, vanishes, encoded, .. } = self;
-        let encoded = encoded.ok_or(Refusal::WrongId)?;
-        Ok(Admitted::new(Verified::check_signature(event, encoded)?, topics, &origin, vanishes))
+        let json = encoded.ok_or(Refusal::WrongId)?.into_json();
+        check_signature(&event)?;
+        Ok(Admitted(Arc::new(Parts { event, json, topics, source: origin.source(), vanishes })))
     }
 
-    /// Skips the checks of id and signature: see [`Verified::new_unchecked`].
+    /// Skips the checks of id and signature: for tests and benchmarks.
     pub fn admit_unchecked(self) -> Admitted {
-        Admitted::new(Verified::new_unchecked(self.event), self.topics, &self.origin, self.vanishes)
+        Admitted::restored(self.event, self.topics, self.origin.source(), self.vanishes)
     }
 }
 
 impl Admitted {
-    fn new(verified: Verified, topics: Box<[TopicId]>, origin: &Origin, vanishes: bool) -> Self {
-        Self(Arc::new(Parts { verified, topics, source: origin.source(), vanishes }))
-    }
-
     /// Restores an admitted event that a store reads back, without checking it again.
     pub fn restored(event: Event, topics: Box<[TopicId]>, source: Source, vanishes: bool) -> Self {
-        Self(Arc::new(Parts { verified: Verified::new_unchecked(event), topics, source, vanishes }))
+        let json = event.to_json();
+        Self(Arc::new(Parts { event, json, topics, source, vanishes }))
     }
 
     /// The event.
     pub fn event(&self) -> &Event {
-        self.0.verified.event()
+        &self.0.event
     }
 
     /// The JSON as stored and served.
-    pub fn json(&self) -> &bytes::Bytes {
-        self.0.verified.json()
+    pub fn json(&self) -> &Bytes {
+        &self.0.json
     }
 
     /// The topics the event is bound to, at least one.

@@ -65,6 +65,24 @@ impl Stage {
             Self::Purging => "purging",
         }
     }
+
+    /// The next stage for this usage. A stage starts at its threshold and ends `leave_below` points lower.
+    #[must_use]
+    pub fn next(self, usage: Usage, capacity: Capacity, thresholds: &Thresholds) -> Self {
+        let begins = [
+            (Self::Purging, thresholds.purging),
+            (Self::Shedding, thresholds.shedding),
+            (Self::LiveOnly, thresholds.live_only),
+        ];
+        let holds = |&(stage, percent): &(Self, u8)| {
+            if stage <= self {
+                capacity.is_exceeded(usage, percent.saturating_sub(thresholds.leave_below))
+            } else {
+                capacity.is_reached(usage, percent)
+            }
+        };
+        begins.iter().find(|entry| holds(entry)).map_or(Self::Open, |(stage, _)| *stage)
+    }
 }
 
 impl Capacity {
@@ -85,26 +103,6 @@ impl Capacity {
     }
 }
 
-impl Stage {
-    /// The next stage for this usage. A stage starts at its threshold and ends `leave_below` points lower.
-    #[must_use]
-    pub fn next(self, usage: Usage, capacity: Capacity, thresholds: &Thresholds) -> Self {
-        let begins = [
-            (Self::Purging, thresholds.purging),
-            (Self::Shedding, thresholds.shedding),
-            (Self::LiveOnly, thresholds.live_only),
-        ];
-        let holds = |&(stage, percent): &(Self, u8)| {
-            if stage <= self {
-                capacity.is_exceeded(usage, percent.saturating_sub(thresholds.leave_below))
-            } else {
-                capacity.is_reached(usage, percent)
-            }
-        };
-        begins.iter().find(|entry| holds(entry)).map_or(Self::Open, |(stage, _)| *stage)
-    }
-}
-
 /// The load of a topic or of the node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
@@ -112,14 +110,7 @@ pub struct Load {
     pub stage: Stage,
     /// Whether rows that are never purged fill the capacity alone.
     pub is_full: bool,
-}
-
-/// The load of one topic that an event is bound to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TopicLoad {
-    /// The topic's own load.
-    pub load: Load,
-    /// Whether the topic has the priority that is shed first: see [`shed_priority`].
+    /// Whether this is a topic of the priority that is shed first: see [`shed_priority`].
     pub is_shed_first: bool,
 }
 
@@ -132,18 +123,18 @@ pub fn shed_priority(priorities: impl IntoIterator<Item = u8>) -> Option<u8> {
 }
 
 /// The refusal of an event for lack of capacity. Requests are never refused.
-pub fn refuse(kind: Kind, source: Source, node: Load, topics: &[TopicLoad]) -> Option<Refusal> {
+pub fn refuse(kind: Kind, source: Source, node: Load, topics: &[Load]) -> Option<Refusal> {
     if kind.is_request() {
         return None;
     }
-    if node.is_full || topics.iter().any(|topic| topic.load.is_full) {
+    if node.is_full || topics.iter().any(|topic| topic.is_full) {
         return Some(Refusal::Full);
     }
     if node.stage >= Stage::Shedding && topics.iter().all(|topic| topic.is_shed_first) {
         return Some(Refusal::Shed);
     }
     let is_history = matches!(source, Source::Sync | Source::Import);
-    let is_short = node.stage >= Stage::LiveOnly || topics.iter().any(|topic| topic.load.stage >= Stage::LiveOnly);
+    let is_short = node.stage >= Stage::LiveOnly || topics.iter().any(|topic| topic.stage >= Stage::LiveOnly);
     (is_history && is_short).then_some(Refusal::LiveOnly)
 }
 
@@ -178,10 +169,10 @@ mod tests {
     #[test]
     fn events_are_refused_by_stage_but_requests_never() {
         // P-6
-        let at = |stage| Load { stage, is_full: false };
-        let full = Load { stage: Stage::Purging, is_full: true };
-        let low = TopicLoad { is_shed_first: true, ..TopicLoad::default() };
-        let high = TopicLoad::default();
+        let at = |stage| Load { stage, ..Load::default() };
+        let full = Load { stage: Stage::Purging, is_full: true, ..Load::default() };
+        let low = Load { is_shed_first: true, ..Load::default() };
+        let high = Load::default();
         let note = Kind(1);
         for (kind, source, node, topics, expected, why) in [
             (note, Source::Sync, at(Stage::Open), vec![high], None, "room for all"),
@@ -196,7 +187,7 @@ mod tests {
         ] {
             assert_eq!(refuse(kind, source, node, &topics), expected, "{why}");
         }
-        let tight = TopicLoad { load: at(Stage::LiveOnly), is_shed_first: false };
+        let tight = at(Stage::LiveOnly);
         assert_eq!(refuse(note, Source::Sync, at(Stage::Open), &[tight]), Some(Refusal::LiveOnly));
     }
 

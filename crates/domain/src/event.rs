@@ -13,7 +13,7 @@ use crate::{
     time::{Millis, Timestamp},
 };
 
-/// A well-formed event, whose id and signature are not checked yet: see [`crate::Verified`].
+/// A well-formed event, whose id and signature are not checked yet: see [`Self::verify`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// The id, as claimed by the sender.

@@ -57,13 +57,6 @@ impl Filter {
         serde_json::from_slice(json.as_ref()).map_err(|error| Malformed::from_json(&error))
     }
 
-    /// Sets the search words (NIP-50).
-    #[must_use]
-    pub fn with_search(mut self, words: &str) -> Self {
-        self.search = Some(words.into());
-        self
-    }
-
     /// Restricts to these ids.
     #[must_use]
     pub fn with_ids(mut self, ids: impl IntoIterator<Item = EventId>) -> Self {

@@ -81,7 +81,7 @@ hex_bytes! {
 }
 
 hex_bytes! {
-    /// An author's x-only secp256k1 key. Not checked to be on the curve: [`crate::Verified`] proves that.
+    /// An author's x-only secp256k1 key. Not checked to be on the curve: [`crate::Event::verify`] does that.
     PublicKey, 32, "a public key"
 }
 

@@ -3,14 +3,14 @@
 //! # Layout
 //!
 //! Events:
-//! [`event`] · [`id`] · [`kind`] · [`tags`] · [`time`] · [`address`] · [`topic`] · [`verify`] · [`hex`] (and `json`)
+//! [`event`] · [`id`] · [`kind`] · [`tags`] · [`time`] · [`address`] · [`topic`] · [`hex`] (and `json`, `verify`)
 //!
 //! Admission and decision:
 //! [`admission`] checks the event alone; [`limits`] bounds its sizes; [`refusal`] lists every reason to refuse it;
 //! [`decision`] decides, given the facts of a store, with [`deletion`] and [`vanish`] for the two requests.
 //!
 //! Storage and access:
-//! [`retention`] · [`capacity`] · [`clock`] · [`subscription`] · [`filter`] · [`sketch`] · [`viewer`] ·
+//! [`retention`] · [`capacity`] · [`clock`] · [`subscription`] · [`filter`] · [`sketch`] ·
 //! [`visibility`] · [`sharing`]
 //!
 //! Comments name rules by number (`D-6`); `docs/rules.md` lists them.
@@ -37,8 +37,7 @@ pub mod tags;
 pub mod time;
 pub mod topic;
 pub mod vanish;
-pub mod verify;
-pub mod viewer;
+mod verify;
 pub mod visibility;
 
 pub use address::{Address, AddressDigest, Rank};
@@ -55,6 +54,4 @@ pub use sketch::Sketch;
 pub use tags::{Letter, Tags};
 pub use time::{Millis, Timestamp};
 pub use topic::TopicId;
-pub use verify::Verified;
-pub use viewer::Viewer;
-pub use visibility::Visibility;
+pub use visibility::{Viewer, Visibility};

@@ -1,7 +1,7 @@
 //! Hard limits of an event (E-8). Fields have the names of the configuration keys in `[limits]`; each refusal names the
 //! key and its value.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use crate::{event::Event, refusal::Refusal, time::Millis};
 
@@ -38,7 +38,7 @@ impl Default for Limits {
     }
 }
 
-/// One of [`Limits`]. `Display` is the fault of an event that exceeds it, and its configuration key.
+/// A limit on a size. `Display` is the fault of an event that exceeds it, and its configuration key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum Limit {
@@ -54,31 +54,16 @@ pub enum Limit {
     TopicsPerEvent,
     #[error("content is larger than limits.content_bytes")]
     ContentBytes,
-    #[error("created_at is further ahead than limits.created_at_ahead")]
-    CreatedAtAhead,
 }
 
 /// A limit that an event exceeds. `Display` names its key and value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{limit} = {allowed}")]
 pub struct OverLimit {
     /// The exceeded limit.
     pub limit: Limit,
-    /// Its value: bytes, a count, or seconds.
-    pub allowed: u64,
-}
-
-impl OverLimit {
-    /// Whether the event will be within the limit later.
-    pub(crate) fn is_about_time(self) -> bool {
-        self.limit == Limit::CreatedAtAhead
-    }
-}
-
-impl fmt::Display for OverLimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let unit = if self.is_about_time() { " seconds" } else { "" };
-        write!(f, "{} = {}{unit}", self.limit, self.allowed)
-    }
+    /// Its value: bytes or a count.
+    pub allowed: usize,
 }
 
 impl Limits {
@@ -101,21 +86,15 @@ impl Limits {
             within(Limit::TagBytes, tag.text_bytes(), self.tag_bytes)?;
         }
         if event.created_at > now.after(self.created_at_ahead).seconds() {
-            let allowed = self.created_at_ahead.as_secs();
-            return Err(Refusal::OverLimit(OverLimit { limit: Limit::CreatedAtAhead, allowed }));
+            return Err(Refusal::Future(self.created_at_ahead));
         }
         Ok(())
-    }
-
-    /// Checks how many topics an event is bound to.
-    pub fn check_topics(&self, count: usize) -> Result<(), Refusal> {
-        within(Limit::TopicsPerEvent, count, self.topics_per_event)
     }
 }
 
 pub(crate) fn within(limit: Limit, actual: usize, allowed: usize) -> Result<(), Refusal> {
     if actual > allowed {
-        return Err(Refusal::OverLimit(OverLimit { limit, allowed: allowed as u64 }));
+        return Err(Refusal::OverLimit(OverLimit { limit, allowed }));
     }
     Ok(())
 }

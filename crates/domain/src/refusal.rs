@@ -1,7 +1,7 @@
 //! Reasons to refuse an event: one table with the prefix, the text, the metric label and the permanence of every
 //! refusal.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use crate::limits::OverLimit;
 
@@ -14,7 +14,7 @@ macro_rules! refusals {
     ($(
         $(#[$about:meta])*
         $variant:ident $(($value:ident: $type:ty = $example:expr))?
-            => $prefix:literal, $label:expr, $permanence:expr, $text:expr;
+            => $prefix:literal, $label:literal, $permanence:ident, $text:expr;
     )+) => {
         /// The reason why an event is refused. `Display` is the message of `OK false`: the machine-readable prefix of
         /// NIP-01, then the text.
@@ -23,7 +23,6 @@ macro_rules! refusals {
             $($(#[$about])* $variant $(($type))?,)+
         }
 
-        #[allow(unused_variables, reason = "a row need not use its value in every column")]
         impl Refusal {
             /// The machine-readable prefix before the colon.
             pub fn prefix(&self) -> &'static str {
@@ -35,7 +34,7 @@ macro_rules! refusals {
             /// The reason in metrics: one of [`Refusal::LABELS`].
             pub fn label(&self) -> &'static str {
                 match self {
-                    $(Self::$variant $(($value))? => $label,)+
+                    $(Self::$variant { .. } => $label,)+
                 }
             }
 
@@ -43,7 +42,7 @@ macro_rules! refusals {
             /// `false` for temporary reasons, and for faults that another event with the same claimed id may not have.
             pub fn is_permanent(&self) -> bool {
                 match self {
-                    $(Self::$variant $(($value))? => $permanence,)+
+                    $(Self::$variant { .. } => $permanence,)+
                 }
             }
 
@@ -74,10 +73,13 @@ refusals! {
     /// The signature is not the author's (E-1). A copy with the right signature may still arrive.
     WrongSignature
         => "invalid", "signature", TEMPORARY, "signature verification failed";
-    /// The event is larger than a limit, or too far ahead of this node's clock (E-8).
+    /// The event is larger than a limit (E-8).
     OverLimit(over: OverLimit = OverLimit { limit: crate::limits::Limit::TagCount, allowed: 3 })
-        => "invalid", if over.is_about_time() { "future" } else { "oversize" },
-        !over.is_about_time(), over;
+        => "invalid", "oversize", PERMANENT, over;
+    /// The event is further ahead of this node's clock than allowed (E-8).
+    Future(allowed: Duration = Duration::from_secs(3))
+        => "invalid", "future", TEMPORARY,
+        format_args!("created_at is further ahead than limits.created_at_ahead = {} seconds", allowed.as_secs());
     /// The event names no topic (T-5).
     MissingTopic
         => "invalid", "wrong_topic", PERMANENT, "missing topic";
@@ -213,7 +215,6 @@ mod tests {
             Limit::TagBytes,
             Limit::TopicsPerEvent,
             Limit::ContentBytes,
-            Limit::CreatedAtAhead,
         ];
         Refusal::examples().into_iter().chain(limits.into_iter().map(over))
     }
@@ -242,6 +243,7 @@ mod tests {
             Refusal::Malformed(Malformed::new("x")),
             Refusal::WrongId,
             Refusal::WrongSignature,
+            Refusal::Future(Duration::from_secs(3)),
             Refusal::WrongTopic,
             Refusal::ProtectedUnauthenticated,
             Refusal::TopicNotEnabled,
@@ -250,7 +252,6 @@ mod tests {
             Refusal::Full,
             Refusal::DiskFull,
             Refusal::Failed,
-            Refusal::OverLimit(OverLimit { limit: Limit::CreatedAtAhead, allowed: 3 }),
         ];
         assert_eq!(temporary, expected);
     }

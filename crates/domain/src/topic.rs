@@ -14,14 +14,6 @@ const GLOBAL: &str = "kukuri:global";
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TopicId(Arc<str>);
 
-/// The mapping of a topic's name to its id. A later version will run beside this one (T-2).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mapping {
-    /// `kukuri:` and the hex of blake3 over network id and normalized name.
-    #[default]
-    V1,
-}
-
 /// A text that is not a topic.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TopicError {
@@ -47,8 +39,9 @@ impl TopicId {
         Self(GLOBAL.into())
     }
 
-    /// The topic that a name maps to in a network. An id maps to itself (T-2).
-    pub fn from_name(network: &str, name: &str, mapping: Mapping, rules: &TopicRules) -> Result<Self, TopicError> {
+    /// The topic that a name maps to in a network: `kukuri:` and the hex of blake3 over network id and normalized name.
+    /// An id maps to itself (T-2).
+    pub fn from_name(network: &str, name: &str, rules: &TopicRules) -> Result<Self, TopicError> {
         let normalized = normalize(name);
         // A typing error in an id must not become a topic of its own, whatever its case or white space.
         for text in [name, &normalized] {
@@ -61,14 +54,8 @@ impl TopicId {
         if normalized.is_empty() {
             return Err(TopicError::EmptyName);
         }
-        match mapping {
-            Mapping::V1 => {
-                let mut hash = blake3::Hasher::new();
-                hash.update(network.as_bytes());
-                hash.update(normalized.as_bytes());
-                Ok(Self(format!("{PREFIX}{}", hash.finalize().to_hex()).into()))
-            }
-        }
+        let hash = blake3::hash(format!("{network}{normalized}").as_bytes());
+        Ok(Self(format!("{PREFIX}{}", hash.to_hex()).into()))
     }
 
     /// An id that this node stored before, unchecked.
@@ -83,12 +70,8 @@ impl TopicId {
 
     /// The id of the iroh-gossip topic (T-3).
     pub fn gossip_id(&self) -> [u8; 32] {
-        self.hashed().unwrap_or_else(|| *blake3::hash(self.0.as_bytes()).as_bytes())
-    }
-
-    /// The bytes of `kukuri:<64 hex>`.
-    fn hashed(&self) -> Option<[u8; 32]> {
-        hex::decode(self.0.strip_prefix(PREFIX)?.as_bytes()).ok()
+        let decoded = self.0.strip_prefix(PREFIX).and_then(|name| hex::decode(name.as_bytes()).ok());
+        decoded.unwrap_or_else(|| *blake3::hash(self.0.as_bytes()).as_bytes())
     }
 }
 
@@ -226,7 +209,7 @@ mod tests {
     const NETWORK: &str = "kukuri:main:";
 
     fn from_name(name: &str) -> Result<TopicId, TopicError> {
-        TopicId::from_name(NETWORK, name, Mapping::V1, &TopicRules::default())
+        TopicId::from_name(NETWORK, name, &TopicRules::default())
     }
 
     #[test]
@@ -243,7 +226,7 @@ mod tests {
         }
         assert_ne!(
             from_name("bitcoin").unwrap(),
-            TopicId::from_name("kukuri:dev:", "bitcoin", Mapping::V1, &TopicRules::default()).unwrap()
+            TopicId::from_name("kukuri:dev:", "bitcoin", &TopicRules::default()).unwrap()
         );
     }
 

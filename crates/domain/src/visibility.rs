@@ -7,10 +7,43 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::{event::Event, filter::Filter, topic::TopicId, viewer::Viewer};
+use crate::{event::Event, filter::Filter, id::PublicKey, topic::TopicId};
+
+/// The reader of a query or a live stream.
+#[derive(Clone, Debug)]
+pub enum Viewer {
+    /// The node itself, for export, check and repair. Sees everything.
+    Node,
+    /// A client, with the keys of its NIP-42 authentication; none without one.
+    Client(Arc<[PublicKey]>),
+}
+
+impl Viewer {
+    /// A client that has not authenticated.
+    pub fn unauthenticated() -> Self {
+        Self::Client(Arc::default())
+    }
+
+    /// Whether the viewer is an unauthenticated client, which sees no private event.
+    pub fn is_unauthenticated(&self) -> bool {
+        matches!(self, Self::Client(keys) if keys.is_empty())
+    }
+
+    /// Whether the viewer may see the event: the author and the keys in `p` tags are the parties to a private one.
+    #[inline]
+    pub fn may_see(&self, event: &Event) -> bool {
+        match self {
+            Self::Node => true,
+            Self::Client(_) if !event.kind.is_private() => true,
+            Self::Client(keys) => {
+                keys.contains(&event.pubkey) || event.recipients().any(|recipient| keys.contains(&recipient))
+            }
+        }
+    }
+}
 
 /// Decides which effective events are withheld from which viewers.
-pub trait Overlay: Send + Sync + 'static {
+pub trait Overlay: fmt::Debug + Send + Sync + 'static {
     /// Whether the event is withheld from this viewer. `filter` is the filter that matched the event; `None` on paths
     /// without filters (feed, snapshot, gossip, catch-up). Must be fast: it is called for each event that would be
     /// shown.
@@ -18,7 +51,7 @@ pub trait Overlay: Send + Sync + 'static {
 }
 
 /// The viewer's rights and the overlay together. Cheap to clone. By default no overlay withholds anything.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Visibility(Option<Arc<dyn Overlay>>);
 
 impl Visibility {
@@ -47,11 +80,5 @@ impl Visibility {
             (None, _) | (_, Viewer::Node) => false,
             (Some(overlay), _) => overlay.withholds(event, topics, viewer, filter),
         }
-    }
-}
-
-impl fmt::Debug for Visibility {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.has_overlay() { "Visibility(overlay)" } else { "Visibility(no overlay)" })
     }
 }

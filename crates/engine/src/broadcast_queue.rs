@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use kukuri_domain::{Admitted, Source, Viewer};
 use tokio::sync::mpsc;
 
-use crate::{metrics::Counter, visibility::SharedVisibility};
+use crate::{engine::SharedVisibility, metrics::Counter};
 
 /// Events that may wait for the bridge: a few of the writer's largest batches.
 const MAX_QUEUED_EVENTS: usize = 8_192;

@@ -67,15 +67,8 @@ impl DiskLevel {
     }
 
     fn of(disk: &Disk, free: u64) -> Self {
-        if free < disk.full {
-            Self::Full
-        } else if free < disk.shedding {
-            Self::Shedding
-        } else if free < disk.live_only {
-            Self::LiveOnly
-        } else {
-            Self::Open
-        }
+        let limits = [disk.live_only, disk.shedding, disk.full];
+        Self::from_number(limits.iter().filter(|limit| free < **limit).count() as u8)
     }
 
     fn from_number(number: u8) -> Self {
@@ -83,7 +76,7 @@ impl DiskLevel {
     }
 
     /// The capacity stage it amounts to. A full disk purges nothing: the store's file would not shrink.
-    pub(crate) fn stage(self) -> Stage {
+    pub fn stage(self) -> Stage {
         match self {
             Self::Open => Stage::Open,
             Self::LiveOnly => Stage::LiveOnly,
@@ -92,7 +85,6 @@ impl DiskLevel {
     }
 }
 
-/// Free bytes on the disk.
 pub(crate) fn free_bytes(disk: &Disk) -> std::io::Result<u64> {
     let stat = rustix::fs::statvfs(&disk.path)?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))

@@ -41,14 +41,16 @@ use crate::{
     },
     reads::Reads,
     recent::RecentIds,
-    refused::{ConnectRefused, PublishRefused, TooFast},
+    refused::{ConnectRefused, PublishRefused, ReadRefused},
     topics::Topics,
-    visibility::SharedVisibility,
     writer::WriterHandle,
 };
 
 /// Ids of ephemeral events that are remembered at least.
 const EPHEMERAL_IDS: usize = 16_384;
+
+/// The visibility that every path asks, swapped when moderation changes it (M-5).
+pub type SharedVisibility = Arc<ArcSwap<Visibility>>;
 
 /// A running engine.
 pub struct Engine {
@@ -221,7 +223,7 @@ impl Engine {
 
     /// Swaps the configuration. Connections stay; rate counters start again only if the rates changed.
     pub fn reconfigure(&self, config: EngineConfig) {
-        self.shared.policies.reconfigure(&config);
+        self.shared.rates.set_rates(&config);
         self.shared.config.store(Arc::new(config));
         self.measure_disk();
         self.measure_backlog();
@@ -245,7 +247,7 @@ impl Engine {
 
     /// Withholds events by another overlay from now on.
     pub fn set_visibility(&self, visibility: Visibility) {
-        self.shared.visibility.set(visibility);
+        self.shared.visibility.store(Arc::new(visibility));
     }
 
     /// Whether the policies accept a connection from this address.
@@ -255,13 +257,13 @@ impl Engine {
     }
 
     /// Counts an attempt to authenticate: it costs a signature, as an event does.
-    pub fn count_authentication(&self, client: &Client) -> Result<(), TooFast> {
-        self.shared.rates.check(Act::Publish, client.ip, &client.keys)
+    pub fn count_authentication(&self, client: &Client) -> Result<(), PublishRefused> {
+        Ok(self.shared.rates.check(Act::Publish, client.ip, &client.keys)?)
     }
 
     /// Counts a request that everybody may make, at the rate of REQs.
-    pub fn count_request(&self, client: &Client) -> Result<(), TooFast> {
-        self.shared.rates.check(Act::Request, client.ip, &client.keys)
+    pub fn count_request(&self, client: &Client) -> Result<(), ReadRefused> {
+        Ok(self.shared.rates.check(Act::Request, client.ip, &client.keys)?)
     }
 
     /// Whether the policies let clients authenticate as this key.
@@ -307,7 +309,15 @@ impl Engine {
     pub async fn purge(&self) -> Result<Purged, StoreError> {
         let mut cursor = PurgeCursor::default();
         let purged = loop {
-            let step = self.writer.purge_step(self.config().retention, cursor).await?;
+            let retention = self.config().retention;
+            let step = self.writer.change(async move |shared: Arc<Shared>| {
+                let step = shared.store.purge_some(&retention, clock::now(), cursor).await?;
+                if step.next.is_none() {
+                    shared.report_stages(&step.purged.stages);
+                }
+                Ok(step)
+            });
+            let step = step.await?;
             match step.next {
                 Some(next) if !self.is_stopping() => cursor = next,
                 _ => break step.purged,
@@ -327,7 +337,8 @@ impl Engine {
     pub(crate) async fn expire(&self) -> Result<u64, StoreError> {
         let mut expired = 0;
         loop {
-            let (swept, more) = self.writer.expire_step().await?;
+            let step = self.writer.change(async |shared| shared.store.expire_some(clock::now()).await);
+            let (swept, more) = step.await?;
             expired += swept.expired;
             if !more || self.is_stopping() {
                 self.shared.metrics.expired.increment(expired);
@@ -351,7 +362,13 @@ impl Engine {
     /// Applies what another node knows of versions in a topic that were deleted by id (G-7). It may take down visible
     /// versions, so the writer does it (W-3).
     pub async fn raise_floors(&self, topic: &TopicId, hints: Vec<FloorHint>) -> Result<Raised, StoreError> {
-        self.writer.raise_floors(topic.clone(), hints).await
+        let topic = topic.clone();
+        let change = async move |shared: Arc<Shared>| {
+            let raised = shared.store.raise_floors(&topic, hints, clock::now()).await?;
+            shared.report_stages(&raised.stages);
+            Ok(raised)
+        };
+        self.writer.change(change).await
     }
 
     /// New events of clients of this process and of the node itself, from now on, for broadcast (G-2). `None`: the
@@ -364,18 +381,12 @@ impl Engine {
     /// that arrives over one of them finds it enabled.
     pub async fn carried_topics(&self) -> Result<Vec<NodeSubscription>, StoreError> {
         self.reload_topics().await?;
-        let stage = self
-            .shared
-            .store
-            .stats()
-            .await?
-            .stage
-            .max(self.shared.disk.level().stage())
-            .max(self.shared.backlog.level().stage());
-        let is_shed =
-            |one: &NodeSubscription| stage >= Stage::Shedding && self.shared.topics.load(&one.topic).is_shed_first;
-        let mut carried = self.shared.topics.all_enabled();
-        carried.retain(|one| !is_shed(one));
+        let Shared { store, topics, disk, backlog, .. } = &*self.shared;
+        let stage = store.stats().await?.stage.max(disk.level().stage()).max(backlog.level().stage());
+        let mut carried = topics.all_enabled();
+        if stage >= Stage::Shedding {
+            carried.retain(|one| !topics.load(&one.topic).is_shed_first);
+        }
         Ok(carried)
     }
 

@@ -4,9 +4,9 @@
 //! 1. `screen_submission`: policies on the text, limits, parsing, policies on the event, the domain's rules, the id
 //! 2. `answer_known`: an id that is known here is answered by its state; others pass the policies for new events
 //! 3. `verify_signatures`: the signature, the one step that costs
-//! 4. `open_topics`: a client's event may enable topics by their first use (T-8); only a verified one does
 //!
-//! Then a client's event is queued for the writer, and a batch of other origins is written as a whole.
+//! Then a client's event may enable topics by their first use (`open_topics`, T-8), and is queued for the writer; a batch
+//! of other origins is written as a whole.
 
 use std::sync::Arc;
 
@@ -59,7 +59,12 @@ impl Intake {
     pub async fn submit_event(&self, json: &str, client: &Client, answer: &Arc<ClientQueue>) -> Submitted {
         let origin = Origin::Client { authenticated: Arc::clone(&client.keys) };
         match self.admit([(json.as_bytes(), origin)], Some(client)).await.pop() {
-            Some(IntakeStep::Admitted(admitted, _)) => {
+            Some(IntakeStep::Admitted(admitted, topics)) => {
+                if topics == TopicState::ToOpen
+                    && let Err(refused) = self.open_topics(&admitted, client).await
+                {
+                    return Submitted::Answered(Err(refused));
+                }
                 self.writer.enqueue(admitted, Arc::clone(answer)).await;
                 Submitted::Queued
             }
@@ -102,11 +107,7 @@ impl Intake {
         let screen = |(text, origin)| self.screen_submission(&context, text, origin, client);
         let mut batch: Vec<IntakeStep> = texts.into_iter().map(screen).collect();
         self.answer_known(&context, &mut batch, client).await;
-        let mut batch = verify_signatures(batch).await;
-        if let Some(client) = client {
-            self.open_topics(&context, &mut batch, client).await;
-        }
-        batch
+        verify_signatures(batch).await
     }
 
     /// Everything that can be said of an event without the store.
@@ -146,7 +147,8 @@ impl Intake {
             return;
         }
         let Ok(known) = self.shared.store.known_states(&ids, context.now).await else {
-            return batch.iter_mut().for_each(IntakeStep::fail);
+            let undecided = batch.iter_mut().filter(|progress| progress.screened().is_some());
+            return undecided.for_each(|progress| *progress = IntakeStep::Answered(Err(Refusal::Failed.into())));
         };
         let mut known = known.into_iter();
         for progress in batch {
@@ -184,27 +186,14 @@ impl Intake {
     }
 
     /// Enables topics by their first use (T-8).
-    async fn open_topics(&self, context: &Context<'_>, batch: &mut [IntakeStep], client: &Client) {
-        for progress in batch {
-            let IntakeStep::Admitted(admitted, TopicState::ToOpen) = progress else { continue };
-            if let Err(refused) = self.open_topics_of(context, admitted, client).await {
-                *progress = IntakeStep::Answered(Err(refused));
-            }
-        }
-    }
-
-    async fn open_topics_of(
-        &self,
-        context: &Context<'_>,
-        admitted: &Admitted,
-        client: &Client,
-    ) -> Result<(), PublishRefused> {
+    async fn open_topics(&self, admitted: &Admitted, client: &Client) -> Result<(), PublishRefused> {
         let author = [admitted.event().pubkey];
         // An event may name many topics: each counts.
         for _ in admitted.topics().iter().filter(|topic| !self.shared.topics.is_enabled(topic)) {
             self.shared.rates.check(Act::OpenTopic, client.ip, &author)?;
         }
-        let opened = self.shared.topics.open(admitted.topics(), &context.config.topics, &*self.shared.store).await?;
+        let config = self.shared.config.load_full();
+        let opened = self.shared.topics.open(admitted.topics(), &config.topics, &*self.shared.store).await?;
         self.shared.metrics.topics_opened.increment(opened as u64);
         Ok(())
     }
@@ -222,13 +211,6 @@ impl IntakeStep {
         match self {
             Self::Admitted(admitted, _) => Some(admitted),
             _ => None,
-        }
-    }
-
-    /// The store failed: an event that needs it is refused.
-    fn fail(&mut self) {
-        if self.screened().is_some() {
-            *self = Self::Answered(Err(Refusal::Failed.into()));
         }
     }
 

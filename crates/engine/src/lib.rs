@@ -6,8 +6,8 @@
 //! - [`engine`]: the parts, put together. [`config`]: what an operator sets.
 //! - Events in: [`intake`], the one sequence of checks for every origin · [`policies`], the checks an operator can set, one
 //!   file each · [`refused`], the reasons · `writer`, the one task that commits · [`recent`], the latest ids.
-//! - Events out: [`reads`], stored events · [`live`], live events · [`visibility`], what is withheld from viewers (M-5) ·
-//!   `broadcast_queue`, events for the gossip bridge.
+//! - Events out: [`reads`], stored events · [`live`], live events · `broadcast_queue`, events for the gossip
+//!   bridge.
 //! - State of the node: `topics`, which are enabled · `disk`, free space · `backlog`, how far outbox consumers are behind ·
 //!   [`metrics`], the table of metrics · [`upkeep`], what runs by itself · [`clock`], the time.
 
@@ -26,10 +26,9 @@ pub mod recent;
 pub mod refused;
 mod topics;
 pub mod upkeep;
-pub mod visibility;
 mod writer;
 
 pub use config::EngineConfig;
-pub use engine::{Engine, EngineParts, Health, Signal};
+pub use engine::{Engine, EngineParts, Health, SharedVisibility, Signal};
 pub use policies::{Client, ReadKind, rates::network_of};
 pub use refused::{ConnectRefused, PublishRefused, ReadRefused};

@@ -9,7 +9,7 @@ use kukuri_store::{Completeness, Count, Query, Seq, StoreError, StoredEvent};
 use crate::{
     clock,
     engine::Shared,
-    live::{ClientQueue, LiveFilter, LiveSubscription},
+    live::{LiveFilter, LiveIndex},
     policies::{Client, Context, ReadKind, ReadRequest},
     refused::ReadRefused,
 };
@@ -57,14 +57,9 @@ impl Reads {
         filters.into_iter().map(prepare).collect()
     }
 
-    /// Subscribes to live events. To be called before [`Reads::stored`], so that no event falls between the two (W-2).
-    pub fn subscribe_live(
-        &self,
-        filters: Vec<LiveFilter>,
-        viewer: Viewer,
-        queue: Arc<ClientQueue>,
-    ) -> LiveSubscription {
-        self.shared.live.subscribe(filters, viewer, queue)
+    /// Live events. To be subscribed to before [`Reads::stored`], so that no event falls between the two (W-2).
+    pub fn live(&self) -> &Arc<LiveIndex> {
+        &self.shared.live
     }
 
     /// The stored events that match.
@@ -140,7 +135,7 @@ impl Reads {
             until: filter.until(),
             ..Search::new(words, now.seconds(), filter.limit().unwrap_or_default())
         };
-        let visibility = self.shared.visibility.get();
+        let visibility = self.shared.visibility.load_full();
         let shows = |event: &Event, topics: &[TopicId]| {
             filter.matches(event, topics) && visibility.shows(event, topics, viewer, Some(&filter))
         };
@@ -151,7 +146,7 @@ impl Reads {
 
     fn build_query(&self, filters: Vec<Filter>, viewer: &Viewer) -> Query {
         let bytes = self.shared.config.load().requests.answer_bytes;
-        let visibility = self.shared.visibility.get();
+        let visibility = self.shared.visibility.load().as_ref().clone();
         Query { filters, viewer: viewer.clone(), visibility, now: clock::now(), bytes }
     }
 

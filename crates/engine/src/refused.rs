@@ -64,7 +64,9 @@ impl PublishRefused {
         match self {
             Self::Rule(refusal) => refusal.label(),
             Self::Denied | Self::DeniedKey => "denied",
-            _ => "capacity",
+            Self::TooFast(_) | Self::RateCut | Self::Unauthenticated | Self::TooManyTopics(_) | Self::Behind => {
+                "capacity"
+            }
         }
     }
 

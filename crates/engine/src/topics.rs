@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use kukuri_domain::{
     Millis, Refusal, TopicId,
-    capacity::{TopicLoad, shed_priority},
+    capacity::{Load, shed_priority},
     subscription::{IngestPolicy, NodeSubscription, SubscriptionChange},
 };
 use kukuri_store::{Store, StoreError};
@@ -53,22 +53,20 @@ impl Topics {
         enabled
     }
 
-    /// The ingest policy of an enabled topic.
     pub(crate) fn policy(&self, topic: &TopicId) -> Option<IngestPolicy> {
         let snapshot = self.snapshot.read();
         snapshot.by_id.get(topic).filter(|subscription| subscription.enabled).map(|subscription| subscription.policy)
     }
 
-    /// The number of enabled topics.
     pub(crate) fn enabled_count(&self) -> usize {
         self.snapshot.read().enabled
     }
 
     /// Whether a topic is among the first to be shed (P-6). How full it is, the store knows.
-    pub(crate) fn load(&self, topic: &TopicId) -> TopicLoad {
+    pub(crate) fn load(&self, topic: &TopicId) -> Load {
         let snapshot = self.snapshot.read();
         let priority = snapshot.by_id.get(topic).map(|subscription| subscription.policy.priority);
-        TopicLoad { is_shed_first: priority.is_some() && priority == snapshot.shed_priority, ..TopicLoad::default() }
+        Load { is_shed_first: priority.is_some() && priority == snapshot.shed_priority, ..Load::default() }
     }
 
     /// Enables topics that may be opened by use. Returns how many it opened.

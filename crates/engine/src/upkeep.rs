@@ -1,9 +1,6 @@
 //! Periodic tasks: the expiry sweep, purges, idle topics, flushing of counts, measuring disk and backlog.
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::{
     sync::Notify,
@@ -56,7 +53,7 @@ pub async fn run(engine: Arc<Engine>) {
             }
             _ = disk.tick() => engine.measure_disk(),
             _ = tidy.tick() => {
-                engine.shared.policies.tidy();
+                engine.shared.rates.forget_idle();
                 engine.close_idle_topics().await;
             }
             Ok(()) = topics.changed() => {
@@ -82,8 +79,7 @@ async fn purge_is_due(ticks: &mut Interval, wanted: &Notify, may_purge_at: Insta
 
 /// Events expire with the second they name, so the sweep runs at the beginning of each second.
 fn until_next_second() -> Duration {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Duration::from_secs(1) - Duration::from_nanos(u64::from(now.subsec_nanos()))
+    Duration::from_millis(1_000 - clock::now().0 % 1_000)
 }
 
 async fn sweep_expired(engine: &Engine) {

@@ -6,10 +6,10 @@
 //! Events that other processes commit are delivered between two commits, for the same reason.
 //! Long work comes in steps, so that events do not wait for all of it.
 
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{collections::HashMap, pin::Pin, sync::Arc, time::Instant};
 
-use kukuri_domain::{Admitted, Refusal, TopicId, capacity::Stage, retention::Retention, sharing::FloorHint};
-use kukuri_store::{Outcome, PurgeCursor, PurgeStep, Raised, StageChange, StoreError, Swept};
+use kukuri_domain::{Admitted, Refusal, TopicId, capacity::Stage};
+use kukuri_store::{Outcome, StageChange, StoreError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::{
@@ -38,19 +38,15 @@ enum Work {
     Task(WriterTask),
 }
 
-type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
-
 /// Work that is not an event of a client.
 enum WriterTask {
     /// Events of peers, an import, or the node itself.
-    Batch(Vec<Admitted>, Answer<Vec<Outcome>>),
-    /// One step of the expiry sweep.
-    Expire(Answer<(Swept, bool)>),
-    /// Floors that another node told of.
-    RaiseFloors(TopicId, Vec<FloorHint>, Answer<Raised>),
-    /// One step of a purge.
-    Purge(Box<Retention>, PurgeCursor, Answer<PurgeStep>),
+    Batch(Vec<Admitted>, oneshot::Sender<Vec<Outcome>>),
+    Change(Change),
 }
+
+/// A change of the store that is no new event: a step of an expiry sweep or a purge, floors.
+type Change = Box<dyn FnOnce(Arc<Shared>) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
 /// The way to the writer. The writer ends when the last handle is gone and all work is done.
 #[derive(Clone)]
@@ -60,7 +56,6 @@ pub(crate) struct WriterHandle {
 }
 
 impl WriterHandle {
-    /// Starts the writer.
     pub(crate) fn start(shared: Arc<Shared>) -> (Self, tokio::task::JoinHandle<()>) {
         let (work, receiver) = mpsc::channel(MAX_QUEUED_EVENTS);
         let Shared { store, live, metrics, .. } = &*shared;
@@ -88,28 +83,22 @@ impl WriterHandle {
     /// Hands events to the writer and waits until they are decided on.
     pub(crate) async fn write_all(&self, events: Vec<Admitted>) -> Vec<Outcome> {
         let count = events.len();
-        let answer = self.request(|answer| WriterTask::Batch(events, answer)).await;
-        answer.unwrap_or_else(|_| vec![Outcome::Refused(Refusal::Failed); count])
-    }
-
-    /// One step of the expiry sweep. Returns whether more is due.
-    pub(crate) async fn expire_step(&self) -> Result<(Swept, bool), StoreError> {
-        self.request(WriterTask::Expire).await
-    }
-
-    /// Applies floor hints of another node. Versions that go by them go before anything else is delivered (W-3).
-    pub(crate) async fn raise_floors(&self, topic: TopicId, hints: Vec<FloorHint>) -> Result<Raised, StoreError> {
-        self.request(|answer| WriterTask::RaiseFloors(topic, hints, answer)).await
-    }
-
-    /// One step of a purge.
-    pub(crate) async fn purge_step(&self, retention: Retention, cursor: PurgeCursor) -> Result<PurgeStep, StoreError> {
-        self.request(|answer| WriterTask::Purge(Box::new(retention), cursor, answer)).await
-    }
-
-    async fn request<T>(&self, task: impl FnOnce(Answer<T>) -> WriterTask) -> Result<T, StoreError> {
         let (answer, answered) = oneshot::channel();
-        let _ = self.work.send(Work::Task(task(answer))).await;
+        let _ = self.work.send(Work::Task(WriterTask::Batch(events, answer))).await;
+        answered.await.unwrap_or_else(|_| vec![Outcome::Refused(Refusal::Failed); count])
+    }
+
+    /// Changes the store between two batches. What goes by the change goes before anything else is delivered (W-3).
+    pub(crate) async fn change<T: Send + 'static, F>(
+        &self,
+        change: impl FnOnce(Arc<Shared>) -> F + Send + 'static,
+    ) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, StoreError>> + Send + 'static,
+    {
+        let (answer, answered) = oneshot::channel();
+        let change: Change = Box::new(|shared| Box::pin(async { drop(answer.send(change(shared).await)) }));
+        let _ = self.work.send(Work::Task(WriterTask::Change(change))).await;
         answered.await.unwrap_or(Err(StoreError::WriterGone))
     }
 }
@@ -156,7 +145,13 @@ impl Writer {
         }
         self.write_clients_events(events).await;
         for task in tasks {
-            self.do_task(task).await;
+            match task {
+                WriterTask::Batch(events, answer) => drop(answer.send(self.write_batch(events).await)),
+                WriterTask::Change(change) => {
+                    change(Arc::clone(&self.shared)).await;
+                    self.delivery.deliver_committed(&HashMap::new()).await;
+                }
+            }
         }
     }
 
@@ -178,7 +173,7 @@ impl Writer {
         let started = Instant::now();
         let mut outcomes = match store.ingest(batch.clone(), clock::now()).await {
             Ok(ingested) => {
-                self.report_stages(&ingested.stages);
+                self.shared.report_stages(&ingested.stages);
                 ingested.outcomes
             }
             Err(error) => {
@@ -212,37 +207,11 @@ impl Writer {
         self.delivery.deliver_committed(&fresh).await;
         outcomes
     }
+}
 
-    async fn do_task(&mut self, task: WriterTask) {
-        let store = &self.shared.store;
-        match task {
-            WriterTask::Batch(events, answer) => {
-                let _ = answer.send(Ok(self.write_batch(events).await));
-                return;
-            }
-            WriterTask::Expire(answer) => {
-                let _ = answer.send(store.expire_some(clock::now()).await);
-            }
-            WriterTask::RaiseFloors(topic, hints, answer) => {
-                let raised = store.raise_floors(&topic, hints, clock::now()).await;
-                if let Ok(raised) = &raised {
-                    self.report_stages(&raised.stages);
-                }
-                let _ = answer.send(raised);
-            }
-            WriterTask::Purge(retention, cursor, answer) => {
-                let step = store.purge_some(&retention, clock::now(), cursor).await;
-                if let Ok(PurgeStep { purged, next: None }) = &step {
-                    self.report_stages(&purged.stages);
-                }
-                let _ = answer.send(step);
-            }
-        }
-        self.delivery.deliver_committed(&HashMap::new()).await;
-    }
-
+impl Shared {
     /// Logs capacity stages that were entered or left (P-6). The last stage asks for a purge.
-    fn report_stages(&self, stages: &[StageChange]) {
+    pub(crate) fn report_stages(&self, stages: &[StageChange]) {
         for change in stages {
             let scope = change.topic.as_ref().map_or("node", TopicId::as_str);
             let (from, to) = (change.from.as_str(), change.to.as_str());
@@ -258,7 +227,7 @@ impl Writer {
             }
         }
         if stages.iter().any(|change| change.to == Stage::Purging) {
-            self.shared.purge_wanted.notify_one();
+            self.purge_wanted.notify_one();
         }
     }
 }

@@ -20,24 +20,24 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::{
     io::join,
-    sync::{mpsc, watch},
+    sync::{Notify, mpsc},
     task::JoinSet,
-    time::{MissedTickBehavior, interval, timeout},
+    time::{sleep, timeout},
 };
 
 use crate::{
     broadcast::broadcast_published,
     catch_up::start_due_sessions,
-    endpoint::EndpointFactory,
+    endpoint::GossipEndpoint,
     error::GossipError,
     inbox::{Inbox, process_queue},
-    large_events::{Fetches, LargeEventCache},
+    large_events::LargeEvents,
     metrics::{Direction, GossipMetrics},
     peer::{PeerAddress, PeerId},
     peer_store::{PeerStore, SeenPeer},
     protocol::{PeerStream, RequestProtocol},
     settings::{GossipSettings, PeerPolicy},
-    supervisor::Supervisor,
+    supervisor::supervise,
     topics::{JoinedTopic, JoinedTopics},
     watchdog::ReplaceReason,
 };
@@ -55,8 +55,7 @@ const REFUSED_IDS: usize = 65_536;
 /// A running bridge.
 pub struct Bridge {
     ctx: Arc<BridgeContext>,
-    stopping: watch::Sender<bool>,
-    tasks: tokio::sync::Mutex<JoinSet<()>>,
+    supervisor: tokio::sync::Mutex<JoinSet<()>>,
 }
 
 /// A known peer.
@@ -87,20 +86,23 @@ pub struct TopicStatus {
 
 /// The parts of the bridge, shared by its tasks.
 pub(crate) struct BridgeContext {
+    /// The secret key of the endpoint.
+    pub(crate) key: SecretKey,
     pub(crate) engine: Arc<Engine>,
     pub(crate) settings: GossipSettings,
     pub(crate) metrics: GossipMetrics,
     pub(crate) peers: PeerStore,
     pub(crate) topics: JoinedTopics,
     pub(crate) inbox: Inbox,
-    pub(crate) large_events: LargeEventCache,
-    pub(crate) fetches: Fetches,
+    pub(crate) large_events: LargeEvents,
     /// Events that this node refuses permanently and its store does not record: catch-up does not ask for them again.
     pub(crate) refused_ids: RecentIds,
     /// `None` while it is being replaced.
     pub(crate) endpoint: Mutex<Option<Endpoint>>,
     /// Endpoints that were replaced after a fault.
     pub(crate) rebuilds: AtomicU64,
+    /// Tells the supervisor to stop.
+    pub(crate) stopping: Notify,
     replacements: mpsc::Sender<ReplaceReason>,
     /// When peers that became neighbours were recorded.
     recorded: Mutex<HashMap<PeerId, Instant>>,
@@ -126,40 +128,43 @@ impl Bridge {
             peers: PeerStore::open(key.public(), settings.peers, &settings.known, &settings.directory),
             topics: JoinedTopics::default(),
             inbox,
-            large_events: LargeEventCache::default(),
-            fetches: Fetches::default(),
+            large_events: LargeEvents::default(),
             refused_ids: RecentIds::new(REFUSED_IDS),
             endpoint: Mutex::default(),
             rebuilds: AtomicU64::default(),
+            stopping: Notify::new(),
             replacements,
             recorded: Mutex::default(),
             has_seen_peer: AtomicBool::new(false),
             background: Mutex::default(),
+            key,
             engine,
             settings,
         });
-        let factory = EndpointFactory { key, ctx: Arc::clone(&ctx) };
-        let endpoint = factory.bind(ctx.settings.listen).await?;
+        let endpoint = GossipEndpoint::bind(&ctx, ctx.settings.listen).await?;
         let published = ctx.engine.take_broadcast_receiver().ok_or(GossipError::AlreadyBridged)?;
         *ctx.endpoint.lock() = Some(endpoint.endpoint.clone());
         // The engine holds the closure, and the context the engine.
         let reported = Arc::downgrade(&ctx);
         ctx.engine.report("gossip", move || reported.upgrade().map_or(Value::Null, |ctx| ctx.health()));
-        let (stopping, is_stopping) = watch::channel(false);
-        let supervisor = Supervisor { ctx: Arc::clone(&ctx), factory, replacements: replacements_asked };
         let mut tasks = JoinSet::new();
-        tasks.spawn(supervisor.run(endpoint, is_stopping.clone()));
-        tasks.spawn(until_stopped(is_stopping.clone(), process_queue(Arc::clone(&ctx), queued)));
-        tasks.spawn(until_stopped(is_stopping.clone(), broadcast_published(Arc::clone(&ctx), published)));
-        tasks.spawn(until_stopped(is_stopping.clone(), start_due_sessions(Arc::clone(&ctx))));
-        tasks.spawn(until_stopped(is_stopping, set_gauges_and_save_peers(Arc::clone(&ctx))));
-        Ok(Self { ctx, stopping, tasks: tasks.into() })
+        tasks.spawn(process_queue(Arc::clone(&ctx), queued));
+        tasks.spawn(broadcast_published(Arc::clone(&ctx), published));
+        tasks.spawn(start_due_sessions(Arc::clone(&ctx)));
+        tasks.spawn(set_gauges_and_save_peers(Arc::clone(&ctx)));
+        let supervised = supervise(Arc::clone(&ctx), endpoint, replacements_asked);
+        let mut supervisor = JoinSet::new();
+        supervisor.spawn(async move {
+            supervised.await;
+            tasks.shutdown().await;
+        });
+        Ok(Self { ctx, supervisor: supervisor.into() })
     }
 
     /// The id and addresses of this node.
     pub fn address(&self) -> Result<PeerAddress, GossipError> {
         let endpoint = self.ctx.endpoint.lock().clone().ok_or(GossipError::NoEndpoint)?;
-        Ok(endpoint.addr().into())
+        Ok(PeerAddress(endpoint.addr()))
     }
 
     /// All known peers.
@@ -176,7 +181,7 @@ impl Bridge {
             let address = peer.addresses.iter().fold(EndpointAddr::new(id), |address, one| address.with_ip_addr(*one));
             PeerStatus {
                 id,
-                address: (!address.is_empty()).then(|| address.into()),
+                address: (!address.is_empty()).then_some(PeerAddress(address)),
                 is_configured: self.ctx.peers.is_configured(&id),
                 topics: topics.get(&id).copied().unwrap_or_default(),
                 seen: peer.seen,
@@ -204,35 +209,17 @@ impl Bridge {
 
     /// Leaves all topics, closes the endpoint and saves the seen peers.
     pub async fn stop(&self) {
-        self.stopping.send_replace(true);
-        let mut tasks = self.tasks.lock().await;
-        while tasks.join_next().await.is_some() {}
-        self.ctx.topics.leave_all();
+        self.ctx.stopping.notify_one();
+        while self.supervisor.lock().await.join_next().await.is_some() {}
         let mut background = std::mem::take(&mut *self.ctx.background.lock());
         background.shutdown().await;
         self.ctx.peers.save();
     }
 }
 
-/// Returns when the bridge is to stop.
-pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
-    // An error means that the `Bridge` was dropped.
-    let _ = stopping.wait_for(|stopping| *stopping).await.map(drop);
-}
-
-async fn until_stopped(mut stopping: watch::Receiver<bool>, work: impl Future<Output = ()>) {
-    tokio::select! {
-        () = stopped(&mut stopping) => {}
-        () = work => {}
-    }
-}
-
 async fn set_gauges_and_save_peers(ctx: Arc<BridgeContext>) {
-    let mut ticks = interval(TICK_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut saved = Instant::now();
     loop {
-        ticks.tick().await;
         let (counts, metrics) = (ctx.topics.counts(), &ctx.metrics);
         metrics.topics.set(counts.topics as f64);
         metrics.topics_without_neighbours.set(counts.without_neighbours as f64);
@@ -245,6 +232,7 @@ async fn set_gauges_and_save_peers(ctx: Arc<BridgeContext>) {
             let ctx = Arc::clone(&ctx);
             let _ = tokio::task::spawn_blocking(move || ctx.peers.save()).await;
         }
+        sleep(TICK_INTERVAL).await;
     }
 }
 
@@ -308,7 +296,7 @@ impl BridgeContext {
         protocol: RequestProtocol,
     ) -> Result<(PeerStream, Connection), GossipError> {
         let endpoint = self.endpoint.lock().clone().ok_or(GossipError::NoEndpoint)?;
-        let unreachable = |reason: String| GossipError::Unreachable { peer: peer.to_string(), reason };
+        let unreachable = |reason: String| GossipError::Unreachable { peer, reason };
         let opening = async {
             let connection = endpoint.connect(peer, protocol.alpn()).await;
             let connection = connection.map_err(|error| unreachable(format!("{error:#}")))?;

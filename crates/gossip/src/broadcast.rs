@@ -52,7 +52,9 @@ struct Broadcaster {
 
 /// Broadcasts published events, for as long as the bridge runs.
 pub(crate) async fn broadcast_published(ctx: Arc<BridgeContext>, mut published: mpsc::Receiver<Admitted>) {
-    let mut broadcaster = Broadcaster::new(ctx);
+    let limits = &ctx.settings.limits;
+    let limiter = KeyedRateLimiter::new(limits.sent, limits.topic, BURST, MAX_TOPIC_LIMITERS, Instant::now());
+    let mut broadcaster = Broadcaster { ctx, queue: BTreeMap::new(), queue_bytes: 0, next_number: 0, limiter };
     loop {
         while let Ok(admitted) = published.try_recv() {
             broadcaster.accept_published(&admitted);
@@ -63,29 +65,17 @@ pub(crate) async fn broadcast_published(ctx: Arc<BridgeContext>, mut published: 
             broadcaster.broadcast_next().await;
             continue;
         }
-        let next_due = async {
-            match next {
-                Some(due) => sleep_until(due.into()).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             admitted = published.recv() => match admitted {
                 Some(admitted) => broadcaster.accept_published(&admitted),
                 None => return,
             },
-            () = next_due => {}
+            () = sleep_until(next.unwrap_or_else(Instant::now).into()), if next.is_some() => {}
         }
     }
 }
 
 impl Broadcaster {
-    fn new(ctx: Arc<BridgeContext>) -> Self {
-        let limits = &ctx.settings.limits;
-        let limiter = KeyedRateLimiter::new(limits.sent, limits.topic, BURST, MAX_TOPIC_LIMITERS, Instant::now());
-        Self { ctx, queue: BTreeMap::new(), queue_bytes: 0, next_number: 0, limiter }
-    }
-
     /// Schedules one message for each topic of an event.
     fn accept_published(&mut self, admitted: &Admitted) {
         let event = admitted.event();
@@ -100,7 +90,7 @@ impl Broadcaster {
             Message::Event(_) => Sent::Event,
             Message::Announcement(_) => {
                 if event.kind.class() == KindClass::Ephemeral {
-                    self.ctx.large_events.insert(event.id, admitted.json().clone());
+                    self.ctx.large_events.insert_ephemeral(event.id, admitted.json().clone());
                 }
                 Sent::Announcement
             }
@@ -141,17 +131,13 @@ impl Broadcaster {
             }
             return self.enqueue_at(Instant::now() + RETRY_INTERVAL, outgoing);
         };
+        let is_current = || self.ctx.topics.get(&outgoing.topic).is_some_and(|now| Arc::ptr_eq(&now, &joined));
         match call_timeout("broadcast", joined.sender.broadcast(outgoing.content.clone())).await {
-            Ok(Ok(())) => self.ctx.metrics.sent.of(outgoing.what).increment(1),
+            Ok(Ok(())) => return self.ctx.metrics.sent.of(outgoing.what).increment(1),
+            Err(reason) if is_current() => self.ctx.replace_endpoint(reason),
             // The topic is being left, or the endpoint replaced: nothing was sent.
-            Ok(Err(_)) => self.enqueue_at(Instant::now() + RETRY_INTERVAL, outgoing),
-            Err(reason) => {
-                let is_current = self.ctx.topics.get(&outgoing.topic).is_some_and(|now| Arc::ptr_eq(&now, &joined));
-                if is_current {
-                    self.ctx.replace_endpoint(reason);
-                }
-                self.enqueue_at(Instant::now() + RETRY_INTERVAL, outgoing);
-            }
+            Ok(Err(_)) | Err(_) => {}
         }
+        self.enqueue_at(Instant::now() + RETRY_INTERVAL, outgoing);
     }
 }

@@ -31,12 +31,13 @@ const RECONNECT: (VarInt, &[u8]) = (VarInt::from_u32(2), b"reconnect");
 const MAX_HOLD_CHECKS: u32 = 100;
 const HOLD_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The open connections of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Connections {
     ctx: Arc<BridgeContext>,
     open: Mutex<HashMap<PeerId, Vec<OpenConnection>>>,
-    arrivals: Notify,
+    /// Peers with a new gossip connection that `arrivals` has not reported yet.
+    arrived: Mutex<BTreeSet<PeerId>>,
+    arrival: Notify,
 }
 
 #[derive(Debug)]
@@ -44,8 +45,6 @@ struct OpenConnection {
     connection: WeakConnectionHandle,
     is_gossip: bool,
     since: Instant,
-    /// Whether `arrivals` has reported it.
-    is_reported: bool,
 }
 
 /// The hooks that iroh calls. Weak: the context holds the endpoint, and the endpoint these.
@@ -54,7 +53,7 @@ pub(crate) struct Hooks(pub(crate) Weak<Connections>);
 
 impl Connections {
     pub(crate) fn new(ctx: Arc<BridgeContext>) -> Self {
-        Self { ctx, open: Mutex::default(), arrivals: Notify::new() }
+        Self { ctx, open: Mutex::default(), arrived: Mutex::default(), arrival: Notify::new() }
     }
 
     /// Peers with a gossip connection, and since when. The other side may still reject a recent one.
@@ -65,17 +64,10 @@ impl Connections {
         self.open.lock().iter().filter_map(|(peer, connections)| Some((*peer, since(connections)?))).collect()
     }
 
-    /// Waits for gossip connections that were not reported yet.
+    /// Waits for peers with a new gossip connection. Each connection is reported once.
     pub(crate) async fn arrivals(&self) -> BTreeSet<PeerId> {
-        self.arrivals.notified().await;
-        let mut arrived = BTreeSet::new();
-        for (peer, connections) in self.open.lock().iter_mut() {
-            for one in connections.iter_mut().filter(|one| one.is_gossip && !one.is_reported) {
-                one.is_reported = true;
-                arrived.insert(*peer);
-            }
-        }
-        arrived
+        self.arrival.notified().await;
+        std::mem::take(&mut *self.arrived.lock())
     }
 
     /// Registers a connection, or returns why it is rejected.
@@ -99,9 +91,10 @@ impl Connections {
         }
         let is_gossip = connection.alpn() == iroh_gossip::ALPN;
         let (connection, since) = (connection.weak_handle(), Instant::now());
-        connections.push(OpenConnection { connection: connection.clone(), is_gossip, since, is_reported: false });
+        connections.push(OpenConnection { connection: connection.clone(), is_gossip, since });
         if is_gossip {
-            self.arrivals.notify_one();
+            self.arrived.lock().insert(peer);
+            self.arrival.notify_one();
             self.ctx.spawn(Arc::clone(self).close_with_old(peer, connection));
         }
         Ok(())
@@ -113,7 +106,7 @@ impl Connections {
         let peer = connection.remote_id();
         for _ in 0..MAX_HOLD_CHECKS {
             if connection.alpn() != iroh_gossip::ALPN
-                || self.is_connected(&peer)
+                || self.connected_since().contains_key(&peer)
                 || !self.ctx.topics.has_neighbour(&peer)
             {
                 return;
@@ -133,13 +126,6 @@ impl Connections {
                 other.close(RECONNECT.0, RECONNECT.1);
             }
         }
-    }
-
-    fn is_connected(&self, peer: &PeerId) -> bool {
-        self.open
-            .lock()
-            .get(peer)
-            .is_some_and(|connections| connections.iter().any(|one| one.is_gossip && one.is_open()))
     }
 }
 
@@ -165,14 +151,12 @@ impl EndpointHooks for Hooks {
     }
 
     async fn after_handshake<'a>(&'a self, connection: &'a Connection) -> AfterHandshakeOutcome {
-        let admitted = match self.0.upgrade() {
-            Some(connections) => {
-                connections.hold_reconnecting(connection).await;
-                let refused = &connections.ctx.metrics.refused_connections;
-                connections.admit(connection).inspect_err(|_| refused.increment(1))
-            }
-            None => Err(NOT_ALLOWED),
-        };
+        let mut admitted = Err(NOT_ALLOWED);
+        if let Some(connections) = self.0.upgrade() {
+            connections.hold_reconnecting(connection).await;
+            let refused = &connections.ctx.metrics.refused_connections;
+            admitted = connections.admit(connection).inspect_err(|_| refused.increment(1));
+        }
         match admitted {
             Ok(()) => AfterHandshakeOutcome::Accept,
             Err(reason) => AfterHandshakeOutcome::Reject { error_code: REJECTED, reason: reason.to_vec() },

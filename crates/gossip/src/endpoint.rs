@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use iroh::{
-    Endpoint, RelayMode, RelayUrl, SecretKey,
+    Endpoint, RelayMode, RelayUrl,
     endpoint::{IdleTimeout, NetReportConfig, PortmapperConfig, QuicTransportConfig, VarInt, presets},
     protocol::Router,
 };
@@ -31,12 +31,6 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 const MESSAGE_CACHE_TTL: Duration = Duration::from_secs(10);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Binds the endpoints of a bridge.
-pub(crate) struct EndpointFactory {
-    pub(crate) key: SecretKey,
-    pub(crate) ctx: Arc<BridgeContext>,
-}
-
 pub(crate) struct GossipEndpoint {
     pub(crate) endpoint: Endpoint,
     pub(crate) gossip: Gossip,
@@ -44,14 +38,14 @@ pub(crate) struct GossipEndpoint {
     router: Router,
 }
 
-impl EndpointFactory {
+impl GossipEndpoint {
     /// The endpoint contacts no third party: no discovery, no port mapping, and only configured relay servers.
-    pub(crate) async fn bind(&self, address: SocketAddr) -> Result<GossipEndpoint, GossipError> {
+    pub(crate) async fn bind(ctx: &Arc<BridgeContext>, address: SocketAddr) -> Result<Self, GossipError> {
         let failed = |reason: String| GossipError::Bind { address, reason };
-        let BridgeContext { settings, peers, .. } = &*self.ctx;
+        let BridgeContext { settings, peers, .. } = &**ctx;
         let relays: Result<Vec<RelayUrl>, _> = settings.relays.iter().map(|url| url.parse()).collect();
         let relays = relays.map_err(|error| failed(format!("invalid URL of a relay server: {error}")))?;
-        let connections = Arc::new(Connections::new(Arc::clone(&self.ctx)));
+        let connections = Arc::new(Connections::new(Arc::clone(ctx)));
         let mut builder = Endpoint::builder(presets::Minimal)
             .clear_address_lookup()
             .address_lookup(peers.lookup())
@@ -61,7 +55,7 @@ impl EndpointFactory {
             .clear_ip_transports()
             .bind_addr(address)
             .map_err(|error| failed(error.to_string()))?
-            .secret_key(self.key.clone());
+            .secret_key(ctx.key.clone());
         builder = match relays.is_empty() {
             true => builder.relay_mode(RelayMode::Disabled).net_report_config(NetReportConfig::minimal()),
             false => builder.relay_mode(RelayMode::custom(relays)),
@@ -80,26 +74,11 @@ impl EndpointFactory {
         }
         let mut router = Router::builder(endpoint.clone()).accept(iroh_gossip::ALPN, gossip.clone());
         for protocol in [RequestProtocol::LargeEvents, RequestProtocol::CatchUp] {
-            router = router.accept(protocol.alpn(), ProtocolServer::new(protocol, Arc::clone(&self.ctx)));
+            router = router.accept(protocol.alpn(), ProtocolServer::new(protocol, Arc::clone(ctx)));
         }
-        Ok(GossipEndpoint { endpoint, gossip, connections, router: router.spawn() })
+        Ok(Self { endpoint, gossip, connections, router: router.spawn() })
     }
-}
 
-fn transport() -> QuicTransportConfig {
-    QuicTransportConfig::builder()
-        .max_concurrent_uni_streams(VarInt::from_u32(MAX_TOPIC_STREAMS))
-        .max_concurrent_bidi_streams(VarInt::from_u32(MAX_REQUEST_STREAMS))
-        .receive_window(VarInt::from_u32(CONNECTION_WINDOW))
-        .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
-        .max_idle_timeout(IdleTimeout::try_from(IDLE_TIMEOUT).ok())
-        .default_path_max_idle_timeout(IDLE_TIMEOUT)
-        .keep_alive_interval(IDLE_TIMEOUT / 4)
-        .default_path_keep_alive_interval(IDLE_TIMEOUT / 4)
-        .build()
-}
-
-impl GossipEndpoint {
     /// Shuts gossip and all protocols down, then closes the endpoint.
     pub(crate) async fn close(self) {
         if tokio::time::timeout(CLOSE_TIMEOUT, self.router.shutdown()).await.is_err() {
@@ -117,4 +96,17 @@ impl GossipEndpoint {
             tracing::warn!("closing the endpoint timed out; dropping it");
         }
     }
+}
+
+fn transport() -> QuicTransportConfig {
+    QuicTransportConfig::builder()
+        .max_concurrent_uni_streams(VarInt::from_u32(MAX_TOPIC_STREAMS))
+        .max_concurrent_bidi_streams(VarInt::from_u32(MAX_REQUEST_STREAMS))
+        .receive_window(VarInt::from_u32(CONNECTION_WINDOW))
+        .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
+        .max_idle_timeout(IdleTimeout::try_from(IDLE_TIMEOUT).ok())
+        .default_path_max_idle_timeout(IDLE_TIMEOUT)
+        .keep_alive_interval(IDLE_TIMEOUT / 4)
+        .default_path_keep_alive_interval(IDLE_TIMEOUT / 4)
+        .build()
 }

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use crate::peer::PeerId;
+
 /// Why the bridge can't start, or can't reach a peer.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
@@ -14,5 +16,5 @@ pub enum GossipError {
     #[error("the gossip endpoint is being replaced; try again in a few seconds")]
     NoEndpoint,
     #[error("peer {peer} can't be reached: {reason}")]
-    Unreachable { peer: String, reason: String },
+    Unreachable { peer: PeerId, reason: String },
 }

@@ -33,7 +33,6 @@ pub(crate) struct Inbox {
     limiter: Mutex<KeyedRateLimiter<PeerId>>,
 }
 
-/// A received message that waits for the engine.
 pub(crate) struct QueuedMessage {
     peer: PeerId,
     topic: TopicId,
@@ -86,7 +85,9 @@ pub(crate) async fn process_queue(ctx: Arc<BridgeContext>, mut queued: mpsc::Rec
                 Err(reason) => ctx.metrics.count_dropped(reason),
             }
         }
-        submit_events(&ctx, batch).await;
+        if !batch.is_empty() {
+            submit_events(&ctx, batch).await;
+        }
     }
 }
 
@@ -95,9 +96,6 @@ pub(crate) async fn submit_events(
     ctx: &BridgeContext,
     batch: Vec<(Bytes, Origin)>,
 ) -> Vec<Result<Outcome, PublishRefused>> {
-    if batch.is_empty() {
-        return Vec::new();
-    }
     let answers = ctx.engine.intake().submit_batch(batch).await;
     answers.iter().for_each(|answer| ctx.metrics.count_answer(answer));
     answers

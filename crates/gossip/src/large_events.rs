@@ -36,44 +36,41 @@ const ATTEMPT_DELAYS: [Duration; 4] =
 const MAX_CONCURRENT_FETCHES: usize = 64;
 const MAX_CACHED_BYTES: usize = 16 << 20;
 
-/// The latest large ephemeral events, for peers that ask for them. The store has all others.
-#[derive(Debug, Default)]
-pub(crate) struct LargeEventCache {
-    events: Mutex<VecDeque<(EventId, Bytes)>>,
+pub(crate) struct LargeEvents {
+    /// The latest ephemeral ones, for peers that ask for them. The store has all others.
+    ephemeral: Mutex<VecDeque<(EventId, Bytes)>>,
+    /// Those that are being fetched.
+    fetching: Mutex<HashSet<EventId>>,
+    fetch_permits: PeerSemaphore,
 }
 
-impl LargeEventCache {
-    pub(crate) fn insert(&self, id: EventId, json: Bytes) {
-        let mut events = self.events.lock();
+impl Default for LargeEvents {
+    fn default() -> Self {
+        let fetch_permits = PeerSemaphore::new(MAX_CONCURRENT_FETCHES);
+        Self { ephemeral: Mutex::default(), fetching: Mutex::default(), fetch_permits }
+    }
+}
+
+impl LargeEvents {
+    pub(crate) fn insert_ephemeral(&self, id: EventId, json: Bytes) {
+        let mut events = self.ephemeral.lock();
         events.push_back((id, json));
         while events.iter().map(|(_, json)| json.len()).sum::<usize>() > MAX_CACHED_BYTES {
             events.pop_front();
         }
     }
 
-    fn get(&self, id: &EventId) -> Option<Bytes> {
-        self.events.lock().iter().find(|(cached, _)| cached == id).map(|(_, json)| json.clone())
-    }
-}
-
-/// The fetches under way.
-pub(crate) struct Fetches {
-    permits: PeerSemaphore,
-    ids: Mutex<HashSet<EventId>>,
-}
-
-impl Default for Fetches {
-    fn default() -> Self {
-        Self { permits: PeerSemaphore::new(MAX_CONCURRENT_FETCHES), ids: Mutex::default() }
+    fn ephemeral(&self, id: &EventId) -> Option<Bytes> {
+        self.ephemeral.lock().iter().find(|(cached, _)| cached == id).map(|(_, json)| json.clone())
     }
 }
 
 /// Fetches an announced event in a task, unless the event is being fetched or there is no permit for the peer.
 pub(crate) fn spawn_fetch(ctx: &Arc<BridgeContext>, peer: PeerId, topic: TopicId, id: EventId) {
-    let Some(permit) = ctx.fetches.permits.try_acquire(peer) else {
+    let Some(permit) = ctx.large_events.fetch_permits.try_acquire(peer) else {
         return ctx.metrics.count_dropped(Dropped::NotFetched);
     };
-    if !ctx.fetches.ids.lock().insert(id) {
+    if !ctx.large_events.fetching.lock().insert(id) {
         return ctx.metrics.count_dropped(Dropped::Repeat);
     }
     let ctx = Arc::clone(ctx);
@@ -85,12 +82,12 @@ pub(crate) fn spawn_fetch(ctx: &Arc<BridgeContext>, peer: PeerId, topic: TopicId
                 let answers = submit_events(&ctx, vec![(json.clone(), origin)]).await;
                 // Only after the engine has verified it.
                 if matches!(answers[..], [Ok(Outcome::Ephemeral)]) {
-                    ctx.large_events.insert(id, json);
+                    ctx.large_events.insert_ephemeral(id, json);
                 }
             }
             Err(reason) => ctx.metrics.count_dropped(reason),
         }
-        ctx.fetches.ids.lock().remove(&id);
+        ctx.large_events.fetching.lock().remove(&id);
         drop(permit);
     });
 }
@@ -98,7 +95,7 @@ pub(crate) fn spawn_fetch(ctx: &Arc<BridgeContext>, peer: PeerId, topic: TopicId
 async fn fetch(ctx: &BridgeContext, peer: PeerId, id: EventId) -> Result<Bytes, Dropped> {
     let store = ctx.engine.store();
     let known = store.known_states(&[id], clock::now()).await.map_err(|_| Dropped::Failed)?;
-    if known.iter().any(Option::is_some) || ctx.large_events.get(&id).is_some() {
+    if known.iter().any(Option::is_some) || ctx.large_events.ephemeral(&id).is_some() {
         return Err(Dropped::Repeat);
     }
     let max_len = ctx.engine.config().admission.limits.event_bytes;
@@ -119,7 +116,7 @@ async fn fetch(ctx: &BridgeContext, peer: PeerId, id: EventId) -> Result<Bytes, 
 }
 
 async fn request_event(ctx: &BridgeContext, peer: PeerId, id: EventId, max_len: usize) -> Result<Bytes, GossipError> {
-    let broken = |error: io::Error| GossipError::Unreachable { peer: peer.to_string(), reason: error.to_string() };
+    let broken = |error: io::Error| GossipError::Unreachable { peer, reason: error.to_string() };
     let (mut stream, _connection) = ctx.open_stream(peer, RequestProtocol::LargeEvents).await?;
     stream.write_all(id.as_bytes()).await.map_err(broken)?;
     stream.shutdown().await.map_err(broken)?;
@@ -156,9 +153,9 @@ async fn find_shareable(ctx: &BridgeContext, id: EventId) -> Option<Bytes> {
     let now = clock::now();
     let Some(found) = ctx.engine.store().get(&[id], now).await.ok()?.pop()? else {
         let is_expired = |json: &Bytes| Event::from_json(json).is_ok_and(|event| event.is_expired(now));
-        return ctx.large_events.get(&id).filter(|json| !is_expired(json));
+        return ctx.large_events.ephemeral(&id).filter(|json| !is_expired(json));
     };
-    let is_joined = found.topics.iter().any(|topic| ctx.topics.contains(topic));
+    let is_joined = found.topics.iter().any(|topic| ctx.topics.get(topic).is_some());
     let visibility = ctx.engine.visibility().load();
     let is_shown = |event: &Event| visibility.shows(event, &found.topics, &Viewer::unauthenticated(), None);
     let may_pass = found.event.event().is_ok_and(|event| may_pass_on(&event) && is_shown(&event));
@@ -171,12 +168,12 @@ mod tests {
 
     #[test]
     fn the_cache_is_bounded_and_keeps_the_latest_events() {
-        let cache = LargeEventCache::default();
+        let cache = LargeEvents::default();
         let id = |number: u8| EventId::from_bytes([number; 32]);
         for number in 0..40 {
-            cache.insert(id(number), Bytes::from(vec![b'x'; 1 << 20]));
+            cache.insert_ephemeral(id(number), Bytes::from(vec![b'x'; 1 << 20]));
         }
-        assert!(cache.get(&id(39)).is_some() && cache.get(&id(24)).is_some());
-        assert!(cache.get(&id(23)).is_none());
+        assert!(cache.ephemeral(&id(39)).is_some() && cache.ephemeral(&id(24)).is_some());
+        assert!(cache.ephemeral(&id(23)).is_none());
     }
 }

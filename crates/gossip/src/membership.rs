@@ -1,7 +1,7 @@
 //! Topic membership: joins and leaves gossip topics as node-level subscriptions change (G-1) and as topics are shed (P-6),
 //! and receives the messages of each joined topic.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{cmp::Reverse, collections::BTreeSet, convert::Infallible, sync::Arc, time::Duration};
 
 use futures_util::StreamExt;
 use iroh_gossip::{
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use crate::{
     bridge::BridgeContext,
     endpoint::GossipEndpoint,
-    rejoin::MAX_CANDIDATES,
+    peer_store::MAX_CANDIDATES,
     topics::{JoinedTopic, TopicState},
     watchdog::{ReplaceReason, call_timeout},
 };
@@ -23,16 +23,15 @@ use crate::{
 const UPDATE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Keeps the joined topics equal to the carried ones. Returns when the endpoint has to be replaced.
-pub(crate) async fn keep_membership(ctx: &Arc<BridgeContext>, endpoint: &GossipEndpoint) -> ReplaceReason {
+pub(crate) async fn keep_membership(
+    ctx: &Arc<BridgeContext>,
+    endpoint: &GossipEndpoint,
+) -> Result<Infallible, ReplaceReason> {
     let mut changes = ctx.engine.store().watch_subscriptions();
     loop {
         changes.mark_unchanged();
         match ctx.engine.carried_topics().await {
-            Ok(carried) => {
-                if let Err(reason) = update_topics(ctx, endpoint, carried).await {
-                    return reason;
-                }
-            }
+            Ok(carried) => update_topics(ctx, endpoint, carried).await?,
             Err(error) => tracing::error!(%error, "can't read the carried topics; gossip keeps the joined ones"),
         }
         tokio::select! {
@@ -51,22 +50,18 @@ async fn update_topics(
     ctx.metrics.topics_over_limit.set(carried.len().saturating_sub(max_topics) as f64);
     if carried.len() > max_topics {
         // Topics of the highest priority first: they would be shed last.
-        carried
-            .sort_by(|left, right| right.policy.priority.cmp(&left.policy.priority).then(left.topic.cmp(&right.topic)));
+        carried.sort_by_cached_key(|carried| (Reverse(carried.policy.priority), carried.topic.clone()));
         carried.truncate(max_topics);
     }
     let wanted: BTreeSet<TopicId> = carried.into_iter().map(|subscription| subscription.topic).collect();
     let left = ctx.topics.retain(&wanted);
     let mut joined = 0;
     for topic in wanted {
-        match ctx.topics.get(&topic) {
-            Some(joined) if !joined.state.lock().has_lagged => {}
-            // Changes of neighbours may be among the lost events. A new subscription begins with all neighbours.
-            Some(_) => subscribe(ctx, endpoint, topic).await?,
-            None => {
-                subscribe(ctx, endpoint, topic).await?;
-                joined += 1;
-            }
+        let current = ctx.topics.get(&topic);
+        joined += usize::from(current.is_none());
+        // Changes of neighbours may be among the lost events. A new subscription begins with all neighbours.
+        if current.is_none_or(|current| current.state.lock().has_lagged) {
+            subscribe(ctx, endpoint, topic).await?;
         }
     }
     if joined + left > 0 {

@@ -8,7 +8,7 @@ use iroh_tickets::endpoint::EndpointTicket;
 
 /// The id of a peer and the addresses at which it can be reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PeerAddress(EndpointAddr);
+pub struct PeerAddress(pub(crate) EndpointAddr);
 
 /// The text is no peer address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,16 +24,6 @@ impl PeerAddress {
     /// The ticket: one word with the id, the addresses and the relay servers.
     pub fn ticket(&self) -> String {
         EndpointTicket::new(self.0.clone()).to_string()
-    }
-
-    pub(crate) fn endpoint(&self) -> &EndpointAddr {
-        &self.0
-    }
-}
-
-impl From<EndpointAddr> for PeerAddress {
-    fn from(address: EndpointAddr) -> Self {
-        Self(address)
     }
 }
 

@@ -43,7 +43,6 @@ impl PeerSemaphore {
         has_share && !self.is_exhausted()
     }
 
-    /// Whether all permits are held.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.all_peers.available_permits() == 0
     }

@@ -2,7 +2,8 @@
 //! The latter are kept in a file, so that a restarted node reaches them without help.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io::{self, Write},
     net::SocketAddr,
@@ -24,6 +25,8 @@ const FILE: &str = "peers.json";
 /// Seen peers that are kept; the one seen longest ago is dropped first.
 const MAX_SEEN_PEERS: usize = 256;
 const MAX_ADDRESSES_PER_PEER: usize = 8;
+/// Known peers that topics are joined with.
+pub(crate) const MAX_CANDIDATES: usize = 16;
 
 #[derive(Debug)]
 pub(crate) struct PeerStore {
@@ -33,24 +36,18 @@ pub(crate) struct PeerStore {
     path: PathBuf,
 }
 
-/// Under one lock: the rules decide which of the seen peers count.
+/// Under one lock: the configuration decides which of the seen peers count.
 #[derive(Debug)]
 struct Peers {
-    rules: PeerRules,
-    seen: HashMap<PeerId, SeenPeer>,
-    /// Something is not written yet.
-    has_changed: bool,
-    /// A new peer or address is not written yet: written sooner than a new time.
-    has_new_address: bool,
-}
-
-/// The configuration.
-#[derive(Debug, PartialEq, Eq)]
-struct PeerRules {
     /// This node, which is no peer of its own.
     own: PeerId,
     policy: PeerPolicy,
     configured: BTreeMap<PeerId, EndpointAddr>,
+    seen: BTreeMap<PeerId, SeenPeer>,
+    /// Something is not written yet.
+    has_changed: bool,
+    /// A new peer or address is not written yet: written sooner than a new time.
+    has_new_address: bool,
 }
 
 /// A peer that was a neighbour.
@@ -66,10 +63,10 @@ impl PeerStore {
         let path = directory.join(FILE);
         let seen = read_file(&path).unwrap_or_else(|error| {
             tracing::warn!(path = %path.display(), %error, "can't read the file of seen peers; starting without them");
-            HashMap::new()
+            BTreeMap::new()
         });
-        let rules = PeerRules { own, policy, configured: BTreeMap::new() };
-        let peers = Peers { rules, seen, has_changed: false, has_new_address: false };
+        let none = BTreeMap::new();
+        let peers = Peers { own, policy, configured: none, seen, has_changed: false, has_new_address: false };
         let store = Self { peers: Mutex::new(peers), lookup: MemoryLookup::new(), path };
         store.configure(policy, configured);
         store
@@ -77,26 +74,23 @@ impl PeerStore {
 
     /// Applies a new configuration. Returns whether it differs from the present one.
     pub(crate) fn configure(&self, policy: PeerPolicy, configured: &[PeerAddress]) -> bool {
-        let mut peers = self.peers.lock();
-        let own = peers.rules.own;
-        let others = configured.iter().filter(|peer| peer.id() != own);
-        let configured = others.map(|peer| (peer.id(), peer.endpoint().clone())).collect();
-        let rules = PeerRules { own, policy, configured };
-        let has_changed = peers.rules != rules;
-        peers.rules = rules;
-        for (id, seen) in &peers.seen {
-            self.set_addresses(&peers.rules, *id, &seen.addresses);
-        }
-        peers.rules.configured.values().for_each(|address| self.lookup.add_endpoint_info(address.clone()));
+        let peers = &mut *self.peers.lock();
+        let others = configured.iter().filter(|peer| peer.id() != peers.own);
+        let configured = others.map(|peer| (peer.id(), peer.0.clone())).collect();
+        let has_changed = (peers.policy, &peers.configured) != (policy, &configured);
+        (peers.policy, peers.configured) = (policy, configured);
+        peers.seen.keys().for_each(|id| self.update_lookup(peers, *id));
+        peers.configured.values().for_each(|address| self.lookup.add_endpoint_info(address.clone()));
         has_changed
     }
 
-    /// Replaces the addresses at which the endpoint dials a peer: these and the configured ones.
-    fn set_addresses(&self, rules: &PeerRules, id: PeerId, addresses: &BTreeSet<SocketAddr>) {
+    /// Replaces the addresses at which the endpoint dials a seen peer: those seen and those configured.
+    fn update_lookup(&self, peers: &Peers, id: PeerId) {
         self.lookup.remove_endpoint_info(id);
-        if rules.allows(&id) {
-            let configured = rules.configured.get(&id).cloned().unwrap_or_else(|| EndpointAddr::new(id));
-            self.lookup.set_endpoint_info(addresses.iter().fold(configured, |address, one| address.with_ip_addr(*one)));
+        if let Some(seen) = peers.seen.get(&id).filter(|_| peers.allows(&id)) {
+            let configured = peers.configured.get(&id).cloned().unwrap_or_else(|| EndpointAddr::new(id));
+            let address = seen.addresses.iter().fold(configured, |address, one| address.with_ip_addr(*one));
+            self.lookup.set_endpoint_info(address);
         }
     }
 
@@ -106,69 +100,67 @@ impl PeerStore {
 
     /// Whether the endpoint dials addresses that peers tell of each other.
     pub(crate) fn trusts_addresses_of_peers(&self) -> bool {
-        self.peers.lock().rules.policy == PeerPolicy::Open
+        self.peers.lock().policy == PeerPolicy::Open
     }
 
     /// Whether the peer may connect, and be dialled.
     pub(crate) fn is_allowed(&self, id: &PeerId) -> bool {
-        self.peers.lock().rules.allows(id)
+        self.peers.lock().allows(id)
     }
 
     /// Whether there is no peer to dial.
     pub(crate) fn is_empty(&self) -> bool {
-        let Peers { rules, seen, .. } = &*self.peers.lock();
-        rules.configured.is_empty() && (rules.policy == PeerPolicy::Known || seen.is_empty())
+        let peers = self.peers.lock();
+        peers.configured.is_empty() && (peers.policy == PeerPolicy::Known || peers.seen.is_empty())
     }
 
     pub(crate) fn is_configured(&self, id: &PeerId) -> bool {
-        self.peers.lock().rules.configured.contains_key(id)
+        self.peers.lock().configured.contains_key(id)
     }
 
     /// Records that a peer was seen now. No addresses: the known ones stay.
     pub(crate) fn record_seen(&self, id: PeerId, addresses: impl IntoIterator<Item = SocketAddr>) {
-        let Peers { rules, seen: all, has_changed, has_new_address } = &mut *self.peers.lock();
-        if !rules.allows(&id) {
+        let peers = &mut *self.peers.lock();
+        if !peers.allows(&id) {
             return;
         }
         let addresses: BTreeSet<SocketAddr> = addresses.into_iter().take(MAX_ADDRESSES_PER_PEER).collect();
-        if !addresses.is_empty() {
-            self.set_addresses(rules, id, &addresses);
-        }
-        let peer = all.entry(id).or_default();
+        peers.has_changed = true;
+        let peer = peers.seen.entry(id).or_default();
         peer.seen = clock::now().seconds().0;
         if !addresses.is_empty() && peer.addresses != addresses {
             peer.addresses = addresses;
-            *has_new_address = true;
+            peers.has_new_address = true;
+            self.update_lookup(peers, id);
         }
-        if all.len() > MAX_SEEN_PEERS
-            && let Some(oldest) = all.iter().min_by_key(|(_, peer)| peer.seen).map(|(id, _)| *id)
+        if peers.seen.len() > MAX_SEEN_PEERS
+            && let Some(oldest) = peers.seen.iter().min_by_key(|(_, peer)| peer.seen).map(|(id, _)| *id)
         {
-            all.remove(&oldest);
-            if !rules.configured.contains_key(&oldest) {
+            peers.seen.remove(&oldest);
+            if !peers.configured.contains_key(&oldest) {
                 self.lookup.remove_endpoint_info(oldest);
             }
         }
-        *has_changed = true;
     }
 
-    /// Peers that a topic may be joined with, at most `max`: configured ones first, then the latest seen.
-    pub(crate) fn candidates(&self, except: &BTreeSet<PeerId>, max: usize) -> Vec<PeerId> {
-        let Peers { rules, seen: all, .. } = &*self.peers.lock();
-        let mut seen: Vec<(&PeerId, u64)> = all.iter().map(|(id, peer)| (id, peer.seen)).collect();
-        seen.sort_unstable_by_key(|(id, at)| (std::cmp::Reverse(*at), **id));
-        let seen = seen.into_iter().map(|(id, _)| id).filter(|id| !rules.configured.contains_key(*id));
-        let is_wanted = |id: &&PeerId| rules.allows(id) && !except.contains(*id);
-        rules.configured.keys().chain(seen).filter(is_wanted).take(max).copied().collect()
+    /// Peers that a topic may be joined with, at most [`MAX_CANDIDATES`]: configured ones first, then the latest seen.
+    pub(crate) fn candidates(&self) -> Vec<PeerId> {
+        let peers = &*self.peers.lock();
+        let mut seen: Vec<(&PeerId, &SeenPeer)> = peers.seen.iter().collect();
+        seen.sort_unstable_by_key(|(id, peer)| (Reverse(peer.seen), **id));
+        let seen = seen.into_iter().map(|(id, _)| id).filter(|id| !peers.configured.contains_key(*id));
+        let allowed = peers.configured.keys().chain(seen).filter(|id| peers.allows(id));
+        allowed.take(MAX_CANDIDATES).copied().collect()
     }
 
     /// All peers that may connect, with their addresses.
     pub(crate) fn all(&self) -> BTreeMap<PeerId, SeenPeer> {
-        let Peers { rules, seen, .. } = &*self.peers.lock();
-        let mut all: BTreeMap<PeerId, SeenPeer> = seen.iter().map(|(id, peer)| (*id, peer.clone())).collect();
-        for (id, address) in &rules.configured {
+        let peers = self.peers.lock();
+        let mut all = peers.seen.clone();
+        for (id, address) in &peers.configured {
             all.entry(*id).or_default().addresses.extend(address.ip_addrs());
         }
-        all.retain(|id, _| rules.allows(id));
+        all.retain(|id, _| peers.allows(id));
         all
     }
 
@@ -179,40 +171,40 @@ impl PeerStore {
 
     /// Writes the seen peers, if something has changed. Blocks on the disk.
     pub(crate) fn save(&self) {
-        let all: BTreeMap<String, SeenPeer> = {
-            let Peers { seen, has_changed, has_new_address, .. } = &mut *self.peers.lock();
-            *has_new_address = false;
-            if !std::mem::take(has_changed) {
+        let seen = {
+            let mut peers = self.peers.lock();
+            peers.has_new_address = false;
+            if !std::mem::take(&mut peers.has_changed) {
                 return;
             }
-            seen.iter().map(|(id, peer)| (id.to_string(), peer.clone())).collect()
+            peers.seen.clone()
         };
-        if let Err(error) = write_file(&self.path, &all) {
+        if let Err(error) = write_file(&self.path, &seen) {
             tracing::warn!(%error, path = %self.path.display(), "can't write the file of seen peers");
         }
     }
 }
 
-impl PeerRules {
+impl Peers {
     fn allows(&self, id: &PeerId) -> bool {
         *id != self.own && (self.policy == PeerPolicy::Open || self.configured.contains_key(id))
     }
 }
 
-fn read_file(path: &Path) -> io::Result<HashMap<PeerId, SeenPeer>> {
+fn read_file(path: &Path) -> io::Result<BTreeMap<PeerId, SeenPeer>> {
     let text = match fs::read_to_string(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(HashMap::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
         text => text?,
     };
-    let all: BTreeMap<String, SeenPeer> = serde_json::from_str(&text)?;
-    Ok(all.into_iter().take(MAX_SEEN_PEERS).filter_map(|(id, peer)| Some((id.parse().ok()?, peer))).collect())
+    let seen: BTreeMap<PeerId, SeenPeer> = serde_json::from_str(&text)?;
+    Ok(seen.into_iter().take(MAX_SEEN_PEERS).collect())
 }
 
 /// Writes a temporary file and renames it, so that a crash leaves the old file.
-fn write_file(path: &Path, all: &BTreeMap<String, SeenPeer>) -> io::Result<()> {
+fn write_file(path: &Path, seen: &BTreeMap<PeerId, SeenPeer>) -> io::Result<()> {
     let part = path.with_extension("part");
     let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
-    serde_json::to_writer_pretty(&mut file, all)?;
+    serde_json::to_writer_pretty(&mut file, seen)?;
     file.write_all(b"\n")?;
     file.sync_all()?;
     fs::rename(&part, path)
@@ -254,8 +246,7 @@ mod tests {
         peers.save();
         assert!(!peers.has_new_address());
         let again = open();
-        assert_eq!(again.candidates(&BTreeSet::new(), 10), [id(1), id(2)], "without this node");
-        assert_eq!(again.candidates(&BTreeSet::from([id(1)]), 10), [id(2)]);
+        assert_eq!(again.candidates(), [id(1), id(2)], "without this node");
         assert_eq!(again.all()[&id(2)].addresses, BTreeSet::from([address(2)]));
         let looked_up = again.lookup().get_endpoint_info(id(2)).unwrap().into_endpoint_addr();
         assert_eq!(looked_up.ip_addrs().collect::<Vec<_>>(), [&address(2)], "without the former address");
@@ -275,7 +266,7 @@ mod tests {
         );
         peers.record_seen(id(3), [address(3)]);
         assert!(peers.is_allowed(&id(1)) && !peers.is_allowed(&id(2)) && !peers.is_allowed(&id(3)));
-        assert_eq!(peers.candidates(&BTreeSet::new(), 10), [id(1)]);
+        assert_eq!(peers.candidates(), [id(1)]);
         assert!(peers.lookup().get_endpoint_info(id(2)).is_none());
     }
 

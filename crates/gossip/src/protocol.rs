@@ -20,7 +20,6 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_EVENT_REQUESTS: usize = 64;
 const MAX_ANSWERED_SESSIONS: usize = 16;
 
-/// The request protocols of this node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RequestProtocol {
     LargeEvents,

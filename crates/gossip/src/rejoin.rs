@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
     time::{Duration, Instant},
 };
 
@@ -32,61 +33,50 @@ const MAX_REJOINS_PER_TICK: usize = 512;
 const SMALL_SWARM_PEERS: usize = 4;
 /// Enough neighbours in a larger swarm. iroh-gossip keeps five, and exchanges them by itself.
 const MIN_NEIGHBOURS: usize = 3;
-/// Known peers that topics are joined with.
-pub(crate) const MAX_CANDIDATES: usize = 16;
 
 /// Rejoins topics and dials peers. Returns when the endpoint has to be replaced.
-pub(crate) async fn keep_neighbours(ctx: &BridgeContext, endpoint: &GossipEndpoint) -> ReplaceReason {
+pub(crate) async fn keep_neighbours(
+    ctx: &BridgeContext,
+    endpoint: &GossipEndpoint,
+) -> Result<Infallible, ReplaceReason> {
     let (mut dialer, mut arrived) = (Dialer::default(), BTreeSet::new());
     loop {
-        if let Err(reason) = tick(ctx, endpoint, &mut dialer, &arrived).await {
-            return reason;
+        dialer.hand_over(endpoint).await?;
+        let known = ctx.peers.candidates();
+        let connected = endpoint.connections.connected_since();
+        let rejoins_now = |peer: &PeerId| arrived.contains(peer) && dialer.should_rejoin_now(*peer);
+        let rejoin_now: BTreeSet<PeerId> = known.iter().copied().filter(rejoins_now).collect();
+        let is_recent = |peer: &PeerId| connected.get(peer).is_some_and(|since| since.elapsed() < STABLE_AFTER);
+        let mut recent: BTreeSet<PeerId> = known.iter().copied().filter(is_recent).collect();
+        let (mut rejoined, mut wanted) = (0, BTreeSet::new());
+        for joined in ctx.topics.all() {
+            let reachable = {
+                let TopicState { neighbours, rejoin_backoff, .. } = &mut *joined.state.lock();
+                recent.retain(|peer| !neighbours.contains(peer));
+                let (reachable, unconnected): (Vec<PeerId>, Vec<PeerId>) =
+                    missing_neighbours(&known, neighbours).into_iter().partition(|peer| connected.contains_key(peer));
+                wanted.extend(unconnected);
+                let now = Instant::now();
+                if reachable.iter().any(|peer| rejoin_now.contains(peer)) {
+                    rejoin_backoff.reset_to_now(now);
+                }
+                if reachable.is_empty() || rejoined >= MAX_REJOINS_PER_TICK || !rejoin_backoff.take_if_due(now) {
+                    continue;
+                }
+                reachable
+            };
+            rejoined += 1;
+            ctx.metrics.rejoins.increment(1);
+            // An error of the call means that the topic is being left or the endpoint replaced.
+            call_timeout("join_peers", joined.sender.join_peers(reachable)).await?.ok();
         }
+        dialer.retain_backoff(&wanted, &recent);
+        dialer.dial(endpoint, &wanted);
         arrived = tokio::select! {
             arrived = endpoint.connections.arrivals() => arrived,
             () = sleep(TICK_INTERVAL) => BTreeSet::new(),
         };
     }
-}
-
-async fn tick(
-    ctx: &BridgeContext,
-    endpoint: &GossipEndpoint,
-    dialer: &mut Dialer,
-    arrived: &BTreeSet<PeerId>,
-) -> Result<(), ReplaceReason> {
-    dialer.hand_over(endpoint).await?;
-    let known = ctx.peers.candidates(&BTreeSet::new(), MAX_CANDIDATES);
-    let connected = endpoint.connections.connected_since();
-    let rejoins_now = |peer: &PeerId| arrived.contains(peer) && dialer.should_rejoin_now(*peer);
-    let rejoin_now: BTreeSet<PeerId> = known.iter().copied().filter(rejoins_now).collect();
-    let is_recent = |peer: &PeerId| connected.get(peer).is_some_and(|since| since.elapsed() < STABLE_AFTER);
-    let mut recent: BTreeSet<PeerId> = known.iter().copied().filter(is_recent).collect();
-    let (mut rejoined, mut wanted) = (0, BTreeSet::new());
-    for joined in ctx.topics.all() {
-        let reachable = {
-            let TopicState { neighbours, rejoin_backoff, .. } = &mut *joined.state.lock();
-            recent.retain(|peer| !neighbours.contains(peer));
-            let (reachable, unconnected): (Vec<PeerId>, Vec<PeerId>) =
-                missing_neighbours(&known, neighbours).into_iter().partition(|peer| connected.contains_key(peer));
-            wanted.extend(unconnected);
-            let now = Instant::now();
-            if reachable.iter().any(|peer| rejoin_now.contains(peer)) {
-                rejoin_backoff.reset_to_now(now);
-            }
-            if reachable.is_empty() || rejoined >= MAX_REJOINS_PER_TICK || !rejoin_backoff.take_if_due(now) {
-                continue;
-            }
-            reachable
-        };
-        rejoined += 1;
-        ctx.metrics.rejoins.increment(1);
-        // An error of the call means that the topic is being left or the endpoint replaced.
-        call_timeout("join_peers", joined.sender.join_peers(reachable)).await?.ok();
-    }
-    dialer.retain_backoff(&wanted, &recent);
-    dialer.dial(endpoint, &wanted);
-    Ok(())
 }
 
 /// The known peers that a topic with these neighbours should be joined with.
@@ -149,7 +139,6 @@ impl Dialer {
         }
     }
 
-    /// Hands new connections to iroh-gossip.
     async fn hand_over(&mut self, endpoint: &GossipEndpoint) -> Result<(), ReplaceReason> {
         while let Some(done) = self.dials.try_join_next() {
             let Ok((peer, connection)) = done else { continue };

@@ -32,7 +32,6 @@ pub(crate) struct JoinedTopic {
     pub(crate) receive_task: AbortHandle,
 }
 
-/// Neighbours, backoff and catch-up schedule of a joined topic.
 pub(crate) struct TopicState {
     pub(crate) neighbours: BTreeSet<PeerId>,
     /// Messages received since the topic was joined.
@@ -93,10 +92,6 @@ impl Drop for JoinedTopic {
 impl JoinedTopics {
     pub(crate) fn get(&self, topic: &TopicId) -> Option<Arc<JoinedTopic>> {
         self.joined.read().get(topic).cloned()
-    }
-
-    pub(crate) fn contains(&self, topic: &TopicId) -> bool {
-        self.joined.read().contains_key(topic)
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<JoinedTopic>> {

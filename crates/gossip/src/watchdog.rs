@@ -1,7 +1,7 @@
 //! Timeouts for iroh-gossip. One actor of it serves all topics and peers and waits for each of them: a peer that does not
 //! read can stop it for good.
 
-use std::{fmt, time::Duration};
+use std::{convert::Infallible, time::Duration};
 
 use iroh_gossip::{Gossip, TopicId};
 use kukuri_pacing::random_below;
@@ -14,24 +14,15 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(2);
 const PROBES: usize = 65;
 
 /// Why an endpoint is replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ReplaceReason {
-    /// iroh-gossip has not answered this call in time.
+    #[error("wedged: no answer to {0}")]
     Wedged(&'static str),
-    /// The actor of iroh-gossip has ended.
+    #[error("iroh-gossip has ended")]
     Ended,
     /// The operator has changed the peers that may connect.
+    #[error("reconfigured")]
     Reconfigured,
-}
-
-impl fmt::Display for ReplaceReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Wedged(call) => write!(f, "wedged: no answer to {call}"),
-            Self::Ended => f.write_str("iroh-gossip has ended"),
-            Self::Reconfigured => f.write_str("reconfigured"),
-        }
-    }
 }
 
 /// Waits for a call into iroh-gossip, with a timeout. Waits twice: this process may have been suspended meanwhile.
@@ -46,14 +37,11 @@ pub(crate) async fn call_timeout<T>(name: &'static str, call: impl Future<Output
 }
 
 /// Probes iroh-gossip with commands that do nothing, on a topic of its own. Returns when there is no answer.
-pub(crate) async fn watch_gossip(gossip: &Gossip) -> ReplaceReason {
+pub(crate) async fn watch_gossip(gossip: &Gossip) -> Result<Infallible, ReplaceReason> {
     // Random, so that no peer joins it.
     let topic = TopicId::from_bytes(std::array::from_fn(|_| random_below(256) as u8));
-    let (sender, _receiver) = match call_timeout("subscribe", gossip.subscribe(topic, Vec::new())).await {
-        Ok(Ok(subscribed)) => subscribed.split(),
-        Ok(Err(_)) => return ReplaceReason::Ended,
-        Err(reason) => return reason,
-    };
+    let subscribed = call_timeout("subscribe", gossip.subscribe(topic, Vec::new())).await?;
+    let (sender, _receiver) = subscribed.map_err(|_| ReplaceReason::Ended)?.split();
     loop {
         let probes = async {
             for _ in 0..PROBES {
@@ -61,10 +49,7 @@ pub(crate) async fn watch_gossip(gossip: &Gossip) -> ReplaceReason {
             }
             Ok::<(), iroh_gossip::api::ApiError>(())
         };
-        match call_timeout("a probe", probes).await {
-            Ok(Ok(())) => sleep(PROBE_INTERVAL).await,
-            Ok(Err(_)) => return ReplaceReason::Ended,
-            Err(reason) => return reason,
-        }
+        call_timeout("a probe", probes).await?.map_err(|_| ReplaceReason::Ended)?;
+        sleep(PROBE_INTERVAL).await;
     }
 }

@@ -12,7 +12,6 @@ use std::{
 use kukuri_engine::{ConnectRefused, Engine, network_of};
 use parking_lot::Mutex;
 
-/// Counts connections.
 #[derive(Default)]
 pub(crate) struct ConnectionCounter {
     open: AtomicUsize,

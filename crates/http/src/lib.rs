@@ -6,13 +6,12 @@
 //! - [`front`]: what all requests share. [`listener`]: accepting connections. `connections`: how many there may be.
 //!   `min_rate`: cuts off clients that do not read.
 //! - [`client_address`]: the client's address, also behind a proxy. [`reader`]: who may read over HTTP.
-//! - `routes`: what is served here. `websocket`: the upgrade. [`health`]: `/healthz`. [`exporter`]: `/metrics`. `page`: `/`.
+//! - `routes`: what is served here, `/healthz` included. `websocket`: the upgrade. [`exporter`]: `/metrics`. `page`: `/`.
 
 pub mod client_address;
 mod connections;
 pub mod exporter;
 pub mod front;
-pub mod health;
 pub mod listener;
 mod min_rate;
 mod page;

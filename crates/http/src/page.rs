@@ -33,6 +33,10 @@ pub(crate) fn status(front: &HttpFront, health: &Health) -> Markup {
     let (stats, info) = (&health.stats, front.relay.info());
     let mut topics: Vec<_> = stats.topics.iter().filter(|topic| topic.effective > 0).collect();
     topics.sort_by(|left, right| right.effective.cmp(&left.effective).then(left.topic.cmp(&right.topic)));
+    let disk = match health.disk {
+        DiskLevel::Full => "only deletion and vanish requests are accepted",
+        level => stage(level.stage()),
+    };
     let figures = [
         ("Events", grouped(stats.effective)),
         ("Events a second", format!("{:.1}", health.events_per_second)),
@@ -59,7 +63,7 @@ pub(crate) fn status(front: &HttpFront, health: &Health) -> Markup {
                 @if let Some(policy) = &info.posting_policy { p { "Rules for posting: " (policy) } }
                 p { "This is a Nostr relay: connect with a Nostr client." }
                 @if stats.stage > Stage::Open { p.warn { "Room is short: " (stage(stats.stage)) } }
-                @if health.disk > DiskLevel::Open { p.warn { "The disk is nearly full: " (disk(health.disk)) } }
+                @if health.disk > DiskLevel::Open { p.warn { "The disk is nearly full: " (disk) } }
                 @if stats.clock_held { p.warn { "The clock has jumped: nothing is purged until it is confirmed." } }
                 dl {
                     @for (name, value) in figures { div { dt { (name) } dd { (value) } } }
@@ -97,25 +101,10 @@ fn stage(stage: Stage) -> &'static str {
     }
 }
 
-fn disk(level: DiskLevel) -> &'static str {
-    match level {
-        DiskLevel::Open => "",
-        DiskLevel::LiveOnly => "live events only, no history",
-        DiskLevel::Shedding => "topics of the lowest priority are refused",
-        DiskLevel::Full => "only deletion and vanish requests are accepted",
-    }
-}
-
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    let groups: Vec<&[u8]> = digits.as_bytes().rchunks(3).rev().collect();
+    String::from_utf8(groups.join(&b',')).unwrap_or_default()
 }
 
 fn bytes(number: u64) -> String {

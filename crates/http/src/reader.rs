@@ -19,16 +19,6 @@ pub enum ReaderRefused {
 }
 
 impl HttpFront {
-    /// The client of a request; `None` if a proxy named no address.
-    fn client_of(&self, request: &Parts) -> Option<Client> {
-        let connection = request.extensions.get::<Connection>()?;
-        let ip = match self.proxy_at(connection.peer) {
-            None => connection.peer,
-            Some(proxy) => proxy.client_of(&request.headers)?,
-        };
-        Some(Client { ip, keys: Arc::default(), connected_at: clock::now() })
-    }
-
     /// Admits a request that reads history. Counts it (W-4).
     pub fn admit_reader(&self, request: &Parts) -> Result<(), ReaderRefused> {
         Ok(self.engine().reads().check(&self.allowed_client(request)?, ReadKind::History, &[])?)
@@ -36,13 +26,18 @@ impl HttpFront {
 
     /// Admits a request for a static document, which never requires authentication. Counts it like a REQ (U-3).
     pub fn admit_static(&self, request: &Parts) -> Result<(), ReaderRefused> {
-        let counted = self.engine().count_request(&self.allowed_client(request)?);
-        Ok(counted.map_err(ReadRefused::from)?)
+        Ok(self.engine().count_request(&self.allowed_client(request)?)?)
     }
 
     fn allowed_client(&self, request: &Parts) -> Result<Client, ReaderRefused> {
-        let client = self.client_of(request).ok_or(ReaderRefused::Denied)?;
-        let is_denied = self.engine().config().deny.covers_ip(client.ip);
-        if is_denied { Err(ReaderRefused::Denied) } else { Ok(client) }
+        let connection = request.extensions.get::<Connection>().ok_or(ReaderRefused::Denied)?;
+        let ip = match self.proxy_at(connection.peer) {
+            None => connection.peer,
+            Some(proxy) => proxy.client_of(&request.headers).ok_or(ReaderRefused::Denied)?,
+        };
+        if self.engine().config().deny.covers_ip(ip) {
+            return Err(ReaderRefused::Denied);
+        }
+        Ok(Client { ip, keys: Arc::default(), connected_at: clock::now() })
     }
 }

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 
 use axum::{
-    Extension, Router,
+    Extension, Json, Router,
     extract::{Request, State},
     http::{HeaderMap, HeaderValue, Method, StatusCode, header},
     response::{Html, IntoResponse, Response},
     routing::{any, get},
 };
+use kukuri_engine::backlog::ConsumerHealth;
 use kukuri_relay::nip11;
 use kukuri_store::StoreError;
+use serde_json::{Map, json};
 
 use crate::{
     front::HttpFront,
-    health,
     listener::Connection,
     page,
     websocket::{is_upgrade, upgrade},
@@ -65,30 +66,46 @@ fn wants_information(headers: &HeaderMap) -> bool {
     accepted.any(|accept| accept.split(',').any(|kind| kind.trim().starts_with("application/nostr+json")))
 }
 
+/// A stable JSON document, described in docs/operating.md. A node is ready when its store answers: a consumer that is
+/// behind or stuck does not change that.
 async fn healthz(State(front): State<Arc<HttpFront>>) -> Response {
-    match front.engine().health().await {
-        Ok(health) => {
-            let body = front.health_document(&health).to_string();
-            ([(header::CONTENT_TYPE, "application/json")], body).into_response()
-        }
-        Err(error) => unavailable(&error),
+    let health = match front.engine().health().await {
+        Ok(health) => health,
+        Err(error) => return unavailable(&error),
+    };
+    let consumer = |one: &ConsumerHealth| (one.name.to_owned(), json!({ "state": one.state, "backlog": one.backlog }));
+    let mut document = json!({
+        "status": "ready",
+        "store": "ready",
+        "events": health.stats.effective,
+        "connections": front.relay.connections(),
+        "subscriptions": health.subscriptions,
+        "topics": health.topics,
+        "capacity": health.stats.stage.as_str(),
+        "disk": health.disk.as_str(),
+        "backlog": health.backlog.as_str(),
+        "consumers": health.consumers.iter().map(consumer).collect::<Map<_, _>>(),
+        "clock_held": health.stats.clock_held,
+        "uptime_seconds": health.uptime.as_secs(),
+    });
+    for (name, report) in health.reports {
+        document[name] = report;
     }
+    Json(document).into_response()
 }
 
 async fn metrics(State(front): State<Arc<HttpFront>>) -> Response {
     // Reading the engine's health sets its gauges.
-    match front.engine().health().await {
-        Ok(_) => {
-            front.metrics.connections.set(front.relay.connections() as f64);
-            let content_type = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
-            (content_type, front.exporter.render()).into_response()
-        }
-        Err(error) => unavailable(&error),
+    if let Err(error) = front.engine().health().await {
+        return unavailable(&error);
     }
+    front.metrics.connections.set(front.relay.connections() as f64);
+    let content_type = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
+    (content_type, front.exporter.render()).into_response()
 }
 
 fn unavailable(error: &StoreError) -> Response {
     tracing::error!(%error, "the store failed; answering 503");
-    let body = health::unavailable_document().to_string();
-    (StatusCode::SERVICE_UNAVAILABLE, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+    let document = json!({ "status": "unavailable", "store": "does not answer" });
+    (StatusCode::SERVICE_UNAVAILABLE, Json(document)).into_response()
 }

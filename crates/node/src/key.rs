@@ -3,7 +3,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Write},
+    io::Write,
     os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
@@ -12,52 +12,29 @@ use anyhow::{Context, bail};
 use kukuri_domain::PublicKey;
 use secp256k1::{Keypair, SecretKey};
 
-const FILE: &str = "node.key";
+const NOSTR_FILE: &str = "node.key";
 const GOSSIP_FILE: &str = "gossip.key";
 const OWNER_ONLY: u32 = 0o600;
-
-/// The node's Nostr key. It has no `Debug`, so that no log prints it by accident.
-pub(crate) struct NodeKey(Keypair);
 
 /// Reads the iroh key, or creates it. Any 32 bytes are a valid key.
 pub(crate) fn for_gossip(data: &Path) -> anyhow::Result<[u8; 32]> {
     load_or_create(&data.join(GOSSIP_FILE))
 }
 
-impl NodeKey {
-    /// The path of the key in a data directory.
-    pub(crate) fn file(data: &Path) -> PathBuf {
-        data.join(FILE)
-    }
+pub(crate) fn nostr_file(data: &Path) -> PathBuf {
+    data.join(NOSTR_FILE)
+}
 
-    /// Reads the key of a data directory, or creates it.
-    pub(crate) fn load_or_create(data: &Path) -> anyhow::Result<Self> {
-        let path = Self::file(data);
-        Self::from_bytes(load_or_create(&path)?, &path)
-    }
-
-    /// Reads a key.
-    pub(crate) fn load(path: &Path) -> anyhow::Result<Self> {
-        Self::from_bytes(load(path)?, path)
-    }
-
-    fn from_bytes(bytes: [u8; 32], path: &Path) -> anyhow::Result<Self> {
-        let Ok(secret) = SecretKey::from_secret_bytes(bytes) else { return Err(not_a_key(path)) };
-        Ok(Self(Keypair::from_secret_key(&secret)))
-    }
-
-    /// The public key.
-    pub(crate) fn public(&self) -> PublicKey {
-        let (key, _) = self.0.x_only_public_key();
-        PublicKey::from_bytes(key.to_byte_array())
-    }
+/// Reads the Nostr key, or creates it. Returns its public key: nothing signs with it yet.
+pub(crate) fn nostr_public_key(data: &Path) -> anyhow::Result<PublicKey> {
+    let path = nostr_file(data);
+    let secret = SecretKey::from_secret_bytes(load_or_create(&path)?).map_err(|_| not_a_key(&path))?;
+    let (key, _) = Keypair::from_secret_key(&secret).x_only_public_key();
+    Ok(PublicKey::from_bytes(key.to_byte_array()))
 }
 
 fn load_or_create(path: &Path) -> anyhow::Result<[u8; 32]> {
-    match load(path) {
-        Err(error) if is_missing(&error) => create(path).with_context(|| path.display().to_string()),
-        loaded => loaded,
-    }
+    if path.exists() { load(path) } else { create(path).with_context(|| path.display().to_string()) }
 }
 
 fn load(path: &Path) -> anyhow::Result<[u8; 32]> {
@@ -96,10 +73,6 @@ fn not_a_key(path: &Path) -> anyhow::Error {
     anyhow::anyhow!("{}: not a key: 64 hex digits are expected", path.display())
 }
 
-fn is_missing(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,20 +80,20 @@ mod tests {
     #[test]
     fn a_key_is_created_once_and_readable_by_its_owner_only() {
         let dir = tempfile::tempdir().unwrap();
-        let created = NodeKey::load_or_create(dir.path()).unwrap();
-        let path = NodeKey::file(dir.path());
+        let created = nostr_public_key(dir.path()).unwrap();
+        let path = nostr_file(dir.path());
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, OWNER_ONLY);
-        assert_eq!(NodeKey::load_or_create(dir.path()).unwrap().public(), created.public());
+        assert_eq!(nostr_public_key(dir.path()).unwrap(), created);
 
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        let error = NodeKey::load_or_create(dir.path()).map(drop).unwrap_err().to_string();
+        let error = nostr_public_key(dir.path()).unwrap_err().to_string();
         assert!(error.contains("others may read"), "{error}");
         fs::set_permissions(&path, fs::Permissions::from_mode(OWNER_ONLY)).unwrap();
         assert_eq!(for_gossip(dir.path()).unwrap(), for_gossip(dir.path()).unwrap());
-        let both = [FILE, GOSSIP_FILE].map(|file| fs::read(dir.path().join(file)).unwrap());
+        let both = [NOSTR_FILE, GOSSIP_FILE].map(|file| fs::read(dir.path().join(file)).unwrap());
         assert_ne!(both[0], both[1], "each purpose has its own key");
         fs::write(&path, "nonsense").unwrap();
-        let error = NodeKey::load_or_create(dir.path()).map(drop).unwrap_err().to_string();
+        let error = nostr_public_key(dir.path()).unwrap_err().to_string();
         assert!(error.contains("64 hex digits"), "{error}");
     }
 }

@@ -18,7 +18,6 @@ mod wiring;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use command::block_on;
 use options::{Cli, Command};
 
 fn main() -> ExitCode {
@@ -42,16 +41,16 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             return serve::run(flags);
         }
         Some(Command::Config(options)) if options.defaults => {
-            return Ok(output::print(&config::print::example::<config::Settings>())?);
+            return output::print(&config::print::example::<config::Settings>());
         }
         Some(Command::Config(options)) => {
             options.serve.add_to(&mut flags);
-            return Ok(output::print(&config::print::effective(&config::load(&flags)?))?);
+            return output::print(&config::print::effective(&config::load(&flags)?));
         }
         Some(Command::Completions { shell }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "kukuri-node", &mut script);
-            return Ok(output::print(&String::from_utf8_lossy(&script))?);
+            return output::print(&String::from_utf8_lossy(&script));
         }
         Some(command) => command,
     };
@@ -76,4 +75,9 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Key(command) => command::key::run(settings, &command),
         Command::Serve(_) | Command::Config(_) | Command::Completions { .. } => Ok(()),
     }
+}
+
+/// Runs a command on a single-threaded runtime, plus tokio's threads for blocking calls.
+fn block_on(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }

@@ -5,20 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
-    command::{
-        Output,
-        backup::{Backup, Restore},
-        copy::Copy,
-        explain::Explain,
-        export::Export,
-        gossip::Gossip,
-        import::Import,
-        key::Key,
-        outbox::Outbox,
-        retention::Retention,
-        service::{IndexCommand, ServiceCommand},
-        topic::Topic,
-    },
+    command::{Output, backup, copy, explain, export, gossip, import, key, outbox, retention, service, topic},
     config::Flags,
 };
 
@@ -47,46 +34,46 @@ pub(crate) enum Command {
     Config(Config),
     /// Lists and sets the topics that the node accepts.
     #[command(subcommand)]
-    Topic(Topic),
+    Topic(topic::Topic),
     /// Imports events from a file with one JSON object per line.
-    Import(Import),
+    Import(import::Import),
     /// Exports events, one JSON object per line.
-    Export(Export),
+    Export(export::Export),
     /// Prints figures of the store.
     Stats(Output),
     /// Prints the log of changes (outbox) and how far its consumers are.
     #[command(subcommand)]
-    Outbox(Outbox),
+    Outbox(outbox::Outbox),
     /// The services that follow the outbox, such as the search index.
     #[command(subcommand)]
-    Service(ServiceCommand),
+    Service(service::ServiceCommand),
     /// The search index: short for `service … index-v1`.
     #[command(subcommand)]
-    Index(IndexCommand),
+    Index(service::IndexCommand),
     /// Peers: other nodes with which events are exchanged.
     #[command(subcommand)]
-    Gossip(Gossip),
+    Gossip(gossip::Gossip),
     /// Purges events whose retention has passed.
     #[command(subcommand)]
-    Retention(Retention),
+    Retention(retention::Retention),
     /// Explains why an event is, or is not, visible.
-    Explain(Explain),
+    Explain(explain::Explain),
     /// Writes a consistent backup, while the node runs.
-    Backup(Backup),
+    Backup(backup::Backup),
     /// Restores a backup where there is no store yet.
-    Restore(Restore),
+    Restore(backup::Restore),
     /// Compares the parts of the store with each other: indexes, counters, outbox. Changes nothing.
     Check,
     /// Rewrites the store's file without free pages. The node must be stopped.
     Compact,
     /// Copies a store into an empty one, of the same kind or the other.
-    Copy(Copy),
+    Copy(copy::Copy),
     /// Creates or migrates the tables of a store on Postgres. A node does so when it starts unless postgres.migrate is
     /// off.
     Migrate,
     /// The node's own key.
     #[command(subcommand)]
-    Key(Key),
+    Key(key::Key),
     /// Prints a script that completes commands in a shell.
     Completions {
         /// The shell.

@@ -3,11 +3,11 @@
 use std::io::{self, Write};
 
 /// Writes to standard output. A closed pipe (`| head`) is no error.
-pub(crate) fn print(text: &str) -> io::Result<()> {
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result,
+        result => Ok(result?),
     }
 }
 

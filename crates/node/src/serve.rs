@@ -16,6 +16,7 @@ use kukuri_engine::{Engine, EngineParts, upkeep};
 use kukuri_gossip::Bridge;
 use kukuri_http::{Exporter, HttpFront};
 use kukuri_relay::Relay;
+use kukuri_search::Finder;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     net::TcpListener,
@@ -27,10 +28,9 @@ use tracing_subscriber::EnvFilter;
 use crate::{
     admin_socket::{self, AdminContext},
     config::{self, Flags, Loaded, Settings},
-    key::NodeKey,
-    output,
+    key, output,
     wiring::{
-        self, gossip, search_index,
+        self, search_index,
         services::{self, ServiceParts},
         stores,
     },
@@ -64,7 +64,7 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     // A start confirms the clock: after days without running, the difference is no jump.
     store.confirm_clock(wiring::now()).await?;
     wiring::check_retention(settings, &*store).await?;
-    let key = NodeKey::load_or_create(&data)?;
+    let own_key = key::nostr_public_key(&data)?;
     raise_open_files_limit(settings);
     let signals = install_signals()?;
     let listener =
@@ -72,10 +72,11 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     let listening = listener.local_addr()?;
     let public_url = wiring::public_url(settings, listening);
     let config = wiring::engine_config(settings, &public_url)?;
-    let index = search_index::open(settings).await?;
-    let finder = index.as_ref().map(|index| search_index::finder(settings, index, &store));
+    let index = search_index::open(settings, settings.postgres.migrate).await?;
+    let finder =
+        index.as_ref().map(|index| Finder::new(Arc::clone(index), Arc::clone(&store), settings.indexed_kinds()));
     let exporter = Exporter::new();
-    let (engine, writer) = Engine::start(EngineParts {
+    let (engine, mut writer) = Engine::start(EngineParts {
         store: Arc::clone(&store),
         finder: finder.clone(),
         config,
@@ -88,16 +89,12 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     for service in services.iter() {
         service.on_done(engine.watch_consumer(service.info().name, service.status()));
     }
-    let relay = Arc::new(Relay::new(Arc::clone(&engine), settings.relay.info(Some(key.public()))));
+    let relay = Arc::new(Relay::new(Arc::clone(&engine), settings.relay.info(Some(own_key))));
     let front = Arc::new(HttpFront::new(Arc::clone(&relay), exporter, settings.proxy.trusted_proxy()));
-    let bridge = gossip::start(settings, &engine).await?;
+    let bridge = wiring::start_gossip(settings, &engine).await?;
     let upkeep = tokio::spawn(upkeep::run(Arc::clone(&engine)));
-    let admin = Arc::new(AdminContext {
-        engine: Arc::clone(&engine),
-        services: Arc::clone(&services),
-        bridge: bridge.clone(),
-        is_command: false,
-    });
+    let admin =
+        Arc::new(AdminContext { engine: Arc::clone(&engine), services: Arc::clone(&services), bridge: bridge.clone() });
     let commands = tokio::spawn(admin_socket::server::serve(admin_socket::server::listen(&data)?, admin));
     let (stopping, is_stopping) = watch::channel(false);
     let routes = kukuri_http::routes(Arc::clone(&front));
@@ -105,8 +102,7 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     let serving = tokio::spawn(kukuri_http::serve(Arc::clone(&front), listener, routes));
 
     announce(settings, &public_url, listening, bridge.as_deref())?;
-    let mut writer = writer;
-    let reloader = Reloader { flags, loaded, listening, own_key: key.public(), bridge: bridge.clone() };
+    let reloader = Reloader { flags, loaded, listening, own_key, bridge: bridge.clone() };
     tokio::select! {
         () = reloader.reload_until_stop(signals, &front, &relay) => {}
         ended = &mut writer => {
@@ -163,7 +159,6 @@ fn install_signals() -> anyhow::Result<[Signal; 3]> {
     Ok([install(SignalKind::terminate())?, install(SignalKind::interrupt())?, install(SignalKind::hangup())?])
 }
 
-/// The state that a reload needs.
 struct Reloader {
     flags: Flags,
     loaded: Loaded,
@@ -210,7 +205,7 @@ impl Reloader {
         // Last, because it makes every connection read the new configuration.
         engine.reconfigure(config);
         if let Some(bridge) = &self.bridge {
-            gossip::reload(settings, bridge);
+            bridge.set_peers(settings.peer_policy(), &settings.known_peers());
         }
         tracing::info!(changed = reloaded.join(" "), "configuration reloaded");
         if !need_restart.is_empty() {
@@ -224,13 +219,11 @@ impl Reloader {
 /// Raises the limit of open files (`RLIMIT_NOFILE`), as every connection needs one.
 fn raise_open_files_limit(settings: &Settings) {
     let wanted = settings.limits.connections as u64 + OTHER_FILES;
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|current| current >= wanted) {
-        return;
-    }
-    let raised = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted)).max(limit.current.unwrap_or(0));
-    let set = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum });
-    let allowed = if set.is_ok() { raised } else { limit.current.unwrap_or(0) };
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let Some(current) = current.filter(|&current| current < wanted) else { return };
+    let raised = maximum.map_or(wanted, |maximum| maximum.min(wanted));
+    let set = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum });
+    let allowed = if set.is_ok() { raised } else { current };
     if allowed < wanted {
         tracing::warn!(
             allowed,
@@ -251,12 +244,12 @@ fn announce(
         Some(bridge) => bridge.address()?.to_string(),
         None => "none: gossip is off".to_owned(),
     };
-    let mode = match *settings.topics.mode {
+    let mode = match settings.topics.mode.0 {
         TopicsMode::Required => "required: events and filters name topics",
         TopicsMode::Global => "global: any Nostr client works",
     };
     let data = fs::canonicalize(&settings.data).unwrap_or_else(|_| Path::to_owned(&settings.data));
-    Ok(output::print(&format!(
+    output::print(&format!(
         "kukuri-node listens on ws://{listening}\n  \
          known as  {public_url}\n  \
          data      {}\n  \
@@ -266,5 +259,5 @@ fn announce(
          try       curl -H 'accept: application/nostr+json' http://{listening}\n",
         data.display(),
         settings.store_place(),
-    ))?)
+    ))
 }

@@ -18,9 +18,8 @@ use tokio::{
 };
 
 use crate::{
-    batch,
     handle::{AppliedHook, Command, Handle},
-    sink::{Reached, Sink, SinkError, Target},
+    sink::{Batch, Reached, Sink, SinkError, Target},
     status::{State, Status},
 };
 
@@ -207,7 +206,7 @@ impl Consumer {
     }
 
     pub(crate) async fn apply_rows(&mut self, target: Target, after: Seq, rows: &[OutboxRow]) -> Step {
-        let batch = batch::of_rows(&*self.store, after, rows, self.now()).await?;
+        let batch = Batch::of_rows(&*self.store, after, rows, self.now()).await?;
         match self.sink.apply(target, &batch).await {
             Err(SinkError::Poison(_)) if rows.len() > 1 => {
                 // Halving finds the bad row and applies all rows before it.

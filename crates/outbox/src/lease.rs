@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use kukuri_domain::Millis;
 use tokio::time::Instant;
 
 use crate::{
@@ -34,9 +33,8 @@ impl Consumer {
 
     pub(crate) async fn renew_lease(&mut self) -> Step<bool> {
         let now = self.now();
-        let until = Millis(now.0 + LEASE_TTL.as_millis() as u64);
         let asked = Instant::now();
-        let is_own = self.store.lease(&self.name, self.holder, until, now).await?;
+        let is_own = self.store.lease(&self.name, self.holder, now.after(LEASE_TTL), now).await?;
         self.leased_at = is_own.then_some(asked);
         Ok(is_own)
     }

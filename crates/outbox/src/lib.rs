@@ -2,14 +2,13 @@
 //!
 //! # Layout
 //!
-//! - [`sink`]: the effect of a consumer. [`consumer`]: applies rows to a sink. `batch`: rows as changes of events.
-//!   `rebuild`: fills a new copy. `lease`: one instance at a time. `waiting`: waits for rows and commands.
+//! - [`sink`]: the effect of a consumer, by batches of changes. [`consumer`]: applies rows to a sink. `rebuild`: fills a
+//!   new copy. `lease`: one instance at a time. `waiting`: waits for rows and commands.
 //! - [`handle`]: control of a running consumer. [`status`]: its state. [`pause`]: the pause flag in the store.
 //! - [`service`]: a sink with a name, figures and a verification; the list of all services.
 //!
 //! See the crate's README for how to write a service, and for the guarantees.
 
-mod batch;
 pub mod consumer;
 pub mod handle;
 mod lease;

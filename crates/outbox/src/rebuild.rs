@@ -5,9 +5,8 @@ use std::convert::Infallible;
 use kukuri_store::{Seq, SnapshotCursor};
 
 use crate::{
-    batch,
     consumer::{Consumer, Halt, Step},
-    sink::{Batch, SinkError, Target},
+    sink::{Batch, Change, SinkError, Target},
     status::State,
 };
 
@@ -38,7 +37,8 @@ impl Consumer {
             self.keep_lease().await?;
             let page = self.store.snapshot(cursor, self.settings.batch_rows).await?;
             done += page.events.len() as u64;
-            self.fill(&batch::of_snapshot(page.events)).await?;
+            let changes = page.events.into_iter().map(Change::Upsert).collect();
+            self.fill(&Batch { changes, ..Batch::default() }).await?;
             self.set_state(State::Rebuilding { done, of: of.max(done) });
             self.check_commands()?;
             if let Some(offset) = &mut in_use {

@@ -1,8 +1,10 @@
 //! The effect of a consumer: an index, a judgement, a count.
 
+use std::collections::HashMap;
+
 use async_trait::async_trait;
-use kukuri_domain::{EventId, Reason};
-use kukuri_store::{BoundEvent, Seq};
+use kukuri_domain::{EventId, Millis, Reason};
+use kukuri_store::{BoundEvent, Op, OutboxRow, Seq, Store, StoreError};
 
 /// A change of the effective set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +24,28 @@ pub struct Batch {
     pub after: Seq,
     /// The last row of the batch. `None`: the batch is part of a snapshot.
     pub last: Option<Seq>,
+}
+
+impl Batch {
+    /// Reads the events of these rows from the store. An upsert whose event is no longer effective is left out: its delete
+    /// follows (O-1).
+    pub(crate) async fn of_rows(
+        store: &dyn Store,
+        after: Seq,
+        rows: &[OutboxRow],
+        now: Millis,
+    ) -> Result<Self, StoreError> {
+        let last_rows: HashMap<EventId, Seq> = rows.iter().map(|row| (row.event_id, row.seq)).collect();
+        let is_last = |row: &&OutboxRow| last_rows.get(&row.event_id) == Some(&row.seq);
+        let is_upsert = |row: &&OutboxRow| row.op == Op::Upsert;
+        let ids: Vec<EventId> = rows.iter().filter(is_last).filter(is_upsert).map(|row| row.event_id).collect();
+        let mut events = if ids.is_empty() { Vec::new() } else { store.get(&ids, now).await? }.into_iter();
+        let changes = rows.iter().filter(is_last).filter_map(|row| match row.op {
+            Op::Upsert => events.next().flatten().map(Change::Upsert),
+            Op::Delete(reason) => Some(Change::Delete(row.event_id, reason)),
+        });
+        Ok(Self { changes: changes.collect(), after, last: rows.last().map(|row| row.seq) })
+    }
 }
 
 /// The copy that a batch is applied to.

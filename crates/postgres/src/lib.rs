@@ -51,3 +51,8 @@ pub enum Error {
         supported: u32,
     },
 }
+
+/// As a `bigint`: Postgres has no unsigned integers. Larger values are clamped.
+pub fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

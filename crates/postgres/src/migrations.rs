@@ -21,31 +21,32 @@ pub struct Migrations {
 
 impl Migrations {
     /// The schema version that this program works with.
-    pub const fn version(&self) -> u32 {
+    const fn version(&self) -> u32 {
         self.steps.len() as u32
     }
 
     /// Migrates the schema of a database. Returns the versions before and after.
     pub async fn run_at(&self, url: &str, within: Duration) -> Result<(u32, u32)> {
-        let server = Server::parse(url)?;
-        let mut connection = server.connect(within).await?;
-        let found = self.run(&mut connection, &server.name).await;
-        let found = found.map_err(|error| server.explain(error, self.schema))?;
+        let (server, mut connection) = Server::connect(url, within).await?;
+        let found = self.prepare(&server, &mut connection, true).await?;
         connection.close().await?;
         Ok((found, self.version()))
     }
 
     /// Ensures that the schema has this program's version: migrates it if `may_change`, else refuses any other version.
-    pub async fn prepare(&self, server: &Server, connection: &mut PgConnection, may_change: bool) -> Result<()> {
-        let prepared = match may_change {
-            true => self.run(connection, &server.name).await.map(drop),
-            false => self.check(connection, &server.name).await,
+    /// Returns the previous version, 0 if there was no schema.
+    pub async fn prepare(&self, server: &Server, connection: &mut PgConnection, may_change: bool) -> Result<u32> {
+        let found = match may_change {
+            true => self.run(connection, &server.name).await,
+            false => self.found_version(connection, &server.name).await,
         };
-        prepared.map_err(|error| server.explain(error, self.schema))
+        let (found, supported) = (found.map_err(|error| server.explain(error, self.schema))?, self.version());
+        if found < supported && !may_change {
+            return Err(Error::Older { name: server.name.clone(), found, supported });
+        }
+        Ok(found)
     }
 
-    /// Migrates the schema; refuses a schema newer than this program and leaves it untouched. Returns the previous
-    /// version, 0 if there was no schema.
     async fn run(&self, connection: &mut PgConnection, name: &str) -> Result<u32> {
         let Self { schema, lock, steps } = self;
         let begin = format!("BEGIN; SELECT pg_advisory_xact_lock({lock})");
@@ -57,8 +58,7 @@ impl Migrations {
         )))
         .execute(&mut *txn)
         .await?;
-        let found = self.newest(&mut txn).await?;
-        self.refuse_newer(found, name)?;
+        let found = self.found_version(&mut txn, name).await?;
         for (number, (title, sql)) in (1..).zip(steps.iter()).skip(found as usize) {
             sqlx::raw_sql(*sql).execute(&mut *txn).await?;
             let noted = format!("INSERT INTO {schema}.migrations (number, name) VALUES ($1, $2)");
@@ -69,28 +69,16 @@ impl Migrations {
         Ok(found)
     }
 
-    /// Refuses a schema that is older, newer or missing.
-    async fn check(&self, connection: &mut PgConnection, name: &str) -> Result<()> {
-        let exists = sqlx::query_scalar("SELECT to_regclass($1) IS NOT NULL");
-        let exists: bool = exists.bind(format!("{}.migrations", self.schema)).fetch_one(&mut *connection).await?;
-        let found = if exists { self.newest(connection).await? } else { 0 };
-        self.refuse_newer(found, name)?;
-        if found < self.version() {
-            return Err(Error::Older { name: name.to_owned(), found, supported: self.version() });
+    /// The schema's version, 0 if there is no schema. Refuses a schema newer than this program.
+    async fn found_version(&self, connection: &mut PgConnection, name: &str) -> Result<u32> {
+        let table = format!("{}.migrations", self.schema);
+        let exists = sqlx::query_scalar("SELECT to_regclass($1) IS NOT NULL").bind(&table);
+        if !exists.fetch_one(&mut *connection).await? {
+            return Ok(0);
         }
-        Ok(())
-    }
-
-    async fn newest(&self, connection: &mut PgConnection) -> Result<u32> {
-        let newest = format!("SELECT coalesce(max(number), 0) FROM {}.migrations", self.schema);
+        let newest = format!("SELECT coalesce(max(number), 0) FROM {table}");
         let newest: i32 = sqlx::query_scalar(AssertSqlSafe(newest)).fetch_one(connection).await?;
-        Ok(newest.unsigned_abs())
-    }
-
-    fn refuse_newer(&self, found: u32, name: &str) -> Result<()> {
-        if found > self.version() {
-            return Err(Error::Newer { name: name.to_owned(), found, supported: self.version() });
-        }
-        Ok(())
+        let (found, supported) = (newest.unsigned_abs(), self.version());
+        if found > supported { Err(Error::Newer { name: name.to_owned(), found, supported }) } else { Ok(found) }
     }
 }

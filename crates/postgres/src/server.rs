@@ -20,18 +20,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// Parses a connection URL.
-    pub fn parse(url: &str) -> Result<Self> {
+    /// Opens the first session to the server of a connection URL, or returns the reason why it can't be opened.
+    pub async fn connect(url: &str, within: Duration) -> Result<(Self, PgConnection)> {
         let options = PgConnectOptions::from_str(url).map_err(|error| not_opened("postgres", reason(&error)))?;
         let options = options.application_name("kukuri-node").disable_statement_logging();
-        Ok(Self { name: name_of(&options), options })
-    }
-
-    /// Opens a session, or returns the reason why it can't be opened.
-    pub async fn connect(&self, within: Duration) -> Result<PgConnection> {
-        match timeout(within, self.options.connect()).await {
-            Ok(connected) => connected.map_err(|error| not_opened(&self.name, reason(&error))),
-            Err(_) => Err(not_opened(&self.name, format!("it did not answer within {within:?}"))),
+        let server = Self { name: name_of(&options), options };
+        match timeout(within, server.options.connect()).await {
+            Ok(Ok(first)) => Ok((server, first)),
+            Ok(Err(error)) => Err(not_opened(&server.name, reason(&error))),
+            Err(_) => Err(not_opened(&server.name, format!("it did not answer within {within:?}"))),
         }
     }
 
@@ -48,10 +45,10 @@ impl Server {
     /// Names the missing privilege if creating the tables of a schema failed for lack of one.
     pub(crate) fn explain(&self, error: Error, schema: &str) -> Error {
         match &error {
-            Error::Backend(error) if code(error).as_deref() == Some("42501") => not_opened(
-                &self.name,
-                format!("{}: the role has to own the schema {schema}, or may create it", reason(error)),
-            ),
+            Error::Backend(error @ sqlx::Error::Database(refused)) if refused.code().as_deref() == Some("42501") => {
+                let reason = reason(error);
+                not_opened(&self.name, format!("{reason}: the role has to own the schema {schema}, or may create it"))
+            }
             _ => error,
         }
     }
@@ -68,10 +65,6 @@ pub fn name_of(options: &PgConnectOptions) -> String {
 
 fn not_opened(name: &str, reason: String) -> Error {
     Error::NotOpened { name: name.to_owned(), reason }
-}
-
-fn code(error: &sqlx::Error) -> Option<String> {
-    error.as_database_error().and_then(|error| error.code()).map(|code| code.into_owned())
 }
 
 /// One-line reason why a session could not be opened.

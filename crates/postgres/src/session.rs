@@ -6,7 +6,12 @@
 
 use std::ops::{Deref, DerefMut};
 
-use sqlx::{PgConnection, PgPool, Postgres, pool::PoolConnection};
+use sqlx::{
+    PgConnection, PgPool, Postgres,
+    pool::PoolConnection,
+    postgres::{PgArguments, PgRow},
+    query::Query,
+};
 
 /// A pooled session with a query in progress. Dropping it closes the session.
 pub struct QuerySession {
@@ -18,6 +23,14 @@ impl QuerySession {
     /// Acquires a session from the pool.
     pub async fn acquire(pool: &PgPool) -> sqlx::Result<Self> {
         Ok(Self { session: pool.acquire().await?, is_finished: false })
+    }
+
+    /// All rows of one query.
+    pub async fn fetch_all(pool: &PgPool, query: Query<'_, Postgres, PgArguments>) -> sqlx::Result<Vec<PgRow>> {
+        let mut session = Self::acquire(pool).await?;
+        let rows = query.fetch_all(&mut *session).await?;
+        session.release();
+        Ok(rows)
     }
 
     /// Acquires a session and begins a transaction with this statement. Dropping the session rolls it back.

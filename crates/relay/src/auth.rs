@@ -1,6 +1,6 @@
 //! Client authentication (NIP-42): a challenge, and an event of kind 22242 that answers it.
 
-use kukuri_domain::{Event, Kind, Millis, PublicKey, Verified, hex, vanish::RelayUrls};
+use kukuri_domain::{Event, Kind, Millis, PublicKey, hex, vanish::RelayUrls};
 
 /// Seconds that an answer may be old, or ahead.
 const MAX_CLOCK_DIFFERENCE: u64 = 600;
@@ -15,7 +15,6 @@ pub(crate) struct Challenge(String);
 pub(crate) struct Rejected(&'static str);
 
 impl Challenge {
-    /// A random challenge.
     pub(crate) fn new() -> Self {
         let mut random = [0; 16];
         // Can't fail once the system has started. A challenge that stayed zero would still not prove a key.
@@ -43,7 +42,7 @@ impl Challenge {
         if !names_us {
             return Err(Rejected("this authentication is for another relay"));
         }
-        let verified = Verified::check(event).map_err(|_| Rejected("the signature is not right"))?;
-        Ok(verified.event().pubkey)
+        event.verify().map_err(|_| Rejected("the signature is not right"))?;
+        Ok(event.pubkey)
     }
 }

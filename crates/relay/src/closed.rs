@@ -3,7 +3,7 @@
 use kukuri_domain::Malformed;
 use kukuri_engine::ReadRefused;
 
-use crate::session::limits::{MAX_FILTER_VALUES, VALUE_BYTES};
+use crate::session::subscriptions::{MAX_FILTER_VALUES, VALUE_BYTES};
 
 /// The reason.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

@@ -6,10 +6,7 @@
 use std::sync::Arc;
 
 use kukuri_domain::{Admitted, Event, EventId, Filter, Viewer};
-use kukuri_engine::{
-    live::{LiveFilter, LiveIndex, LiveSubscription, QueueReceiver, client_queue},
-    visibility::SharedVisibility,
-};
+use kukuri_engine::live::{LiveFilter, LiveIndex, LiveSubscription, QueueReceiver, client_queue};
 use kukuri_store::{Completeness, Outcome, Seq, StoredEvent};
 
 use crate::{
@@ -31,7 +28,7 @@ pub fn read_event(text: &str) -> Option<Event> {
 /// Reads `["REQ", …]`. `None` if it is anything else.
 pub fn read_request(text: &str) -> Option<Vec<Filter>> {
     match ClientMessage::parse(text) {
-        Ok(ClientMessage::Req(_, filters)) => Some(filters),
+        Ok(ClientMessage::Req(_, Ok(filters))) => Some(filters),
         _ => None,
     }
 }
@@ -46,7 +43,7 @@ pub struct Listeners {
 impl Listeners {
     /// A client for each of these filters.
     pub fn new(filters: impl IntoIterator<Item = Filter>) -> Self {
-        let index = Arc::new(LiveIndex::new(None, SharedVisibility::default()));
+        let index = Arc::new(LiveIndex::new(None, Arc::default()));
         let subscribe = |filter| {
             let (queue, receiver) = client_queue();
             let wanted = vec![LiveFilter { filter, words: None }];

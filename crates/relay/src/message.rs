@@ -22,7 +22,7 @@ impl SubscriptionId {
     }
 }
 
-/// A message of a client.
+/// A message of a client. What is malformed after a subscription id is answered to that id.
 #[derive(Debug)]
 pub(crate) enum ClientMessage<'t> {
     /// `["EVENT", event]`: the event's JSON, not parsed yet.
@@ -30,34 +30,22 @@ pub(crate) enum ClientMessage<'t> {
     /// `["AUTH", event]`.
     Auth(&'t str),
     /// `["REQ", id, filter…]`.
-    Req(SubscriptionId, Vec<Filter>),
+    Req(SubscriptionId, Result<Vec<Filter>, Closed>),
     /// `["COUNT", id, filter…]`.
-    Count(SubscriptionId, Vec<Filter>),
+    Count(SubscriptionId, Result<Vec<Filter>, Closed>),
     /// `["CLOSE", id]`.
     Close(SubscriptionId),
     /// `["NEG-OPEN", id, filter, message]` (NIP-77).
-    NegOpen(SubscriptionId, Box<Filter>, Vec<u8>),
+    NegOpen(SubscriptionId, Result<(Box<Filter>, Vec<u8>), Closed>),
     /// `["NEG-MSG", id, message]`.
-    NegMessage(SubscriptionId, Vec<u8>),
+    NegMessage(SubscriptionId, Result<Vec<u8>, Closed>),
     /// `["NEG-CLOSE", id]`.
     NegClose(SubscriptionId),
 }
 
-/// A message that can't be served, by how its sender is told.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum BadMessage {
-    /// By a NOTICE: it has no id to answer to.
-    Notice(String),
-    /// A REQ, by CLOSED.
-    Req(SubscriptionId, Closed),
-    /// A COUNT, by CLOSED. A subscription of the same id goes on.
-    Count(SubscriptionId, Closed),
-    /// A NEG message, by NEG-ERR.
-    Neg(SubscriptionId, Closed),
-}
-
 impl<'t> ClientMessage<'t> {
-    pub(crate) fn parse(text: &'t str) -> Result<Self, BadMessage> {
+    /// The error is the text of a NOTICE.
+    pub(crate) fn parse(text: &'t str) -> Result<Self, String> {
         let parts: Vec<&'t RawValue> =
             serde_json::from_str(text).map_err(|_| notice("a message is a JSON array that starts with a word"))?;
         let (verb, rest) = parts.split_first().ok_or_else(|| notice("a message must not be empty"))?;
@@ -67,29 +55,17 @@ impl<'t> ClientMessage<'t> {
             ("EVENT", [event]) => Ok(Self::Event(event.get())),
             ("AUTH", [event]) => Ok(Self::Auth(event.get())),
             ("CLOSE", [id]) => Ok(Self::Close(subscription_id(id)?)),
-            ("REQ", [id, filters @ ..]) => {
-                let id = subscription_id(id)?;
-                let filters = filters_of(filters).map_err(|reason| BadMessage::Req(id.clone(), reason))?;
-                Ok(Self::Req(id, filters))
-            }
-            ("COUNT", [id, filters @ ..]) => {
-                let id = subscription_id(id)?;
-                let filters = filters_of(filters).map_err(|reason| BadMessage::Count(id.clone(), reason))?;
-                Ok(Self::Count(id, filters))
-            }
+            ("REQ", [id, filters @ ..]) => Ok(Self::Req(subscription_id(id)?, filters_of(filters))),
+            ("COUNT", [id, filters @ ..]) => Ok(Self::Count(subscription_id(id)?, filters_of(filters))),
             ("NEG-OPEN", [id, filter, message]) => {
-                let id = subscription_id(id)?;
-                let refused = |reason: Closed| BadMessage::Neg(id.clone(), reason);
-                let filter = Filter::from_json(filter.get()).map_err(|error| refused(error.into()))?;
-                let message = hex_bytes(message).ok_or_else(|| refused(Closed::NotHex))?;
-                Ok(Self::NegOpen(id, Box::new(filter), message))
+                let read = || {
+                    let filter = Filter::from_json(filter.get())?;
+                    Ok((Box::new(filter), hex_bytes(message).ok_or(Closed::NotHex)?))
+                };
+                Ok(Self::NegOpen(subscription_id(id)?, read()))
             }
             ("NEG-MSG", [id, message]) => {
-                let id = subscription_id(id)?;
-                match hex_bytes(message) {
-                    Some(message) => Ok(Self::NegMessage(id, message)),
-                    None => Err(BadMessage::Neg(id, Closed::NotHex)),
-                }
+                Ok(Self::NegMessage(subscription_id(id)?, hex_bytes(message).ok_or(Closed::NotHex)))
             }
             ("NEG-CLOSE", [id]) => Ok(Self::NegClose(subscription_id(id)?)),
             ("EVENT" | "AUTH" | "CLOSE" | "REQ" | "COUNT" | "NEG-OPEN" | "NEG-MSG" | "NEG-CLOSE", _) => {
@@ -104,10 +80,11 @@ impl<'t> ClientMessage<'t> {
         match self {
             Self::Event(_) => Verb::Event,
             Self::Auth(_) => Verb::Auth,
-            Self::Req(..) => Verb::Req,
-            Self::Count(..) => Verb::Count,
+            Self::Req(_, Ok(_)) => Verb::Req,
+            Self::Count(_, Ok(_)) => Verb::Count,
             Self::Close(_) => Verb::Close,
-            Self::NegOpen(..) | Self::NegMessage(..) | Self::NegClose(_) => Verb::Neg,
+            Self::NegOpen(_, Ok(_)) | Self::NegMessage(_, Ok(_)) | Self::NegClose(_) => Verb::Neg,
+            _ => Verb::Unreadable,
         }
     }
 }
@@ -123,11 +100,11 @@ fn hex_bytes(raw: &RawValue) -> Option<Vec<u8>> {
     pairs.map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()
 }
 
-fn notice(what: &str) -> BadMessage {
-    BadMessage::Notice(format!("invalid: {what}"))
+fn notice(what: &str) -> String {
+    format!("invalid: {what}")
 }
 
-fn subscription_id(raw: &RawValue) -> Result<SubscriptionId, BadMessage> {
+fn subscription_id(raw: &RawValue) -> Result<SubscriptionId, String> {
     let id: Cow<'_, str> = serde_json::from_str(raw.get()).map_err(|_| notice("a subscription id is a string"))?;
     if id.is_empty() || id.chars().count() > SubscriptionId::MAX_CHARS {
         return Err(notice(&format!("a subscription id has 1 to {} characters", SubscriptionId::MAX_CHARS)));
@@ -239,23 +216,27 @@ mod tests {
             (r#"["NEG-OPEN","s",{}]"#, "invalid: NEG-OPEN has the wrong number of parts"),
         ] {
             match ClientMessage::parse(text) {
-                Err(BadMessage::Notice(said)) => assert!(said.starts_with(answer), "{text}: {said}"),
+                Err(said) => assert!(said.starts_with(answer), "{text}: {said}"),
                 other => panic!("{text}: {other:?}"),
             }
         }
         let long = format!(r#"["REQ","{}",{{}}]"#, "x".repeat(65));
-        assert!(matches!(ClientMessage::parse(&long), Err(BadMessage::Notice(_))));
+        assert!(ClientMessage::parse(&long).is_err());
         for text in [r#"["REQ","s"]"#, r#"["REQ","s",{"ids":["x"]}]"#] {
-            assert!(matches!(ClientMessage::parse(text), Err(BadMessage::Req(..))), "{text}");
+            assert!(matches!(ClientMessage::parse(text), Ok(ClientMessage::Req(_, Err(_)))), "{text}");
         }
-        assert!(matches!(ClientMessage::parse(r#"["COUNT","s",1]"#), Err(BadMessage::Count(..))));
+        assert!(matches!(ClientMessage::parse(r#"["COUNT","s",1]"#), Ok(ClientMessage::Count(_, Err(_)))));
         for text in [
             r#"["NEG-OPEN","s",{"ids":["x"]},"61"]"#,
             r#"["NEG-OPEN","s",{},"6"]"#,
             r#"["NEG-OPEN","s",{},"6g"]"#,
             r#"["NEG-MSG","s",61]"#,
         ] {
-            assert!(matches!(ClientMessage::parse(text), Err(BadMessage::Neg(..))), "{text}");
+            let parsed = ClientMessage::parse(text);
+            assert!(
+                matches!(parsed, Ok(ClientMessage::NegOpen(_, Err(_)) | ClientMessage::NegMessage(_, Err(_)))),
+                "{text}"
+            );
         }
     }
 

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use crate::{message::SubscriptionId, relay::Relay};
 
 /// The NIPs this relay implements.
-const NIPS: [u16; 10] = [1, 9, 11, 40, 42, 45, 62, 67, 70, 77];
-/// Implemented if there is a search index.
+const NIPS: [u16; 11] = [1, 9, 11, 40, 42, 45, SEARCH_NIP, 62, 67, 70, 77];
+/// Implemented only if there is a search index.
 const SEARCH_NIP: u16 = 50;
 
 /// How the relay presents itself.
@@ -57,24 +57,19 @@ impl Default for Info {
     }
 }
 
-fn nips(has_search: bool) -> Vec<u16> {
-    let mut nips: Vec<u16> = NIPS.into_iter().chain(has_search.then_some(SEARCH_NIP)).collect();
-    nips.sort_unstable();
-    nips
-}
-
 /// The document of a relay.
 pub fn document(relay: &Relay) -> Value {
     let config = relay.engine.config();
     let EngineConfig { requests, admission, auth, retention, .. } = &*config;
     let limits = &admission.limits;
     let has_search = relay.engine.reads().has_search();
+    let nips: Vec<u16> = NIPS.into_iter().filter(|nip| has_search || *nip != SEARCH_NIP).collect();
     let auth_required = match auth {
         Auth::Off => false,
         Auth::Required { enforce_at, .. } => clock::now() >= *enforce_at,
     };
     let mut document = json!({
-        "supported_nips": nips(has_search),
+        "supported_nips": nips,
         "software": "kukuri-node",
         "version": env!("CARGO_PKG_VERSION"),
         "limitation": {

@@ -4,7 +4,7 @@
 //!
 //! - `index`: the port of `kukuri_search`.
 //! - `open`: connection pools and migrations. `error`: failures, converted to the port's.
-//! - `write`: changes to a copy, and the switch to a rebuilt one. `row`: a document as columns.
+//! - `write`: changes to a copy, and the switch to a rebuilt one. `words`: the words of a document as columns.
 //! - `search`: candidates by SQL, ranked here.
 //!
 //! See the crate's README for guarantees and figures.
@@ -12,8 +12,8 @@
 mod error;
 mod index;
 mod open;
-mod row;
 mod search;
+mod words;
 mod write;
 
 pub use index::PostgresIndex;

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use kukuri_postgres::{Migrations, Server};
+use kukuri_postgres::{Migrations, Result, Server};
 use sqlx::{Connection, PgPool, postgres::PgPoolOptions};
-
-use crate::error::Result;
 
 /// The advisory lock serializes processes that start together.
 pub(crate) const MIGRATIONS: Migrations = Migrations {
@@ -38,14 +36,6 @@ impl Default for PostgresIndexOptions {
     }
 }
 
-/// The connection pools of an index.
-pub(crate) struct Sessions {
-    pub(crate) readers: PgPool,
-    pub(crate) writer: PgPool,
-    /// The database's name in messages.
-    pub(crate) name: String,
-}
-
 /// Session settings for searches. The best plan depends on how common the words are, so plans are not cached.
 const READING: [(&str, &str); 6] = [
     ("client_connection_check_interval", "500ms"),
@@ -65,17 +55,13 @@ const WRITING: [(&str, &str); 5] = [
     ("jit", "off"),
 ];
 
-pub(crate) async fn connect(url: &str, options: &PostgresIndexOptions) -> Result<Sessions> {
-    let server = Server::parse(url)?;
-    let mut first = server.connect(options.acquire_timeout).await?;
+/// Connects, and migrates the tables if the options say so. Returns the pools for searches and for the writer.
+pub(crate) async fn connect(url: &str, options: &PostgresIndexOptions) -> Result<(PgPool, PgPool)> {
+    let acquire = options.acquire_timeout;
+    let (server, mut first) = Server::connect(url, acquire).await?;
     MIGRATIONS.prepare(&server, &mut first, options.migrate).await?;
     first.close().await?;
-
-    let acquire = options.acquire_timeout;
+    let readers = server.readers(options.readers, acquire, options.query_timeout, &READING);
     let writer = PgPoolOptions::new().acquire_timeout(acquire).max_connections(1);
-    Ok(Sessions {
-        readers: server.readers(options.readers, acquire, options.query_timeout, &READING),
-        writer: writer.connect_lazy_with(server.options.options(WRITING)),
-        name: server.name,
-    })
+    Ok((readers, writer.connect_lazy_with(server.options.options(WRITING))))
 }

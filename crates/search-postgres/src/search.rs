@@ -4,17 +4,14 @@
 //! ones are not found.
 
 use kukuri_domain::{EventId, Timestamp};
-use kukuri_postgres::QuerySession;
+use kukuri_postgres::{QuerySession, signed};
 use kukuri_search::{
-    Hit, IndexStats, Search,
+    Hit, IndexError, IndexStats, Search,
     ranking::{TITLE_WEIGHT, recency},
 };
 use sqlx::{PgPool, Row as _, postgres::PgRow};
 
-use crate::{
-    error::{Failure, Result},
-    row::signed,
-};
+use crate::error::Result;
 
 /// Maximum number of candidates per search.
 const MAX_RANKED: i64 = 2_000;
@@ -38,19 +35,15 @@ const K1: f32 = 1.2;
 const B: f32 = 0.75;
 
 pub(crate) async fn search(pool: &PgPool, search: &Search) -> Result<Vec<Hit>> {
-    let mut session = QuerySession::acquire(pool).await?;
-    let topics: Option<Vec<&str>> = mapped(&search.topics, |topic| topic.as_str());
-    let rows = sqlx::query(CANDIDATES_SQL)
+    let query = sqlx::query(CANDIDATES_SQL)
         .bind(search.query.tokens())
-        .bind(topics)
+        .bind(mapped(&search.topics, |topic| topic.as_str()))
         .bind(mapped(&search.kinds, |kind| i32::from(kind.0)))
         .bind(mapped(&search.authors, |author| *author.as_bytes()))
         .bind(search.since.map(|time| signed(time.0)))
         .bind(search.until.map(|time| signed(time.0)))
-        .bind(MAX_RANKED)
-        .fetch_all(&mut *session)
-        .await?;
-    session.release();
+        .bind(MAX_RANKED);
+    let rows = QuerySession::fetch_all(pool, query).await?;
     let mut hits: Vec<Hit> = rows.iter().map(|row| hit(row, search.now)).collect::<Result<_>>()?;
     hits.sort_by(|left, right| right.score.total_cmp(&left.score).then(left.id.cmp(&right.id)));
     Ok(hits.into_iter().skip(search.skip).take(search.limit).collect())
@@ -80,14 +73,12 @@ fn term_score(count: i16, relative_length: f32) -> f32 {
 
 /// The ids of all documents, in order, after one.
 pub(crate) async fn ids(pool: &PgPool, after: Option<EventId>, limit: usize) -> Result<Vec<EventId>> {
-    let mut session = QuerySession::acquire(pool).await?;
-    let rows = sqlx::query(
+    let query = sqlx::query(
         "SELECT document_id FROM cn_search.post_search_documents WHERE $1::bytea IS NULL OR document_id > $1::bytea \
          ORDER BY document_id LIMIT $2",
     );
-    let rows = rows.bind(after.map(|id| *id.as_bytes())).bind(signed(limit as u64)).fetch_all(&mut *session).await?;
-    session.release();
-    rows.iter().map(id).collect()
+    let query = query.bind(after.map(|id| *id.as_bytes())).bind(signed(limit as u64));
+    QuerySession::fetch_all(pool, query).await?.iter().map(id).collect()
 }
 
 pub(crate) async fn stats(pool: &PgPool) -> Result<IndexStats> {
@@ -103,6 +94,7 @@ pub(crate) async fn stats(pool: &PgPool) -> Result<IndexStats> {
 
 fn id(row: &PgRow) -> Result<EventId> {
     let bytes: &[u8] = row.try_get("document_id")?;
-    let bytes = bytes.try_into().map_err(|_| Failure::Damaged("a document_id that is not 32 bytes"))?;
+    let bytes = bytes.try_into();
+    let bytes = bytes.map_err(|_| IndexError::Damaged("a document_id that is not 32 bytes".to_owned()))?;
     Ok(EventId::from_bytes(bytes))
 }

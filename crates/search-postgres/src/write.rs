@@ -6,44 +6,32 @@
 use std::{collections::HashMap, time::Duration};
 
 use kukuri_domain::EventId;
-use kukuri_postgres::QuerySession;
-use kukuri_search::{DocumentChange, IndexPosition, analyzer::VERSION};
-use kukuri_store::Seq;
-use sqlx::{AssertSqlSafe, PgConnection, PgPool, Row as _};
+use kukuri_postgres::{QuerySession, name_of, signed};
+use kukuri_search::{Document, DocumentChange, IndexError, IndexPosition, analyzer::VERSION};
+use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 
 use crate::{
-    error::{Failure, Result},
-    row::{Rows, signed},
+    error::Result,
+    words::{TOPIC_SEPARATOR, Words, column, joined},
 };
 
-/// The searched copy, or the one that a rebuild fills.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CopyName {
-    Current,
-    Next,
+/// A copy's name in `cn_search.copies`, and its table.
+#[derive(Clone, Copy)]
+pub(crate) struct IndexCopy {
+    name: &'static str,
+    table: &'static str,
 }
 
-impl CopyName {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Current => "current",
-            Self::Next => "next",
-        }
-    }
-
-    fn table(self) -> &'static str {
-        match self {
-            Self::Current => "cn_search.post_search_documents",
-            Self::Next => "cn_search.post_search_documents_next",
-        }
-    }
-}
+/// The searched copy.
+pub(crate) const CURRENT: IndexCopy = IndexCopy { name: "current", table: "cn_search.post_search_documents" };
+/// The copy that a rebuild fills.
+pub(crate) const NEXT: IndexCopy = IndexCopy { name: "next", table: "cn_search.post_search_documents_next" };
 
 /// Generation and position of a copy, which a writer compares before it writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CopyVersion {
     generation: i64,
-    pub(crate) reached: Option<Seq>,
+    pub(crate) reached: Option<i64>,
 }
 
 /// A switch waits for running searches, and new searches wait for the switch: 500 ms at most.
@@ -54,26 +42,31 @@ const SWITCH_RETRY_DELAY: Duration = Duration::from_millis(500);
 /// Applies changes to a copy if its version is the expected one; `None`: any version.
 pub(crate) async fn write(
     pool: &PgPool,
-    copy: CopyName,
+    copy: IndexCopy,
     expected: Option<CopyVersion>,
     changes: &[DocumentChange],
     reached: Option<&IndexPosition>,
 ) -> Result<CopyVersion> {
     let mut txn = QuerySession::begin(pool, "BEGIN").await?;
-    let found = lock(&mut txn, copy).await?.ok_or(Failure::NotBegun)?;
+    let found = lock(&mut txn, copy).await?.ok_or_else(|| not_begun(pool))?;
     if expected.is_some_and(|expected| expected != found) {
-        return Err(Failure::Overtaken);
+        return Err(IndexError::Overtaken(name_of(&pool.connect_options())).into());
     }
     // Only the last change of a document takes effect.
-    let last: HashMap<EventId, &DocumentChange> = changes.iter().map(|change| (id_of(change), change)).collect();
-    let (removed, words_removed) = remove(&mut txn, copy, &last).await?;
-    let (put, words_put) = put(&mut txn, copy, &last).await?;
+    let changes = changes.iter().map(|change| match change {
+        DocumentChange::Put(document) => (document.id, Some(&**document)),
+        DocumentChange::Remove(id) => (*id, None),
+    });
+    let last: HashMap<EventId, Option<&Document>> = changes.collect();
+    let (removed, words_removed) = remove(&mut txn, copy, last.keys().map(|id| *id.as_bytes()).collect()).await?;
+    let (put, words_put) = put(&mut txn, copy, last.into_values().flatten().collect()).await?;
+    let seq = reached.map(|reached| signed(reached.seq.0));
     sqlx::query(
         "UPDATE cn_search.copies SET reached = $2, mark = $6, documents = documents + $3, words = words + $4, \
          version = CASE WHEN reached IS NULL THEN $5 ELSE version END WHERE name = $1",
     )
-    .bind(copy.name())
-    .bind(reached.map(|reached| signed(reached.seq.0)))
+    .bind(copy.name)
+    .bind(seq)
     .bind(put - removed)
     .bind(words_put - words_removed)
     .bind(VERSION.cast_signed())
@@ -81,67 +74,45 @@ pub(crate) async fn write(
     .execute(&mut *txn)
     .await?;
     txn.commit().await?;
-    Ok(CopyVersion { reached: reached.map(|reached| reached.seq), ..found })
+    Ok(CopyVersion { reached: seq, ..found })
+}
+
+/// There is no copy to fill or to switch to.
+pub(crate) fn not_begun(pool: &PgPool) -> IndexError {
+    IndexError::NotBegun(name_of(&pool.connect_options()))
 }
 
 /// Locks the copy's row until the transaction ends.
-async fn lock(txn: &mut PgConnection, copy: CopyName) -> Result<Option<CopyVersion>> {
-    let row = sqlx::query("SELECT generation, reached FROM cn_search.copies WHERE name = $1 FOR UPDATE");
-    let row = row.bind(copy.name()).fetch_optional(txn).await?;
-    row.map(|row| Ok(CopyVersion { generation: row.try_get("generation")?, reached: seq(row.try_get("reached")?) }))
-        .transpose()
+async fn lock(txn: &mut PgConnection, copy: IndexCopy) -> Result<Option<CopyVersion>> {
+    let row = sqlx::query_as("SELECT generation, reached FROM cn_search.copies WHERE name = $1 FOR UPDATE");
+    let row = row.bind(copy.name).fetch_optional(txn).await?;
+    Ok(row.map(|(generation, reached)| CopyVersion { generation, reached }))
 }
 
 /// Version and fingerprint of the searched copy. A copy of another analyzer version has no position.
 pub(crate) async fn current_version(pool: &PgPool) -> Result<(CopyVersion, String)> {
     let mut session = QuerySession::acquire(pool).await?;
-    let row = sqlx::query("SELECT generation, reached, mark, version FROM cn_search.copies WHERE name = 'current'");
-    let row = row.fetch_one(&mut *session).await?;
+    let row = sqlx::query_as("SELECT generation, reached, mark, version FROM cn_search.copies WHERE name = 'current'");
+    let row: (i64, Option<i64>, String, i32) = row.fetch_one(&mut *session).await?;
     session.release();
-    let version: i32 = row.try_get("version")?;
-    let reached = seq(row.try_get("reached")?).filter(|_| version == VERSION.cast_signed());
-    Ok((CopyVersion { generation: row.try_get("generation")?, reached }, row.try_get("mark")?))
-}
-
-fn seq(column: Option<i64>) -> Option<Seq> {
-    column.map(|seq| Seq(seq.unsigned_abs()))
-}
-
-fn id_of(change: &DocumentChange) -> EventId {
-    match change {
-        DocumentChange::Put(document) => document.id,
-        DocumentChange::Remove(id) => *id,
-    }
+    let (generation, reached, fingerprint, version) = row;
+    let reached = reached.filter(|_| version == VERSION.cast_signed());
+    Ok((CopyVersion { generation, reached }, fingerprint))
 }
 
 /// Removes all changed documents. Returns their number and words.
-async fn remove(
-    txn: &mut PgConnection,
-    copy: CopyName,
-    changes: &HashMap<EventId, &DocumentChange>,
-) -> Result<(i64, i64)> {
+async fn remove(txn: &mut PgConnection, copy: IndexCopy, ids: Vec<[u8; 32]>) -> Result<(i64, i64)> {
     let sql = format!(
         "WITH gone AS (DELETE FROM {} WHERE document_id = ANY ($1::bytea[]) RETURNING length) \
          SELECT count(*), coalesce(sum(length), 0)::bigint FROM gone",
-        copy.table()
+        copy.table
     );
-    let ids: Vec<[u8; 32]> = changes.keys().map(|id| *id.as_bytes()).collect();
     Ok(sqlx::query_as(AssertSqlSafe(sql)).bind(ids).fetch_one(txn).await?)
 }
 
 /// Inserts the documents of all puts. Returns their number and words.
-async fn put(
-    txn: &mut PgConnection,
-    copy: CopyName,
-    changes: &HashMap<EventId, &DocumentChange>,
-) -> Result<(i64, i64)> {
-    let mut rows = Rows::default();
-    for change in changes.values() {
-        if let DocumentChange::Put(document) = change {
-            rows.push(document);
-        }
-    }
-    let words = rows.lengths.iter().copied().map(i64::from).sum();
+async fn put(txn: &mut PgConnection, copy: IndexCopy, documents: Vec<&Document>) -> Result<(i64, i64)> {
+    let words = column(&documents, |document| Words::of(&document.text));
     let sql = format!(
         "INSERT INTO {} (document_id, author, kind, created_at, topics, terms, title_counts, body_counts, length) \
          SELECT document_id, author, kind, created_at, string_to_array(topics, chr(31)), string_to_array(terms, ' '), \
@@ -149,28 +120,28 @@ async fn put(
          FROM unnest($1::bytea[], $2::bytea[], $3::integer[], $4::bigint[], $5::text[], $6::text[], $7::text[], \
          $8::text[], $9::integer[]) AS put (document_id, author, kind, created_at, topics, terms, title_counts, \
          body_counts, length)",
-        copy.table()
+        copy.table
     );
     let put = sqlx::query(AssertSqlSafe(sql))
-        .bind(rows.ids)
-        .bind(rows.authors)
-        .bind(rows.kinds)
-        .bind(rows.created_at)
-        .bind(rows.topics)
-        .bind(rows.terms)
-        .bind(rows.title_counts)
-        .bind(rows.body_counts)
-        .bind(rows.lengths)
+        .bind(column(&documents, |document| *document.id.as_bytes()))
+        .bind(column(&documents, |document| *document.author.as_bytes()))
+        .bind(column(&documents, |document| i32::from(document.kind.0)))
+        .bind(column(&documents, |document| signed(document.created_at.0)))
+        .bind(column(&documents, |document| joined(document.topics.iter(), TOPIC_SEPARATOR)))
+        .bind(column(&words, |words| words.terms.as_str()))
+        .bind(column(&words, |words| words.title_counts.as_str()))
+        .bind(column(&words, |words| words.body_counts.as_str()))
+        .bind(column(&words, |words| words.length))
         .execute(txn)
         .await?;
-    Ok((signed(put.rows_affected()), words))
+    Ok((signed(put.rows_affected()), words.iter().map(|words| i64::from(words.length)).sum()))
 }
 
 /// Creates an empty copy beside the searched one. A copy begun earlier, by any process, is discarded.
 pub(crate) async fn begin(pool: &PgPool) -> Result<CopyVersion> {
     let mut txn = QuerySession::begin(pool, "BEGIN").await?;
     // Serializes processes that begin at the same time.
-    lock(&mut txn, CopyName::Current).await?;
+    lock(&mut txn, CURRENT).await?;
     sqlx::raw_sql(
         "DELETE FROM cn_search.copies WHERE name = 'next'; DROP TABLE IF EXISTS cn_search.post_search_documents_next; \
          CREATE TABLE cn_search.post_search_documents_next (LIKE cn_search.post_search_documents INCLUDING ALL)",
@@ -198,9 +169,9 @@ pub(crate) async fn switch(pool: &PgPool, begun: CopyVersion) -> Result<()> {
 async fn try_switch(pool: &PgPool, begun: CopyVersion) -> Result<()> {
     let mut txn = QuerySession::begin(pool, BEGIN_SWITCH).await?;
     // The same lock order as `begin`.
-    lock(&mut txn, CopyName::Current).await?;
-    if lock(&mut txn, CopyName::Next).await? != Some(begun) {
-        return Err(Failure::NotBegun);
+    lock(&mut txn, CURRENT).await?;
+    if lock(&mut txn, NEXT).await? != Some(begun) {
+        return Err(not_begun(pool).into());
     }
     sqlx::raw_sql(
         "DROP TABLE cn_search.post_search_documents; \

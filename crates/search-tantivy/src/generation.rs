@@ -44,9 +44,9 @@ impl Generation {
             fs::remove_dir_all(&path).map_err(backend_error)?;
         }
         fs::create_dir_all(&path).map_err(backend_error)?;
-        let (schema, _) = schema();
+        let (schema, fields) = schema();
         let index = Index::create_in_dir(&path, schema).map_err(|error| failure(&path, error))?;
-        Self::with_index(index, path, number)
+        Self::with_index(&index, fields, path, number)
     }
 
     /// Opens a generation, or creates it if there is none.
@@ -56,26 +56,29 @@ impl Generation {
             return Self::create(directory, number);
         }
         let index = Index::open_in_dir(&path).map_err(|error| IndexError::Damaged(error.to_string()))?;
-        if index.schema() != schema().0 {
-            return Err(IndexError::Damaged("another version of this program wrote it".to_owned()));
+        let (schema, fields) = schema();
+        if index.schema() != schema {
+            return Err(other_version());
         }
-        let opened = Self::with_index(index, path, number)?;
-        if opened.payload()?.is_some_and(|(version, _)| version != VERSION) {
-            return Err(IndexError::Damaged("another version of this program wrote it".to_owned()));
-        }
-        Ok(opened)
+        Self::with_index(&index, fields, path, number)
     }
 
-    fn with_index(index: Index, path: PathBuf, number: u64) -> Result<Self> {
-        let (_, fields) = schema();
-        let reader = index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into();
-        let reader = reader.map_err(|error| failure(&path, error))?;
-        // The writer's lock keeps other processes out from here on.
-        let writer = writer_of(&index).map_err(|error| failure(&path, error))?;
-        let generation =
-            Self { number, path, fields, reader, writer: Mutex::new(Some(writer)), reached: Mutex::default() };
-        *generation.reached.lock() = generation.payload()?.and_then(|(_, reached)| reached);
-        Ok(generation)
+    fn with_index(index: &Index, fields: Fields, path: PathBuf, number: u64) -> Result<Self> {
+        let opened = || -> tantivy::Result<_> {
+            let reader = index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into()?;
+            // The writer's lock keeps other processes out from here on.
+            Ok((reader, writer_of(index)?, index.load_metas()?.payload))
+        };
+        let (reader, writer, payload) = opened().map_err(|error| failure(&path, error))?;
+        let reached = match &payload {
+            None => None,
+            Some(text) => match read_payload(text) {
+                Some((VERSION, reached)) => reached,
+                Some(_) => return Err(other_version()),
+                None => return Err(IndexError::Damaged(format!("unreadable commit payload: {text}"))),
+            },
+        };
+        Ok(Self { number, path, fields, reader, writer: Mutex::new(Some(writer)), reached: Mutex::new(reached) })
     }
 
     /// Applies changes and their position in one commit, if the position is still the expected one.
@@ -89,48 +92,38 @@ impl Generation {
         if self.reached.lock().as_ref() != expected {
             return Err(IndexError::Overtaken(self.path.display().to_string()));
         }
-        let mut current = match writer.take() {
-            Some(current) => current,
-            None => writer_of(self.reader.searcher().index()).map_err(|error| self.failure(error))?,
-        };
-        // A writer that fails is dropped with its uncommitted changes.
-        self.write(&mut current, changes, reached.as_ref())?;
-        *writer = Some(current);
-        self.reader.reload().map_err(|error| self.failure(error))?;
+        self.write(&mut writer, changes, reached.as_ref()).map_err(|error| self.failure(error))?;
         *self.reached.lock() = reached;
         Ok(())
     }
 
     fn write(
         &self,
-        writer: &mut IndexWriter,
+        writer: &mut Option<IndexWriter>,
         changes: &[DocumentChange],
         reached: Option<&IndexPosition>,
-    ) -> Result<()> {
+    ) -> tantivy::Result<()> {
+        // A writer that fails is dropped with its uncommitted changes.
+        let mut current = match writer.take() {
+            Some(current) => current,
+            None => writer_of(self.reader.searcher().index())?,
+        };
         for change in changes {
-            let id = match change {
-                DocumentChange::Put(document) => &document.id,
-                DocumentChange::Remove(id) => id,
-            };
-            writer.delete_term(self.fields.by_id(id));
-            if let DocumentChange::Put(document) = change {
-                let document = self.fields.document(document);
-                writer.add_document(document).map_err(|error| self.failure(error))?;
+            match change {
+                DocumentChange::Put(document) => {
+                    current.delete_term(self.fields.by_id(&document.id));
+                    current.add_document(self.fields.document(document))?;
+                }
+                DocumentChange::Remove(id) => {
+                    current.delete_term(self.fields.by_id(id));
+                }
             }
         }
-        let mut commit = writer.prepare_commit().map_err(|error| self.failure(error))?;
+        let mut commit = current.prepare_commit()?;
         commit.set_payload(&payload(reached));
-        commit.commit().map_err(|error| self.failure(error))?;
-        Ok(())
-    }
-
-    /// Version and position of the last commit.
-    fn payload(&self) -> Result<Option<(u32, Option<IndexPosition>)>> {
-        let metas = self.reader.searcher().index().load_metas().map_err(|error| self.failure(error))?;
-        let Some(payload) = metas.payload else { return Ok(None) };
-        read_payload(&payload)
-            .map(Some)
-            .ok_or_else(|| IndexError::Damaged(format!("unreadable commit payload: {payload}")))
+        commit.commit()?;
+        *writer = Some(current);
+        self.reader.reload()
     }
 
     pub(super) fn reached(&self) -> Option<IndexPosition> {
@@ -201,10 +194,10 @@ impl Generation {
         Ok(())
     }
 
-    pub(super) fn stats(&self) -> Result<IndexStats> {
+    pub(super) fn stats(&self) -> IndexStats {
         let files = fs::read_dir(&self.path).into_iter().flatten();
         let bytes = files.flatten().filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum();
-        Ok(IndexStats { documents: self.reader.searcher().num_docs(), bytes })
+        IndexStats { documents: self.reader.searcher().num_docs(), bytes }
     }
 
     fn failure(&self, error: TantivyError) -> IndexError {
@@ -241,4 +234,8 @@ fn read_payload(text: &str) -> Option<(u32, Option<IndexPosition>)> {
     }
     let (seq, fingerprint) = reached.split_once(' ').unwrap_or((reached, ""));
     Some((version, Some(IndexPosition { seq: Seq(seq.parse().ok()?), fingerprint: fingerprint.to_owned() })))
+}
+
+fn other_version() -> IndexError {
+    IndexError::Damaged("another version of this program wrote it".to_owned())
 }

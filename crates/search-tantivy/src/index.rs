@@ -123,7 +123,7 @@ impl SearchIndex for TantivyIndex {
     }
 
     async fn stats(&self) -> Result<IndexStats> {
-        self.run(|shared| shared.current.load().stats()).await
+        self.run(|shared| Ok(shared.current.load().stats())).await
     }
 }
 

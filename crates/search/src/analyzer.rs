@@ -47,8 +47,18 @@ pub(crate) fn query_tokens(text: &str) -> Vec<Token> {
 fn tokenize(text: &str, purpose: Purpose) -> Vec<Token> {
     let folded = fold(text);
     let mut scan = Scan { folded: &folded, at: 0, purpose, tokens: Vec::new() };
-    while scan.at < folded.len() {
-        scan.step();
+    while let Some(class) = scan.class_at(scan.at) {
+        match class {
+            Class::Other => scan.at += 1,
+            Class::Dense => scan.take_run(),
+            Class::Word if scan.spells(scan.at, REFERENCE) => {
+                scan.at = scan.end_of(Class::Word, scan.at + REFERENCE.len());
+            }
+            Class::Word => match scan.after_scheme() {
+                Some(host) => scan.take_url(host),
+                None => scan.take_word(),
+            },
+        }
     }
     scan.tokens
 }
@@ -61,24 +71,9 @@ struct Scan<'t> {
 }
 
 impl Scan<'_> {
-    fn step(&mut self) {
-        let Some(Folded { character, .. }) = self.folded.get(self.at) else { return };
-        match Class::of(*character) {
-            Class::Other => self.at += 1,
-            Class::Dense => self.take_run(),
-            Class::Word if self.begins_with(REFERENCE) => {
-                self.at = self.end_of(self.at + REFERENCE.len(), |class| class == Class::Word);
-            }
-            Class::Word => match self.after_scheme() {
-                Some(host) => self.take_url(host),
-                None => self.take_word(),
-            },
-        }
-    }
-
     /// A run of characters without spaces between words.
     fn take_run(&mut self) {
-        let end = self.end_of(self.at, |class| class == Class::Dense);
+        let end = self.end_of(Class::Dense, self.at);
         let is_single = end - self.at == 1;
         // コーヒー・マシン is also written without the dot: index the bigram across it.
         if self.purpose == Purpose::Document && self.joins_katakana(end) {
@@ -99,7 +94,7 @@ impl Scan<'_> {
         let start = self.at;
         let (mut end, mut part) = (start, start);
         loop {
-            end = self.end_of(end, |class| class == Class::Word);
+            end = self.end_of(Class::Word, end);
             // Ana is found in Ana's, été in l'été.
             if self.purpose == Purpose::Document && end - part > 1 && (part > start || self.is_within_word(end)) {
                 self.push(part..end);
@@ -118,30 +113,26 @@ impl Scan<'_> {
 
     /// The index after `://`, if a scheme begins here.
     fn after_scheme(&self) -> Option<usize> {
-        let end = self.end_of(self.at, |class| class == Class::Word);
+        let end = self.end_of(Class::Word, self.at);
         self.spells(end, "://").then_some(end + 3)
     }
 
     /// Takes host and path; query and fragment are skipped.
     fn take_url(&mut self, host: usize) {
-        let is_end = |folded: &Folded| folded.character.is_whitespace() || "<>\"()[]{}|".contains(folded.character);
-        let length = |from: usize, until: &dyn Fn(&Folded) -> bool| {
-            let rest = self.folded.get(from..).unwrap_or_default();
-            rest.iter().position(until).unwrap_or(rest.len())
+        let is_end = |character: char| {
+            character.is_whitespace() || "<>\"()[]{}|".contains(character) || Class::of(character) == Class::Dense
         };
-        let end = host + length(host, &|folded| is_end(folded) || Class::of(folded.character) == Class::Dense);
-        let path_end = (host + length(host, &|folded| "?#".contains(folded.character))).min(end);
-        self.at = host;
-        if self.begins_with("www.") {
-            self.at += 4;
-        }
-        while self.at < path_end {
+        let rest = self.folded.get(host..).unwrap_or_default();
+        let end = rest.iter().position(|folded| is_end(folded.character)).unwrap_or(rest.len());
+        let path_end = rest.iter().take(end).position(|folded| "?#".contains(folded.character)).unwrap_or(end);
+        self.at = if self.spells(host, "www.") { host + 4 } else { host };
+        while self.at < host + path_end {
             match self.class_at(self.at) {
                 Some(Class::Word) => self.take_word(),
                 _ => self.at += 1,
             }
         }
-        self.at = end;
+        self.at = host + end;
     }
 
     fn push(&mut self, characters: Range<usize>) {
@@ -172,20 +163,15 @@ impl Scan<'_> {
         self.spells(at, "・") && is_katakana(at - 1) && is_katakana(at + 1)
     }
 
-    fn begins_with(&self, text: &str) -> bool {
-        self.spells(self.at, text)
-    }
-
     fn spells(&self, at: usize, text: &str) -> bool {
         let mut rest = self.folded.get(at..).unwrap_or_default().iter().map(|folded| folded.character);
         text.chars().all(|character| rest.next() == Some(character))
     }
 
     /// End of the run of a class from `at` on.
-    fn end_of(&self, at: usize, is_in: impl Fn(Class) -> bool) -> usize {
+    fn end_of(&self, class: Class, at: usize) -> usize {
         let rest = self.folded.get(at..).unwrap_or_default();
-        let length = rest.iter().position(|folded| !is_in(Class::of(folded.character)));
-        at + length.unwrap_or(rest.len())
+        at + rest.iter().take_while(|folded| Class::of(folded.character) == class).count()
     }
 }
 
@@ -217,20 +203,10 @@ impl Class {
 }
 
 fn is_dense(character: char) -> bool {
+    use Script::{Bopomofo, Han, Hangul, Hiragana, Katakana, Khmer, Lao, Myanmar, Thai, Tibetan};
+    let dense = [Han, Hiragana, Katakana, Bopomofo, Hangul, Thai, Lao, Khmer, Myanmar, Tibetan];
     // Script extensions cover shared characters such as ー.
     let scripts = character.script_extension();
-    let dense = [
-        Script::Han,
-        Script::Hiragana,
-        Script::Katakana,
-        Script::Bopomofo,
-        Script::Hangul,
-        Script::Thai,
-        Script::Lao,
-        Script::Khmer,
-        Script::Myanmar,
-        Script::Tibetan,
-    ];
     !scripts.is_common() && dense.into_iter().any(|script| scripts.contains_script(script))
 }
 

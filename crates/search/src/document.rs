@@ -23,22 +23,17 @@ impl Text {
     /// The text of an event; of an unknown kind, its content.
     pub fn of(event: &Event) -> Self {
         let tag = |name| event.tags.values(name).next();
+        let (title, about) = match event.kind {
+            Kind(0) => return Self::of_profile(&event.content),
+            Kind(11) => ([tag("title"), tag("subject")], [None, None]),
+            Kind(30023) => ([tag("title"), None], [tag("summary"), None]),
+            // The identifier is the title of a wiki article without one.
+            Kind(30818) => ([tag("title").or_else(|| tag("d")), None], [tag("summary"), None]),
+            Kind(1063) => ([tag("title"), None], [tag("alt"), tag("summary")]),
+            _ => ([tag("subject"), None], [None, None]),
+        };
         let hashtags = event.tags.values("t").filter(|value| !claims_to_be_topic(value));
-        match event.kind {
-            Kind(0) => Self::of_profile(&event.content),
-            Kind(11) => Self::new([tag("title"), tag("subject")], [Some(event.content.as_str())], hashtags),
-            Kind(30023) => Self::new([tag("title")], [tag("summary"), Some(event.content.as_str())], hashtags),
-            Kind(30818) => {
-                // The identifier is the title of a wiki article without one.
-                let title = tag("title").or_else(|| tag("d"));
-                Self::new([title], [tag("summary"), Some(event.content.as_str())], hashtags)
-            }
-            Kind(1063) => {
-                let about = [tag("alt"), tag("summary"), Some(event.content.as_str())];
-                Self::new([tag("title")], about, hashtags)
-            }
-            _ => Self::new([tag("subject")], [Some(event.content.as_str())], hashtags),
-        }
+        Self::new(title, about, std::iter::once(event.content.as_str()).chain(hashtags))
     }
 
     /// Untrusted JSON: anything but an object has no text.
@@ -48,16 +43,10 @@ impl Text {
         Self::new([field("name"), field("display_name")], [field("about"), field("nip05")], std::iter::empty())
     }
 
-    fn new<'e>(
-        title: impl IntoIterator<Item = Option<&'e str>>,
-        body: impl IntoIterator<Item = Option<&'e str>>,
-        hashtags: impl Iterator<Item = &'e str>,
-    ) -> Self {
-        let lines = |parts: Vec<&str>| parts.join("\n");
-        Self {
-            title: lines(title.into_iter().flatten().collect()),
-            body: lines(body.into_iter().flatten().chain(hashtags).collect()),
-        }
+    fn new<'e>(title: [Option<&str>; 2], about: [Option<&'e str>; 2], rest: impl Iterator<Item = &'e str>) -> Self {
+        let title: Vec<&str> = title.into_iter().flatten().collect();
+        let body: Vec<&str> = about.into_iter().flatten().chain(rest).collect();
+        Self { title: title.join("\n"), body: body.join("\n") }
     }
 
     /// The tokens of title and body.

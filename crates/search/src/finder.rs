@@ -91,52 +91,38 @@ impl Finder {
         shows: impl Fn(&Event, &[TopicId]) -> bool,
     ) -> Result<Findings, FindError> {
         let started = Instant::now();
-        let findings = self.find_unmeasured(search, now, shows).await?;
+        let mut found_events = Vec::new();
+        // Events that are not in the index yet are the newest: they come first.
+        if search.skip == 0 {
+            found_events = self.not_yet_indexed(search, now, &shows).await?;
+        }
+        let mut seen: HashSet<EventId> = found_events.iter().map(|found| found.event.id).collect();
+        let mut skip = search.skip;
+        let next = loop {
+            if found_events.len() >= search.limit || skip - search.skip >= MAX_HITS {
+                break (search.limit > 0).then_some(skip);
+            }
+            let requested = (search.limit - found_events.len()).max(MIN_HITS);
+            let hits = self.index.search(&Search { skip, limit: requested, ..search.clone() }).await?;
+            let ids: Vec<EventId> = hits.iter().map(|hit| hit.id).collect();
+            let mut looked_up = hits.iter().zip(self.store.get(&ids, now).await?);
+            while found_events.len() < search.limit
+                && let Some((hit, bound)) = looked_up.next()
+            {
+                skip += 1;
+                let Some(found) = bound.map(|bound| found(bound, Some(hit.score))).transpose()? else { continue };
+                if shows(&found.event, &found.topics) && seen.insert(hit.id) {
+                    found_events.push(found);
+                }
+            }
+            if hits.len() < requested && looked_up.next().is_none() {
+                break None;
+            }
+        };
         if let Some(measure) = self.measure.get() {
             measure(started.elapsed());
         }
-        Ok(findings)
-    }
-
-    async fn find_unmeasured(
-        &self,
-        search: &Search,
-        now: Millis,
-        shows: impl Fn(&Event, &[TopicId]) -> bool,
-    ) -> Result<Findings, FindError> {
-        let mut findings = Findings::default();
-        let mut seen = HashSet::new();
-        // Events that are not in the index yet are the newest: they come first.
-        if search.skip == 0 {
-            let shows = |found: &Found| shows(&found.event, &found.topics);
-            findings.found = self.not_yet_indexed(search, now, shows).await?;
-        }
-        seen.extend(findings.found.iter().map(|found| found.event.id));
-        let mut skip = search.skip;
-        while findings.found.len() < search.limit && skip - search.skip < MAX_HITS {
-            let requested = (search.limit - findings.found.len()).max(MIN_HITS);
-            let hits = self.index.search(&Search { skip, limit: requested, ..search.clone() }).await?;
-            let ids: Vec<EventId> = hits.iter().map(|hit| hit.id).collect();
-            let looked_up = self.store.get(&ids, now).await?;
-            let is_end = hits.len() < requested;
-            for (hit, bound) in hits.into_iter().zip(looked_up) {
-                if findings.found.len() == search.limit {
-                    findings.next = Some(skip);
-                    return Ok(findings);
-                }
-                skip += 1;
-                let Some(found) = bound.map(|bound| found(bound, Some(hit.score))).transpose()? else { continue };
-                let is_shown = shows(&found.event, &found.topics);
-                if is_shown && seen.insert(hit.id) {
-                    findings.found.push(found);
-                }
-            }
-            if is_end {
-                return Ok(findings);
-            }
-        }
-        findings.next = (search.limit > 0).then_some(skip);
-        Ok(findings)
+        Ok(Findings { found: found_events, next })
     }
 
     /// Matching events of outbox rows after the index's position, the newest first; none if the index lags by more than
@@ -145,7 +131,7 @@ impl Finder {
         &self,
         search: &Search,
         now: Millis,
-        accepts: impl Fn(&Found) -> bool,
+        shows: &impl Fn(&Event, &[TopicId]) -> bool,
     ) -> Result<Vec<Found>, FindError> {
         let head = *self.store.watch_outbox().borrow();
         let reached = self.index.reached().await?.unwrap_or_default().seq;
@@ -156,16 +142,15 @@ impl Finder {
             Err(StoreError::Truncated { .. }) => return Ok(Vec::new()),
             rows => rows?,
         };
-        let mut ids: Vec<EventId> = rows.iter().filter(|row| row.op == Op::Upsert).map(|row| row.event_id).collect();
-        ids.reverse();
         let mut once = HashSet::new();
-        ids.retain(|id| once.insert(*id));
+        let upserts = rows.iter().rev().filter(|row| row.op == Op::Upsert).map(|row| row.event_id);
+        let ids: Vec<EventId> = upserts.filter(|id| once.insert(*id)).collect();
         let mut found_events = Vec::new();
         for batch in ids.chunks(LOOKUP_BATCH) {
             for bound in self.store.get(batch, now).await?.into_iter().flatten() {
                 let found = found(bound, None)?;
                 let has_words = self.words_of(&found.event).is_some_and(|words| search.query.is_in(&words));
-                if has_words && found.meets(search) && accepts(&found) && found_events.len() < search.limit {
+                if has_words && found.meets(search) && shows(&found.event, &found.topics) {
                     found_events.push(found);
                 }
             }
@@ -173,6 +158,7 @@ impl Finder {
                 break;
             }
         }
+        found_events.truncate(search.limit);
         Ok(found_events)
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use kukuri_domain::{EventId, Kind};
+use kukuri_domain::Kind;
 use kukuri_store::{Seq, Store, StoreError};
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use crate::index::IndexPosition;
 /// The position of a row in the outbox of a store.
 pub(crate) async fn position(store: &dyn Store, kinds: &BTreeSet<Kind>, seq: Seq) -> Result<IndexPosition, StoreError> {
     let row = row_fingerprint(store, seq).await?;
-    Ok(IndexPosition { seq, fingerprint: json!({ "kinds": numbers(kinds), "row": row }).to_string() })
+    Ok(IndexPosition { seq, fingerprint: json!({ "kinds": kinds, "row": row }).to_string() })
 }
 
 /// Why an index at this position can't be continued with this store and these kinds; `None`: it can.
@@ -26,7 +26,7 @@ pub(crate) async fn mismatch(
         return Ok(None);
     }
     let fingerprint: Value = serde_json::from_str(&position.fingerprint).unwrap_or_default();
-    if fingerprint["kinds"] != json!(numbers(kinds)) {
+    if fingerprint["kinds"] != json!(kinds) {
         return Ok(Some("search.kinds has changed"));
     }
     if store.stats().await?.head < position.seq {
@@ -44,12 +44,5 @@ async fn row_fingerprint(store: &dyn Store, seq: Seq) -> Result<Option<Value>, S
         rows => rows?,
     };
     let row = rows.into_iter().find(|row| row.seq == seq);
-    Ok(row.map(|row| {
-        let id: EventId = row.event_id;
-        json!([id.to_string(), row.written_at.0])
-    }))
-}
-
-fn numbers(kinds: &BTreeSet<Kind>) -> BTreeSet<u16> {
-    kinds.iter().map(|kind| kind.0).collect()
+    Ok(row.map(|row| json!([row.event_id.to_string(), row.written_at.0])))
 }

@@ -64,12 +64,11 @@ impl Sink for IndexSink {
 
     async fn apply(&self, target: Target, batch: &Batch) -> Result<(), SinkError> {
         let changes = self.document_changes(batch)?;
-        let reached = match batch.last {
-            Some(last) => {
-                Some(fingerprint::position(&*self.store, &self.kinds, last).await.map_err(SinkError::transient)?)
-            }
-            None => None,
-        };
+        let mut reached = None;
+        if let Some(last) = batch.last {
+            let position = fingerprint::position(&*self.store, &self.kinds, last).await;
+            reached = Some(position.map_err(SinkError::transient)?);
+        }
         match (target, reached) {
             (Target::Current, Some(reached)) => self.index.apply(changes, reached).await,
             (Target::Current, None) => Ok(()),

@@ -35,17 +35,13 @@ impl Snippet {
 
     /// HTML: the text escaped, matches in `<mark>`.
     pub fn to_html(&self) -> String {
-        let mut html = String::with_capacity(self.text.len() + self.marks.len() * 13);
-        let mut at = 0;
+        let (mut html, mut at) = (String::new(), 0);
         for mark in &self.marks {
-            escape(&self.text[at..mark.start], &mut html);
-            html.push_str("<mark>");
-            escape(&self.text[mark.clone()], &mut html);
-            html.push_str("</mark>");
+            let (before, marked) = (&self.text[at..mark.start], &self.text[mark.clone()]);
+            html += &format!("{}<mark>{}</mark>", escape(before), escape(marked));
             at = mark.end;
         }
-        escape(&self.text[at..], &mut html);
-        html
+        html + &escape(&self.text[at..])
     }
 }
 
@@ -90,17 +86,8 @@ fn cut(text: &str, start: usize, max_chars: usize) -> Range<usize> {
     first..end
 }
 
-fn escape(text: &str, html: &mut String) {
-    for character in text.chars() {
-        match character {
-            '&' => html.push_str("&amp;"),
-            '<' => html.push_str("&lt;"),
-            '>' => html.push_str("&gt;"),
-            '"' => html.push_str("&quot;"),
-            '\'' => html.push_str("&#39;"),
-            other => html.push(other),
-        }
-    }
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use heed::RoTxn;
 use kukuri_domain::{AddressDigest, Event, EventId, State};
 use kukuri_store::{ConsumerOffset, DumpCursor, DumpPage, IdRecord, Piece, RowRecord, StoreError};
 
@@ -11,11 +10,11 @@ use crate::{
     error::{Result, damaged},
     format, key,
     lookup::{self, topic_of_key},
-    pack::{Record as _, Unpack},
+    pack::{Record as _, take, unpack},
     record::{KeyRecord, KnownId, OffsetRecord, OutboxRecord, Row, TombstoneRecord, TopicRecord, VanishRecord},
     subscriptions,
-    tables::{Table, Tables},
-    traces::{self, TraceRecord},
+    tables::{Table, View},
+    traces::TraceRecord,
     writer::Writer,
 };
 
@@ -33,15 +32,15 @@ const SECTIONS: [Table; 10] = [
     Table::Offsets,
 ];
 
-pub(crate) fn dump(tables: &Tables, txn: &RoTxn<'_>, cursor: DumpCursor, limit: usize) -> Result<DumpPage> {
+pub(crate) fn dump(view: View<'_>, cursor: DumpCursor, limit: usize) -> Result<DumpPage> {
     let DumpCursor { section, mut after } = cursor;
     let Some(table) = SECTIONS.get(usize::from(section)).copied() else {
-        return Ok(DumpPage { pieces: vec![standing(tables, txn)?], next: None });
+        return Ok(DumpPage { pieces: vec![standing(view)?], next: None });
     };
     let (mut pieces, mut seen) = (Vec::new(), 0);
-    for entry in tables.after(txn, table, &after.clone())?.take(limit.max(1)) {
+    for entry in view.after(table, &after.clone())?.take(limit.max(1)) {
         let (key, record) = entry?;
-        pieces.extend(piece(table, key, record, tables, txn)?);
+        pieces.extend(piece(table, key, record, view)?);
         after = key.to_vec();
         seen += 1;
     }
@@ -54,9 +53,9 @@ pub(crate) fn dump(tables: &Tables, txn: &RoTxn<'_>, cursor: DumpCursor, limit: 
 }
 
 /// The piece for a record. An id that has a row is dumped with its row.
-fn piece(table: Table, key: &[u8], record: &[u8], tables: &Tables, txn: &RoTxn<'_>) -> Result<Option<Piece>> {
+fn piece(table: Table, key: &[u8], record: &[u8], view: View<'_>) -> Result<Option<Piece>> {
     Ok(Some(match table {
-        Table::Subscriptions => Piece::Subscription(subscriptions::unpack(topic_of_key(key)?, record)?),
+        Table::Subscriptions => Piece::Subscription(subscriptions::read(topic_of_key(key)?, record)?),
         Table::Topics => {
             let TopicRecord { counters, last_event_at, .. } = TopicRecord::unpack(record)?;
             Piece::Topic { topic: topic_of_key(key)?, stage: counters.stage, last_event_at }
@@ -81,25 +80,25 @@ fn piece(table: Table, key: &[u8], record: &[u8], tables: &Tables, txn: &RoTxn<'
         Table::Events => {
             let row = Row::unpack(record)?;
             let id = row.id()?;
-            let known = tables.known_id(txn, &id)?.ok_or_else(|| damaged(format!("row {id} has no id record")))?;
-            let topics = tables.topic_ids(txn, &row.topics)?;
+            let known = view.known_id(&id)?.ok_or_else(|| damaged(format!("row {id} has no id record")))?;
+            let topics = view.topic_ids(&row.topics)?;
             Piece::Event(id, known.record, RowRecord { json: row.json(), topics, ingested_at: row.ingested_at })
         }
         Table::Ids => match KnownId::unpack(record)? {
             KnownId { no: Some(_), .. } => return Ok(None),
-            KnownId { record, no: None } => Piece::Id(Unpack::new("ids", key).field()?, record),
+            KnownId { record, no: None } => Piece::Id(unpack(Table::Ids.name(), key, take)?, record),
         },
         Table::Outbox => {
             let record = OutboxRecord::unpack(record)?;
-            let topic = tables.topic_id(txn, record.topic)?;
+            let topic = view.topic_id(record.topic)?;
             Piece::Outbox(record.row(key::seq_of(key)?, topic))
         }
-        _ => Piece::Offset(lookup::offset(key, record)?),
+        _ => Piece::Offset(lookup::offset((key, record))?),
     }))
 }
 
-fn standing(tables: &Tables, txn: &RoTxn<'_>) -> Result<Piece> {
-    let node = format::node_record(tables, txn)?;
+fn standing(view: View<'_>) -> Result<Piece> {
+    let node = view.node()?;
     Ok(Piece::Standing {
         head: node.head,
         dropped: node.outbox_dropped,
@@ -113,16 +112,13 @@ impl Writer {
     /// Loads pieces of another store, in one transaction.
     pub(crate) fn load(&mut self, pieces: Vec<Piece>) -> Result<()> {
         let mut batch = Batch::resume(self.context())?;
-        if !format::is_loading(&batch.ctx.tables, &batch.txn)? {
+        if !format::is_loading(batch.view())? {
             refuse_if_filled(&batch)?;
-            format::set_loading(&self.tables, &mut batch.txn, true)?;
+            batch.put(Table::Meta, format::LOADING_KEY, &[1])?;
         }
         pieces.into_iter().try_for_each(|piece| load(&mut batch, piece))?;
-        // These writes may bypass the batch, which then does not see that anything changed.
-        batch.mark_written();
-        self.note_clock(batch.commit()?.clock);
-        let txn = self.env.read_txn()?;
-        self.subscriptions = subscriptions::load(&self.tables, &txn)?;
+        self.commit(batch)?;
+        self.subscriptions = self.tables.read(subscriptions::load)?;
         self.scanned.forget();
         Ok(())
     }
@@ -130,7 +126,7 @@ impl Writer {
 
 fn refuse_if_filled(batch: &Batch<'_>) -> Result<()> {
     for table in SECTIONS {
-        if batch.ctx.tables.len(&batch.txn, table)? > 0 {
+        if batch.view().len(table)? > 0 {
             return Err(StoreError::NotEmpty.into());
         }
     }
@@ -152,7 +148,7 @@ fn load(batch: &mut Batch<'_>, piece: Piece) -> Result<()> {
             batch.put_record(&key, &TombstoneRecord { tombstone, noted_at })
         }
         Piece::Vanish(mark, noted_at) => batch.put_record(mark.pubkey.as_bytes(), &VanishRecord { mark, noted_at }),
-        Piece::Trace(topic, trace) => traces::put(&batch.ctx.tables, &mut batch.txn, topic, trace).map(drop),
+        Piece::Trace(topic, trace) => batch.put_trace(topic, trace).map(drop),
         Piece::Event(id, record, row) => load_event(batch, id, record, row),
         Piece::Id(id, record) => batch.put_known_id(&id, KnownId { record, no: None }),
         Piece::Outbox(row) => batch.load_outbox(row),
@@ -165,7 +161,7 @@ fn load(batch: &mut Batch<'_>, piece: Piece) -> Result<()> {
             batch.node.clock = clock;
             batch.node.failed = failed;
             batch.node.counters.stage = stage;
-            format::set_loading(&batch.ctx.tables, &mut batch.txn, false)
+            batch.delete(Table::Meta, format::LOADING_KEY)
         }
     }
 }
@@ -177,7 +173,7 @@ fn load_event(batch: &mut Batch<'_>, id: EventId, record: IdRecord, row: RowReco
     if state == State::Effective
         && let Some(address) = row.event.address()
     {
-        let raised_at = batch.key(&address)?.map_or(row.ingested_at, |key| key.raised_at);
+        let raised_at = batch.view().key(&address)?.map_or(row.ingested_at, |key| key.raised_at);
         batch.put_key(&address, &KeyRecord { floor: row.event.rank(), raised_at, current: Some(row.no) })?;
     }
     batch.put_known_id(&id, KnownId { record, no: Some(row.no) })

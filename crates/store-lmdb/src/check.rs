@@ -3,19 +3,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use heed::RoTxn;
 use kukuri_domain::{EventId, State, retention::RetentionClass};
 use kukuri_store::{CheckReport, Op, counters::Counters};
 
 use crate::{
     batch::StoredRow,
     error::{Result, damaged},
-    format,
     index::IndexRows,
     key::{self, EventNo, TopicNo},
-    pack::{Record as _, Unpack},
+    pack::{Record as _, take, unpack},
     record::{KeyRecord, KnownId, OutboxRecord, Row},
-    tables::{Table, Tables},
+    tables::{Table, View},
     traces::{self, TraceRecord},
 };
 
@@ -33,8 +31,8 @@ const DERIVED: [Table; 8] = [
     Table::Hidden,
 ];
 
-pub(crate) fn check(tables: &Tables, txn: &RoTxn<'_>) -> Result<CheckReport> {
-    let mut check = Check { tables, txn, report: CheckReport::default(), derived: HashMap::new() };
+pub(crate) fn check(view: View<'_>) -> Result<CheckReport> {
+    let mut check = Check { view, report: CheckReport::default(), derived: HashMap::new() };
     let (node, by_topic, effective) = check.rows()?;
     check.derived_tables()?;
     check.counters(node, &by_topic)?;
@@ -46,8 +44,7 @@ pub(crate) fn check(tables: &Tables, txn: &RoTxn<'_>) -> Result<CheckReport> {
 }
 
 struct Check<'t> {
-    tables: &'t Tables,
-    txn: &'t RoTxn<'t>,
+    view: View<'t>,
     report: CheckReport,
     /// Expected number of rows of each derived table.
     derived: HashMap<Table, u64>,
@@ -68,7 +65,7 @@ impl Check<'_> {
         let mut node = Counters::default();
         let mut by_topic: BTreeMap<TopicNo, Counters> = BTreeMap::new();
         let mut effective = BTreeSet::new();
-        for entry in self.tables.of(Table::Events).iter(self.txn)? {
+        for entry in self.view.iter(Table::Events)? {
             let (no, record) = entry?;
             let row = StoredRow::read(EventNo::of_key(no)?, Row::unpack(record)?)?;
             self.report.rows += 1;
@@ -87,27 +84,27 @@ impl Check<'_> {
 
     fn row(&mut self, row: &StoredRow<'_>) -> Result<()> {
         let id = row.event.id;
-        let known = self.tables.known_id(self.txn, &id)?.filter(|known| known.no == Some(row.no));
+        let known = self.view.known_id(&id)?.filter(|known| known.no == Some(row.no));
         self.expect(known.is_some(), || format!("event {id}: its id does not lead to its row"));
         let agrees = known.is_none_or(|known| known.record.standing.state() == row.state);
         self.expect(agrees, || format!("event {id}: its record and its row do not agree on its state"));
         let rows = self.index_rows(row)?;
         for (table, key) in &rows.keys {
             *self.derived.entry(*table).or_default() += 1;
-            let found = self.tables.get(self.txn, *table, key)?;
+            let found = self.view.get(*table, key)?;
             self.expect(found.is_some(), || format!("event {id}: its row in {} is missing", table.name()));
             let is_same = found.is_none_or(|found| found == rows.value(*table));
             self.expect(is_same, || format!("event {id}: its row in {} says something else", table.name()));
         }
         if let Some(address) = row.event.address().filter(|_| row.is_effective()) {
-            let key = self.tables.key(self.txn, &address)?;
+            let key = self.view.key(&address)?;
             let names_row = key.is_some_and(|key| key.current == Some(row.no) && key.floor == row.event.rank());
             self.expect(names_row, || format!("event {id}: it is effective and its key does not say so"));
         }
         // A deleted event has left traces of the request that deleted it.
         if row.state == State::Deleted {
-            for (topic, trace) in traces::of_hidden(self.tables, self.txn, row)? {
-                let found = traces::find(self.tables, self.txn, &topic, &trace.item().1)?;
+            for (topic, trace) in traces::of_hidden(self.view, row)? {
+                let found = traces::find(self.view, &topic, &trace.item().1)?;
                 self.expect(found.is_some(), || format!("event {id}: what deleted it has left no trace in {topic}"));
             }
         }
@@ -118,24 +115,24 @@ impl Check<'_> {
         if !row.is_effective() {
             return Ok(IndexRows::of_hidden(row));
         }
-        let author = self.tables.find(self.txn, row.event.pubkey.as_bytes())?;
+        let author = self.view.find(row.event.pubkey.as_bytes())?;
         let author = author.ok_or_else(|| damaged(format!("author {} has no number", row.event.pubkey)))?;
-        Ok(IndexRows::of_effective(row, author, &self.tables.topic_ids(self.txn, &row.topics)?))
+        Ok(IndexRows::of_effective(row, author, &self.view.topic_ids(&row.topics)?))
     }
 
     /// Checks that no derived table has more rows than the events imply.
     fn derived_tables(&mut self) -> Result<()> {
         for table in DERIVED {
             let expected = self.derived.get(&table).copied().unwrap_or_default();
-            let found = self.tables.len(self.txn, table)?;
+            let found = self.view.len(table)?;
             self.expect(expected == found, || format!("{} has {found} rows, the events give {expected}", table.name()));
         }
         Ok(())
     }
 
     fn counters(&mut self, node: Counters, by_topic: &BTreeMap<TopicNo, Counters>) -> Result<()> {
-        self.compare("the node", format::node_record(self.tables, self.txn)?.counters, node);
-        for (topic, record) in self.tables.topics(self.txn)? {
+        self.compare("the node", self.view.node()?.counters, node);
+        for (topic, record) in self.view.topics()? {
             let expected = by_topic.get(&record.no).copied().unwrap_or_default();
             self.compare(topic.as_str(), record.counters, expected);
         }
@@ -156,26 +153,26 @@ impl Check<'_> {
     /// Checks that an id with a row number has that row, and that an id without one is listed to be forgotten.
     fn ids(&mut self) -> Result<()> {
         let mut without_row = 0;
-        for entry in self.tables.of(Table::Ids).iter(self.txn)? {
+        for entry in self.view.iter(Table::Ids)? {
             let (id, record) = entry?;
-            let id: EventId = Unpack::new("ids", id).field()?;
+            let id: EventId = unpack(Table::Ids.name(), id, take)?;
             match KnownId::unpack(record)?.no {
                 None => without_row += 1,
                 Some(no) => {
-                    let row = self.tables.row(self.txn, no)?;
+                    let row = self.view.row(no)?;
                     self.expect(row.is_some(), || format!("id {id}: its row is missing"));
                 }
             }
         }
-        let gone = self.tables.len(self.txn, Table::Gone)?;
+        let gone = self.view.len(Table::Gone)?;
         self.expect(gone == without_row, || format!("{without_row} ids have no row, {gone} are listed as gone"));
         Ok(())
     }
 
     fn keys(&mut self) -> Result<()> {
-        for entry in self.tables.of(Table::Keys).iter(self.txn)? {
+        for entry in self.view.iter(Table::Keys)? {
             let KeyRecord { floor, current: Some(no), .. } = KeyRecord::unpack(entry?.1)? else { continue };
-            let row = self.tables.row(self.txn, no)?.filter(Row::is_effective);
+            let row = self.view.row(no)?.filter(Row::is_effective);
             self.expect(row.is_some(), || format!("the key with floor {} has no effective row {}", floor.id, no.0));
         }
         Ok(())
@@ -183,19 +180,19 @@ impl Check<'_> {
 
     /// Checks that every trace belongs to a stored, shared request and is indexed by its id.
     fn traces(&mut self) -> Result<()> {
-        for entry in self.tables.of(Table::Traces).iter(self.txn)? {
+        for entry in self.view.iter(Table::Traces)? {
             let TraceRecord { topic, trace } = TraceRecord::unpack(entry?.1)?;
             let (_, id) = trace.item();
-            let found = traces::find(self.tables, self.txn, &topic, &id)?;
+            let found = traces::find(self.view, &topic, &id)?;
             self.expect(found.as_ref() == Some(&trace), || {
                 format!("the trace of {id} in {topic} is not found by its id")
             });
-            let request = traces::passed_on(self.tables, self.txn, &trace.request())?;
+            let request = traces::passed_on(self.view, &trace.request())?;
             let has_request = request.is_some_and(|request| trace.is_of(&request));
             self.expect(has_request, || format!("the trace of {id} in {topic} has no request"));
         }
-        let found = self.tables.len(self.txn, Table::Traces)?;
-        let by_id = self.tables.len(self.txn, Table::TracesById)?;
+        let found = self.view.len(Table::Traces)?;
+        let by_id = self.view.len(Table::TracesById)?;
         self.expect(found == by_id, || format!("there are {found} traces, {by_id} are listed by id"));
         Ok(())
     }
@@ -203,10 +200,10 @@ impl Check<'_> {
     /// Folds the outbox. While no outbox row was dropped, the fold equals the effective set; afterwards the last row of
     /// an event still agrees with it.
     fn fold(&mut self, effective: &EffectiveSet) -> Result<()> {
-        let node = format::node_record(self.tables, self.txn)?;
+        let node = self.view.node()?;
         let mut last: BTreeMap<(TopicNo, EventId), Op> = BTreeMap::new();
         let mut previous = node.outbox_dropped;
-        for entry in self.tables.of(Table::Outbox).iter(self.txn)? {
+        for entry in self.view.iter(Table::Outbox)? {
             let (seq, record) = entry?;
             let (seq, expected) = (key::seq_of(seq)?, previous.next());
             self.expect(seq == expected, || format!("outbox row {expected} is missing"));

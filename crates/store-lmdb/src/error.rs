@@ -16,10 +16,6 @@ pub(crate) enum Failure {
 
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
-pub(crate) fn backend_error(error: heed::Error) -> Failure {
-    Failure::Backend(error)
-}
-
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Self::Backend(heed::Error::Io(error))

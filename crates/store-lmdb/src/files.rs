@@ -31,21 +31,21 @@ impl<'p> Alone<'p> {
         fs::create_dir_all(path)?;
         let writer = lock(path)?;
         let users = lock_file(path, USERS_FILE)?;
-        refuse_if_locked(users.try_lock(), StoreError::InUse { path: path.to_owned() })?;
+        refuse_if_locked(users.try_lock(), StoreError::InUse(path.to_owned()))?;
         Ok(Self { path, _locks: (writer, users) })
     }
 
     /// Path of a temporary file beside the data file, to be filled and renamed.
     fn part(&self) -> Result<PathBuf> {
         let part = self.path.join(PART_FILE);
-        remove_if_there(&part)?;
+        wal::remove_if_there(&part)?;
         Ok(part)
     }
 
     /// Removes LMDB's lock file first: it names the newest transaction of the old data file, whose pages the new file
     /// does not have.
     fn put_in_place(&self, part: &Path) -> Result<()> {
-        remove_if_there(&self.path.join(LMDB_LOCK_FILE))?;
+        wal::remove_if_there(&self.path.join(LMDB_LOCK_FILE))?;
         wal::remove_files(self.path)?;
         sync(part)?;
         fs::rename(part, self.path.join(DATA_FILE))?;
@@ -82,13 +82,6 @@ pub(crate) fn install(path: &Path, from: &Path) -> Result<()> {
     fs::copy(from, &part)?;
     fs::set_permissions(&part, fs::Permissions::from_mode(OWNER_ONLY))?;
     alone.put_in_place(&part)
-}
-
-fn remove_if_there(path: &Path) -> Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
-        _ => Ok(()),
-    }
 }
 
 fn sync(path: &Path) -> Result<()> {

@@ -8,9 +8,9 @@ use heed::{RoTxn, RwTxn};
 
 use crate::{
     error::{Result, damaged},
-    pack::{Field as _, Pack, Unpack},
+    pack::{Field as _, Pack},
     record::NodeRecord,
-    tables::{LmdbEnv, Opened, Table, Tables},
+    tables::{Opened, Table, Tables, View},
     traces,
 };
 
@@ -23,7 +23,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[Migration { from: 1, step: traces:
 const FORMAT_KEY: &[u8] = b"format";
 pub(crate) const STATE_KEY: &[u8] = b"state";
 const MIGRATION_KEY: &[u8] = b"migration";
-const LOADING_KEY: &[u8] = b"loading";
+pub(crate) const LOADING_KEY: &[u8] = b"loading";
 const MARK: &[u8] = b"kukuri-store";
 
 /// A migration from one format to the next.
@@ -45,21 +45,21 @@ pub(crate) fn initialize(txn: &mut RwTxn<'_>, meta: Opened<'_>) -> Result<()> {
 }
 
 fn mark(format: u32) -> Vec<u8> {
-    Pack::with_capacity(16).bytes(MARK).u32(format).done()
+    Pack::with_capacity(16).bytes(MARK).field(&format).done()
 }
 
 /// The format number in a `Meta` table; `None` if another program wrote the table.
 pub(crate) fn read(txn: &RoTxn<'_>, meta: Opened<'_>) -> Result<Option<u32>> {
     let Some(record) = meta.get(txn, FORMAT_KEY)? else { return Ok(None) };
     let Some(number) = record.strip_prefix(MARK) else { return Ok(None) };
-    Ok(Unpack::new("format", number).u32().ok())
+    Ok(number.first_chunk().copied().map(u32::from_be_bytes))
 }
 
 /// Migrates an older store to the newest format of `migrations`.
-pub(crate) fn migrate(env: &LmdbEnv, tables: &Tables, migrations: &[Migration]) -> Result<()> {
+pub(crate) fn migrate(tables: &Tables, migrations: &[Migration]) -> Result<()> {
     let meta = tables.of(Table::Meta);
     loop {
-        let mut txn = env.write_txn()?;
+        let mut txn = tables.env.write_txn()?;
         let format = read(&txn, meta)?.ok_or_else(|| damaged("the format mark is gone"))?;
         let Some(migration) = migrations.iter().find(|migration| migration.from == format) else {
             let newest = migrations.last().map_or(FORMAT, |migration| migration.from + 1);
@@ -78,17 +78,9 @@ pub(crate) fn migrate(env: &LmdbEnv, tables: &Tables, migrations: &[Migration]) 
     }
 }
 
-pub(crate) fn node_record(tables: &Tables, txn: &RoTxn<'_>) -> Result<NodeRecord> {
-    tables.find(txn, STATE_KEY)?.ok_or_else(|| damaged("the node's state is gone"))
-}
-
 /// Whether a load of another store is in progress or was interrupted.
-pub(crate) fn is_loading(tables: &Tables, txn: &RoTxn<'_>) -> Result<bool> {
-    Ok(tables.get(txn, Table::Meta, LOADING_KEY)?.is_some())
-}
-
-pub(crate) fn set_loading(tables: &Tables, txn: &mut RwTxn<'_>, loading: bool) -> Result<()> {
-    if loading { tables.put(txn, Table::Meta, LOADING_KEY, &[1]) } else { tables.delete(txn, Table::Meta, LOADING_KEY) }
+pub(crate) fn is_loading(view: View<'_>) -> Result<bool> {
+    Ok(view.get(Table::Meta, LOADING_KEY)?.is_some())
 }
 
 #[cfg(test)]
@@ -107,8 +99,8 @@ mod tests {
         let step = STEPS.fetch_add(1, Ordering::Relaxed);
         let done = place.first().copied().unwrap_or_default();
         for name in NAMES.iter().skip(done.into()).take(2) {
-            let times = tables.get(txn, Table::Offsets, name.as_bytes())?.map_or(0, |mark| mark[0]);
-            tables.put(txn, Table::Offsets, name.as_bytes(), &[times + 1])?;
+            let times = tables.of(Table::Offsets).get(txn, name.as_bytes())?.map_or(0, |mark| mark[0]);
+            tables.of(Table::Offsets).put(txn, name.as_bytes(), &[times + 1])?;
         }
         if step == 2 {
             // The transaction of this step is aborted, and its writes with it.
@@ -123,18 +115,18 @@ mod tests {
         let options = LmdbOptions { durability: Durability::Unsynced, map_size: 1 << 26, ..LmdbOptions::default() };
         let store = LmdbStore::open(dir.path(), options).unwrap();
         store.with_writer(|writer| {
-            assert!(migrate(&writer.env, &writer.tables, FROM_ONE).is_err());
+            assert!(migrate(&writer.tables, FROM_ONE).is_err());
             let format = |writer: &crate::writer::Writer| {
-                read(&writer.env.read_txn().unwrap(), writer.tables.of(Table::Meta)).unwrap()
+                read(&writer.tables.env.read_txn().unwrap(), writer.tables.of(Table::Meta)).unwrap()
             };
             assert_eq!(format(writer), Some(FORMAT), "it is not done");
 
-            migrate(&writer.env, &writer.tables, FROM_ONE).unwrap();
+            migrate(&writer.tables, FROM_ONE).unwrap();
             assert_eq!(format(writer), Some(FORMAT + 1));
             assert_eq!(STEPS.load(Ordering::Relaxed), 6, "two steps, one lost, three more");
-            let txn = writer.env.read_txn().unwrap();
+            let txn = writer.tables.env.read_txn().unwrap();
             for name in NAMES {
-                let mark = writer.tables.get(&txn, Table::Offsets, name.as_bytes()).unwrap();
+                let mark = writer.tables.of(Table::Offsets).get(&txn, name.as_bytes()).unwrap();
                 assert_eq!(mark, Some(&[1][..]), "{name} is marked exactly once");
             }
         });

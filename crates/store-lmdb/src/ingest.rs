@@ -6,10 +6,10 @@
 
 use std::collections::HashSet;
 
-use kukuri_domain::{Admitted, EventId, Millis, Refusal};
+use kukuri_domain::{Admitted, Millis, Refusal};
 use kukuri_store::{
     Ingested, Outcome,
-    ingest::{BatchEffect, EventFailure, Ledger as _, ingest_batch},
+    ingest::{EventFailure, Ledger as _},
 };
 
 use crate::{
@@ -28,8 +28,7 @@ impl Writer {
         let mut failed = HashSet::new();
         loop {
             match self.attempt(batch, accepts, &failed, now) {
-                Ok((ingested, repeats, stamp)) => {
-                    self.repeats.note(repeats, stamp);
+                Ok(ingested) => {
                     self.write_duplicate_counts_if_due(now);
                     return Ok(ingested);
                 }
@@ -63,8 +62,7 @@ impl Writer {
 
     /// Checks whether the batch fits without the reserve for requests.
     fn check_space(&mut self, batch: &[Admitted]) -> Result<Accepts> {
-        let txn = self.env.read_txn()?;
-        let fits = self.space.fits(&self.env, &self.tables, &txn, WriteEstimate::of(batch))?;
+        let fits = self.tables.read(|view| self.space.fits(view, WriteEstimate::of(batch)))?;
         Ok(if fits { Accepts::All } else { Accepts::RequestsOnly })
     }
 
@@ -74,33 +72,18 @@ impl Writer {
         accepts: Accepts,
         failed: &HashSet<usize>,
         now: Millis,
-    ) -> Result<(Ingested, Vec<EventId>, Millis), FailedAttempt> {
+    ) -> Result<Ingested, FailedAttempt> {
         let mut batch = Batch::resume(self.context()).map_err(|error| (None, error))?;
-        let before = batch.node.clock;
-        batch.tick(now);
         batch.is_disk_full = accepts == Accepts::RequestsOnly;
         batch.node.failed += failed.len() as u64;
-        let effect = ingest_batch(&mut batch, events, failed, now, |_admitted| {
-            #[cfg(test)]
-            self.faults.strike(_admitted)?;
-            Ok(())
-        });
-        let effect = effect.map_err(|EventFailure { index, error }| {
+        let effect = batch.ingest(events, failed, now).map_err(|EventFailure { index, error }| {
             let is_shared = error.is_full() || error.is_backend_failure();
             (Some(index).filter(|_| !is_shared), error)
-        });
-        let BatchEffect { outcomes, deletions, repeats, applied, has_unknown } = effect?;
-        if !has_unknown {
-            batch.node.clock = before;
-        }
+        })?;
         let stamp = batch.stamp().max(now);
-        let Committed { stages, head, clock } = match accepts {
-            // A full disk takes no write for the clock alone.
-            Accepts::RequestsOnly if applied.is_empty() && failed.is_empty() => batch.abandon(),
-            _ => batch.commit().map_err(|error| (None, error))?,
-        };
-        self.note_clock(clock);
-        Ok((Ingested { outcomes, head, deletions, stages }, repeats, stamp))
+        let Committed { stages, head, .. } = self.commit(batch).map_err(|error| (None, error))?;
+        self.shared.repeats.note(effect.repeats, stamp);
+        Ok(Ingested { outcomes: effect.outcomes, head, deletions: effect.deletions, stages })
     }
 }
 

@@ -118,38 +118,38 @@ pub(crate) mod prefix {
     use super::*;
 
     pub(crate) fn topic(topic: TopicNo) -> Vec<u8> {
-        Pack::with_capacity(4 + Order::LEN).u32(topic.0).done()
+        Pack::with_capacity(4 + Order::LEN).field(&topic).done()
     }
 
     pub(crate) fn topic_kind(topic: TopicNo, kind: Kind) -> Vec<u8> {
-        Pack::with_capacity(6 + Order::LEN).u32(topic.0).u16(kind.0).done()
+        Pack::with_capacity(6 + Order::LEN).field(&topic).field(&kind).done()
     }
 
     pub(crate) fn author(author: AuthorNo) -> Vec<u8> {
-        Pack::with_capacity(8 + Order::LEN).u32(author.0).done()
+        Pack::with_capacity(8 + Order::LEN).field(&author).done()
     }
 
     pub(crate) fn author_topic(author: AuthorNo, topic: TopicNo) -> Vec<u8> {
-        Pack::with_capacity(8 + Order::LEN).u32(author.0).u32(topic.0).done()
+        Pack::with_capacity(8 + Order::LEN).field(&author).field(&topic).done()
     }
 
     pub(crate) fn kind(kind: Kind) -> Vec<u8> {
-        Pack::with_capacity(2 + Order::LEN).u16(kind.0).done()
+        Pack::with_capacity(2 + Order::LEN).field(&kind).done()
     }
 
     /// Values are hashed, because they may be long; 16 bytes of BLAKE3 do not collide.
     pub(crate) fn tag(letter: Letter, value: &str) -> Vec<u8> {
         let hash = blake3::hash(value.as_bytes());
-        Pack::with_capacity(17 + Order::LEN).u8(letter.code()).bytes(&hash.as_bytes()[..16]).done()
+        Pack::with_capacity(17 + Order::LEN).field(&letter.code()).bytes(&hash.as_bytes()[..16]).done()
     }
 }
 
 pub(crate) fn expiry(expiration: Timestamp, no: EventNo) -> Vec<u8> {
-    Pack::with_capacity(16).u64(expiration.0).u64(no.0).done()
+    Pack::with_capacity(16).field(&expiration).field(&no).done()
 }
 
 pub(crate) fn age(topic: TopicNo, class: RetentionClass, no: EventNo) -> Vec<u8> {
-    Pack::with_capacity(13).bytes(&ages(topic, class)).u64(no.0).done()
+    Pack::with_capacity(13).field(&ages(topic, class)).field(&no).done()
 }
 
 /// Key prefix of one topic's rows of one class.
@@ -160,26 +160,26 @@ pub(crate) fn ages(topic: TopicNo, class: RetentionClass) -> [u8; 5] {
 
 /// An id without a row, by the time it was last seen.
 pub(crate) fn gone(last_seen_at: Millis, id: &EventId) -> Vec<u8> {
-    Pack::with_capacity(40).millis(last_seen_at).bytes(id.as_bytes()).done()
+    Pack::with_capacity(40).field(&last_seen_at).field(id).done()
 }
 
 /// Key prefix of an address's hidden versions.
 pub(crate) fn hidden_versions(address: &Address) -> Vec<u8> {
     let digest = address.digest();
-    Pack::with_capacity(48).bytes(address.pubkey().as_bytes()).bytes(&digest.0[..8]).done()
+    Pack::with_capacity(48).field(&address.pubkey()).bytes(&digest.0[..8]).done()
 }
 
 /// A hidden row, under one of its owners.
 pub(crate) fn hidden(owner: &PublicKey, address: Option<&Address>, no: EventNo) -> Vec<u8> {
     let digest = address.map_or([0; 32], |address| address.digest().0);
-    Pack::with_capacity(48).bytes(owner.as_bytes()).bytes(&digest[..8]).u64(no.0).done()
+    Pack::with_capacity(48).field(owner).bytes(&digest[..8]).field(&no).done()
 }
 
 /// Key prefix of a target's tombstones.
 pub(crate) fn tombstones(target: &DeletionTargetKind) -> Vec<u8> {
     match target {
-        DeletionTargetKind::EventId(id) => Pack::with_capacity(65).u8(b'e').bytes(id.as_bytes()).done(),
-        DeletionTargetKind::Address(address) => Pack::with_capacity(65).u8(b'a').bytes(&address.digest().0).done(),
+        DeletionTargetKind::EventId(id) => Pack::with_capacity(65).field(&b'e').field(id).done(),
+        DeletionTargetKind::Address(address) => Pack::with_capacity(65).field(&b'a').bytes(&address.digest().0).done(),
     }
 }
 

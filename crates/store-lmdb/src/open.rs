@@ -10,7 +10,7 @@ use heed::{CommitOrAbort, EnvFlags, EnvOpenOptions, WithoutTls, types::Bytes};
 use kukuri_store::{StoreError, StoreRules};
 
 use crate::{
-    error::{Failure, Result, backend_error},
+    error::{Failure, Result},
     format::{self, FORMAT, MIGRATIONS},
     tables::{LmdbEnv, Table, Tables},
     wal::{self, Log},
@@ -66,16 +66,12 @@ impl Default for LmdbOptions {
     }
 }
 
-/// An open environment with its tables.
-pub(crate) struct Opened {
-    pub(crate) env: LmdbEnv,
-    pub(crate) tables: Tables,
-    /// Shared lock on [`USERS_FILE`], held while the environment is open.
-    pub(crate) in_use: Option<File>,
-}
+/// Shared lock on [`USERS_FILE`], held while the environment is open. `None` in a read-only directory: no process can
+/// replace the files there.
+pub(crate) type InUse = Option<File>;
 
 /// Opens a store for writing; creates it if there is none.
-pub(crate) fn writable(path: &Path, options: LmdbOptions) -> Result<(Opened, Writer)> {
+pub(crate) fn writable(path: &Path, options: LmdbOptions) -> Result<(Writer, InUse)> {
     fs::create_dir_all(path)?;
     let lock = lock(path)?;
     let in_use = use_files(path)?;
@@ -94,18 +90,17 @@ pub(crate) fn writable(path: &Path, options: LmdbOptions) -> Result<(Opened, Wri
     if !pending.is_empty() && check_format(path, &env)? != Some(FORMAT) {
         return Err(foreign(path, "it was left in a crash; open it once with the version that wrote it").into());
     }
-    let tables = Tables::create(&env, format::initialize)?;
-    format::migrate(&env, &tables, MIGRATIONS)?;
-    refuse_half_a_copy(path, &env, &tables)?;
+    let tables = Tables::create(env, format::initialize)?;
+    format::migrate(&tables, MIGRATIONS)?;
+    refuse_half_a_copy(path, &tables)?;
     let wal = Log::new(path, options.durability);
-    let writer = Writer::new(env.clone(), tables, options, lock, wal, pending)?;
-    Ok((Opened { env, tables, in_use }, writer))
+    Ok((Writer::new(tables, options, lock, wal, pending)?, in_use))
 }
 
 /// Commits the records that a crash left pending. No process may have the store open.
 pub(crate) fn recover(path: &Path, options: &LmdbOptions) -> Result<()> {
     if wal::exists(path) {
-        let (_, writer) = writable(path, options.clone())?;
+        let (writer, _in_use) = writable(path, options.clone())?;
         writer.close();
     }
     Ok(())
@@ -136,7 +131,7 @@ fn await_commit(path: &Path, options: &LmdbOptions, env: LmdbEnv) -> Result<Lmdb
 }
 
 /// Opens a store for reading, with or without a running writer.
-pub(crate) fn readable(path: &Path, options: &LmdbOptions) -> Result<Opened> {
+pub(crate) fn readable(path: &Path, options: &LmdbOptions) -> Result<(Tables, InUse)> {
     if !holds_something(path)? {
         return Err(foreign(path, "there is no store here").into());
     }
@@ -147,30 +142,28 @@ pub(crate) fn readable(path: &Path, options: &LmdbOptions) -> Result<Opened> {
     if check_format(path, &env)? != Some(FORMAT) {
         return Err(foreign(path, "an older format; open it for writing once to bring it up to date").into());
     }
-    let tables = Tables::open(&env, || foreign(path, "tables are missing"))?;
-    refuse_half_a_copy(path, &env, &tables)?;
-    Ok(Opened { env, tables, in_use })
+    let tables = Tables::open(env, || foreign(path, "tables are missing"))?;
+    refuse_half_a_copy(path, &tables)?;
+    Ok((tables, in_use))
 }
 
-fn refuse_half_a_copy(path: &Path, env: &LmdbEnv, tables: &Tables) -> Result<()> {
-    let txn = env.read_txn()?;
-    if format::is_loading(tables, &txn)? {
-        return Err(StoreError::Unfinished { path: path.to_owned() }.into());
+fn refuse_half_a_copy(path: &Path, tables: &Tables) -> Result<()> {
+    if tables.read(format::is_loading)? {
+        return Err(StoreError::Unfinished(path.to_owned()).into());
     }
     Ok(())
 }
 
-/// Takes the shared lock on the files. `None` in a read-only directory: no process can replace the files there.
-fn use_files(path: &Path) -> Result<Option<File>> {
+fn use_files(path: &Path) -> Result<InUse> {
     let Ok(file) = lock_file(path, USERS_FILE) else { return Ok(None) };
-    refuse_if_locked(file.try_lock_shared(), StoreError::Locked { path: path.to_owned() })?;
+    refuse_if_locked(file.try_lock_shared(), StoreError::Locked(path.to_owned()))?;
     Ok(Some(file))
 }
 
 /// Takes the writer's lock.
 pub(crate) fn lock(path: &Path) -> Result<File> {
     let file = lock_file(path, LOCK_FILE)?;
-    refuse_if_locked(file.try_lock(), StoreError::Locked { path: path.to_owned() })?;
+    refuse_if_locked(file.try_lock(), StoreError::Locked(path.to_owned()))?;
     Ok(file)
 }
 
@@ -248,14 +241,10 @@ pub(crate) fn environment(path: &Path, options: &LmdbOptions, flags: EnvFlags) -
         heed::Error::Mdb(heed::MdbError::Invalid | heed::MdbError::VersionMismatch | heed::MdbError::Corrupted) => {
             foreign(path, "not an LMDB file").into()
         }
-        other => backend_error(other),
+        other => other.into(),
     })
 }
 
 fn foreign(path: &Path, found: &str) -> StoreError {
     StoreError::Foreign { path: path.to_owned(), found: found.to_owned() }
-}
-
-pub(crate) fn io(error: std::io::Error) -> Failure {
-    error.into()
 }

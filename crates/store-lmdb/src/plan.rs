@@ -1,6 +1,5 @@
 //! Query planner for a filter: which tables to scan, and which conditions remain to be checked.
 
-use heed::RoTxn;
 use kukuri_domain::{Address, Filter, KindClass, Letter, PublicKey, topic::claims_to_be_topic};
 
 use crate::{
@@ -8,7 +7,7 @@ use crate::{
     key::{AuthorNo, EventNo, TopicNo, prefix},
     record::{Cover, TopicRecord},
     scan::{Scan, distinct},
-    tables::{Table, Tables},
+    tables::{Table, View},
 };
 
 /// Maximum ranges made by combining two lists of a filter.
@@ -54,18 +53,18 @@ impl Plan {
     }
 
     /// Picks the most selective index for the filter.
-    pub(crate) fn choose(filter: &Filter, newest: EventNo, tables: &Tables, txn: &RoTxn<'_>) -> Result<Self> {
+    pub(crate) fn choose(filter: &Filter, newest: EventNo, view: View<'_>) -> Result<Self> {
         let mut plan = Self::nothing();
-        let topics = filter.tag_values(Letter::T).map(|values| TopicValues::read(values, tables, txn)).transpose()?;
+        let topics = filter.tag_values(Letter::T).map(|values| TopicValues::read(values, view)).transpose()?;
         plan.needs_tags = filter.tags().iter().any(|(letter, _)| *letter != Letter::T)
             || topics.as_ref().is_some_and(|topics| !topics.hashtags.is_empty());
         plan.topics_of_row = topics.as_ref().map(|topics| topics.topics.clone());
-        if let Some(rows) = rows_by_id_or_key(filter, tables, txn)? {
+        if let Some(rows) = rows_by_id_or_key(filter, view)? {
             plan.access_path = AccessPath::Rows(rows);
             plan.needs_event = true;
             return Ok(plan);
         }
-        plan.authors = filter.authors().map(|authors| author_numbers(authors, tables, txn)).transpose()?;
+        plan.authors = filter.authors().map(|authors| author_numbers(authors, view)).transpose()?;
         let names_nobody = plan.authors.as_ref().is_some_and(Vec::is_empty);
         let names_no_topic = topics.as_ref().is_some_and(TopicValues::is_empty);
         if names_nobody || names_no_topic {
@@ -78,7 +77,7 @@ impl Plan {
         let mut scan = Scan::new(newest);
         let goes_by_tag = match (tag, &topics) {
             (Some((letter, values)), Some(topics)) if topics.are_small() => {
-                has_fewer_rows(*letter, values, topics.events * ROWS_PER_EVENT, tables, txn)?
+                has_fewer_rows(*letter, values, topics.events * ROWS_PER_EVENT, view)?
             }
             _ => true,
         };
@@ -98,7 +97,7 @@ impl Plan {
             }
             (_, Some(authors), topics) => {
                 for author in authors {
-                    for prefix in distinct(tables, txn, Table::ByAuthor, &prefix::author(*author), 4)? {
+                    for prefix in distinct(view, Table::ByAuthor, &prefix::author(*author), 4)? {
                         scan.add(Table::ByAuthor, prefix, &window);
                     }
                 }
@@ -123,7 +122,7 @@ impl Plan {
             (_, None, None) => match filter.kinds() {
                 Some(kinds) => kinds.iter().for_each(|kind| scan.add(Table::ByKind, prefix::kind(*kind), &window)),
                 None => {
-                    for prefix in distinct(tables, txn, Table::ByKind, &[], 2)? {
+                    for prefix in distinct(view, Table::ByKind, &[], 2)? {
                         scan.add(Table::ByKind, prefix, &window);
                     }
                 }
@@ -168,11 +167,11 @@ impl Plan {
 }
 
 /// Whether a tag has fewer index rows than `bound`, over all its values.
-fn has_fewer_rows(letter: Letter, values: &[Box<str>], bound: u64, tables: &Tables, txn: &RoTxn<'_>) -> Result<bool> {
+fn has_fewer_rows(letter: Letter, values: &[Box<str>], bound: u64, view: View<'_>) -> Result<bool> {
     let mut rows = 0;
     for value in values {
         let left = usize::try_from(bound - rows).unwrap_or(usize::MAX);
-        let entries = tables.of(Table::ByTag).prefix_iter(txn, &prefix::tag(letter, value))?;
+        let entries = view.prefix_iter(Table::ByTag, &prefix::tag(letter, value))?;
         rows += entries.take(left).count() as u64;
         if rows >= bound {
             return Ok(false);
@@ -181,8 +180,8 @@ fn has_fewer_rows(letter: Letter, values: &[Box<str>], bound: u64, tables: &Tabl
     Ok(true)
 }
 
-fn author_numbers(authors: &[PublicKey], tables: &Tables, txn: &RoTxn<'_>) -> Result<Vec<AuthorNo>> {
-    let numbers = authors.iter().filter_map(|author| tables.find(txn, author.as_bytes()).transpose());
+fn author_numbers(authors: &[PublicKey], view: View<'_>) -> Result<Vec<AuthorNo>> {
+    let numbers = authors.iter().filter_map(|author| view.find(author.as_bytes()).transpose());
     let mut numbers = numbers.collect::<Result<Vec<_>>>()?;
     numbers.sort_unstable();
     Ok(numbers)
@@ -211,12 +210,12 @@ impl<'v> TopicValues<'v> {
         self.hashtags.is_empty() && self.events <= SMALL_TOPIC
     }
 
-    fn read(values: &'v [Box<str>], tables: &Tables, txn: &RoTxn<'_>) -> Result<Self> {
+    fn read(values: &'v [Box<str>], view: View<'_>) -> Result<Self> {
         let mut all = Self { topics: Vec::new(), hashtags: Vec::new(), events: 0 };
         for value in values {
             if claims_to_be_topic(value) {
                 // A topic without a record has never had an event.
-                if let Some(record) = tables.find::<TopicRecord>(txn, value.as_bytes())? {
+                if let Some(record) = view.find::<TopicRecord>(value.as_bytes())? {
                     all.topics.push(record.no);
                     all.events += record.counters.effective;
                 }
@@ -231,11 +230,11 @@ impl<'v> TopicValues<'v> {
 
 /// Rows that can be looked up one by one: by id, or by key if the filter names authors and only kinds of which an
 /// author has one event.
-fn rows_by_id_or_key(filter: &Filter, tables: &Tables, txn: &RoTxn<'_>) -> Result<Option<Vec<EventNo>>> {
+fn rows_by_id_or_key(filter: &Filter, view: View<'_>) -> Result<Option<Vec<EventNo>>> {
     let mut rows = Vec::new();
     if let Some(ids) = filter.ids() {
         for id in ids {
-            rows.extend(tables.known_id(txn, id)?.and_then(|known| known.no));
+            rows.extend(view.known_id(id)?.and_then(|known| known.no));
         }
         return Ok(Some(rows));
     }
@@ -245,7 +244,7 @@ fn rows_by_id_or_key(filter: &Filter, tables: &Tables, txn: &RoTxn<'_>) -> Resul
     }
     for author in authors {
         for kind in kinds {
-            let key = tables.key(txn, &Address::replaceable(*kind, *author))?;
+            let key = view.key(&Address::replaceable(*kind, *author))?;
             rows.extend(key.and_then(|key| key.current));
         }
     }

@@ -2,7 +2,6 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use heed::RoTxn;
 use kukuri_domain::{EventId, Filter, PublicKey, Sketch};
 use kukuri_store::{Completeness, Query, StoredEvent};
 
@@ -12,7 +11,7 @@ use crate::{
     plan::{AccessPath, Plan},
     record::{Cover, Row},
     scan::Candidate,
-    tables::{Table, Tables},
+    tables::View,
 };
 
 /// Rows that one read transaction looks at, for all filters of a query together.
@@ -110,13 +109,12 @@ impl<'q, P: Part> FilterScan<'q, P> {
         query: &'q Query,
         newest: EventNo,
         limit: usize,
-        tables: &Tables,
-        txn: &RoTxn<'_>,
+        view: View<'_>,
     ) -> Result<Self> {
         let (plan, cut) = match limit {
             _ if filter.is_empty() => (Plan::nothing(), None),
             0 => (Plan::nothing(), Some(Cut::Somewhere)),
-            _ => (Plan::choose(filter, newest, tables, txn)?, None),
+            _ => (Plan::choose(filter, newest, view)?, None),
         };
         let share = query.share();
         Ok(Self {
@@ -135,21 +133,19 @@ impl<'q, P: Part> FilterScan<'q, P> {
     }
 
     /// Scans for matching rows; looks at up to `rows` of them, and counts them down. Returns whether all are found.
-    pub(crate) fn step(&mut self, rows: &mut usize, tables: &Tables, txn: &RoTxn<'_>) -> Result<bool> {
+    pub(crate) fn step(&mut self, rows: &mut usize, view: View<'_>) -> Result<bool> {
         while !self.is_scanned && *rows > 0 {
             match &mut self.plan.access_path {
                 AccessPath::Rows(listed) => {
                     let listed = std::mem::take(listed);
                     *rows = rows.saturating_sub(listed.len());
-                    self.check_rows(&listed, tables, txn)?;
+                    self.check_rows(&listed, view)?;
                     self.is_scanned = true;
                 }
                 AccessPath::Scan(scan) => {
                     *rows -= 1;
-                    match scan.next(tables, txn)? {
-                        Some(candidate) if !self.is_past_limit(&candidate) => {
-                            self.check_candidate(&candidate, tables, txn)?
-                        }
+                    match scan.next(view)? {
+                        Some(candidate) if !self.is_past_limit(&candidate) => self.check_candidate(&candidate, view)?,
                         _ => self.is_scanned = true,
                     }
                 }
@@ -169,13 +165,13 @@ impl<'q, P: Part> FilterScan<'q, P> {
         true
     }
 
-    fn check_candidate(&mut self, candidate: &Candidate, tables: &Tables, txn: &RoTxn<'_>) -> Result<()> {
+    fn check_candidate(&mut self, candidate: &Candidate, view: View<'_>) -> Result<()> {
         let Some(needs_event) = self.may_match(&candidate.cover) else { return Ok(()) };
         let order = candidate.order;
         if !needs_event {
             self.found.push_back(Found { order, data: RowData::Index(candidate.cover.author) });
-        } else if let Some(row) = effective_row(order.no(), tables, txn)?
-            && self.matches(&row, tables, txn)?
+        } else if let Some(row) = view.effective_row(order.no())?
+            && self.matches(&row, view)?
         {
             self.push_match(order, &row)?;
         }
@@ -208,7 +204,7 @@ impl<'q, P: Part> FilterScan<'q, P> {
     }
 
     /// Whether the event of a row matches the filter and is visible to the viewer.
-    fn matches(&self, row: &Row<'_>, tables: &Tables, txn: &RoTxn<'_>) -> Result<bool> {
+    fn matches(&self, row: &Row<'_>, view: View<'_>) -> Result<bool> {
         if row.traits.is_plain()
             && !self.query.visibility.has_overlay()
             && let Some(topics_fit) = self.plan.topics_fit(&row.topics)
@@ -216,7 +212,7 @@ impl<'q, P: Part> FilterScan<'q, P> {
             return Ok(topics_fit && self.head_matches(row)?);
         }
         let event = row.event()?;
-        let topics = tables.topic_ids(txn, &row.topics)?;
+        let topics = view.topic_ids(&row.topics)?;
         Ok(self.filter.matches(&event, &topics)
             && self.query.shows(&event, &topics, self.filter)
             && !event.is_expired(self.query.now))
@@ -234,10 +230,10 @@ impl<'q, P: Part> FilterScan<'q, P> {
             && listed(self.filter.authors(), &row.pubkey()?))
     }
 
-    fn check_rows(&mut self, rows: &[EventNo], tables: &Tables, txn: &RoTxn<'_>) -> Result<()> {
+    fn check_rows(&mut self, rows: &[EventNo], view: View<'_>) -> Result<()> {
         for no in rows {
-            let Some(row) = effective_row(*no, tables, txn)? else { continue };
-            if self.matches(&row, tables, txn)? {
+            let Some(row) = view.effective_row(*no)? else { continue };
+            if self.matches(&row, view)? {
                 let order = Order::new(row.created_at()?, &row.id()?, *no);
                 self.push_match(order, &row)?;
             }
@@ -262,7 +258,7 @@ impl<'q, P: Part> FilterScan<'q, P> {
     }
 
     /// Reads up to `rows` of the matching rows, and counts them down. Returns whether nothing is left.
-    pub(crate) fn read_found(&mut self, rows: &mut usize, tables: &Tables, txn: &RoTxn<'_>) -> Result<bool> {
+    pub(crate) fn read_found(&mut self, rows: &mut usize, view: View<'_>) -> Result<bool> {
         self.read.reserve(self.count());
         while *rows > 0 {
             let Some(Found { order, data }) = self.found.pop_front() else { return Ok(true) };
@@ -271,7 +267,7 @@ impl<'q, P: Part> FilterScan<'q, P> {
                 RowData::Event(part) => Some(part),
                 // The event may have been retired since it was found, by an earlier transaction.
                 RowData::Index(_) | RowData::Large => {
-                    effective_row(order.no(), tables, txn)?.map(|row| P::from_row(&row)).transpose()?
+                    view.effective_row(order.no())?.map(|row| P::from_row(&row)).transpose()?
                 }
             };
             let Some(part) = part else { continue };
@@ -302,8 +298,7 @@ impl FilterScan<'_, PublicKey> {
         &self,
         noted: &mut HashSet<AuthorNo>,
         sketch: &mut Sketch,
-        tables: &Tables,
-        txn: &RoTxn<'_>,
+        view: View<'_>,
     ) -> Result<()> {
         for found in &self.found {
             match &found.data {
@@ -312,7 +307,7 @@ impl FilterScan<'_, PublicKey> {
                 RowData::Large => {}
                 RowData::Index(no) if noted.contains(no) => {}
                 RowData::Index(no) => {
-                    let Some(row) = effective_row(found.order.no(), tables, txn)? else { continue };
+                    let Some(row) = view.effective_row(found.order.no())? else { continue };
                     sketch.add(&row.pubkey()?);
                     noted.insert(*no);
                 }
@@ -326,9 +321,4 @@ impl FilterScan<'_, PublicKey> {
 fn sort_ties<P>(parts: &mut [(Order, P)], id: impl Fn(&P) -> EventId) {
     let runs = parts.chunk_by_mut(|left, right| left.0.ties_with(&right.0));
     runs.filter(|run| run.len() > 1).for_each(|run| run.sort_unstable_by_key(|(_, part)| id(part)));
-}
-
-fn effective_row<'t>(no: EventNo, tables: &Tables, txn: &'t RoTxn<'_>) -> Result<Option<Row<'t>>> {
-    let Some(record) = tables.get(txn, Table::Events, &no.key())? else { return Ok(None) };
-    Ok(Some(Row::unpack(record)?).filter(Row::is_effective))
 }

@@ -15,7 +15,7 @@ use kukuri_store::{IdRecord, Op, OutboxRow, Seq, Standing, counters::Counters};
 use crate::{
     error::{Result, damaged},
     key::{AuthorNo, EventNo, TopicNo},
-    pack::{Field, Pack, Record, Unpack},
+    pack::{Field, Pack, Record, take, unpack},
     tables::Table,
 };
 
@@ -28,13 +28,22 @@ macro_rules! fields {
                 $packed
             }
 
-            fn unpack_from($record: &mut Unpack<'_>) -> Result<Self> {
+            fn unpack_from($record: &mut &[u8]) -> Option<Self> {
                 $unpacked
             }
         }
     )+};
 }
 pub(crate) use fields;
+
+/// Packs structs as their fields, in this order.
+macro_rules! structs {
+    ($($name:ident { $($field:ident),+ })+) => {
+        fields! {
+            $($name: |value, pack| pack$(.field(&value.$field))+, |record| Some(Self { $($field: take(record)?),+ });)+
+        }
+    };
+}
 
 /// Defines the record of a table.
 macro_rules! record {
@@ -44,9 +53,7 @@ macro_rules! record {
             $(pub(crate) $field: $type,)+
         }
 
-        fields! {
-            $name: |value, pack| pack$(.field(&value.$field))+, |record| Ok(Self { $($field: record.field()?,)+ });
-        }
+        structs! { $name { $($field),+ } }
 
         impl Record for $name {
             const TABLE: Table = Table::$table;
@@ -54,121 +61,127 @@ macro_rules! record {
     };
 }
 
-fields! {
-    bool: |value, pack| pack.u8((*value).into()), |record| Ok(record.u8()? != 0);
-    u64: |value, pack| pack.u64(*value), |record| record.u64();
-    Seq: |value, pack| pack.u64(value.0), |record| record.u64().map(Seq);
-    Millis: |value, pack| pack.u64(value.0), |record| record.u64().map(Millis);
-    Timestamp: |value, pack| pack.u64(value.0), |record| record.u64().map(Timestamp);
-    EventNo: |value, pack| pack.u64(value.0), |record| record.u64().map(EventNo);
-    TopicNo: |value, pack| pack.u32(value.0), |record| record.u32().map(TopicNo);
-    AuthorNo: |value, pack| pack.u32(value.0), |record| record.u32().map(AuthorNo);
-    Kind: |value, pack| pack.u16(value.0), |record| record.u16().map(Kind);
-    Traits: |value, pack| pack.u8(value.0), |record| record.u8().map(Traits);
-    EventId: |value, pack| pack.bytes(value.as_bytes()), |record| record.array().map(EventId::from_bytes);
-    PublicKey: |value, pack| pack.bytes(value.as_bytes()), |record| record.array().map(PublicKey::from_bytes);
+impl<const N: usize> Field for [u8; N] {
+    fn pack_into(&self, pack: Pack) -> Pack {
+        pack.bytes(self)
+    }
 
-    State: |value, pack| pack.u8(code_of(&ROW_STATES, value)), |record| decode(&ROW_STATES, record.u8()?, record);
-    Source: |value, pack| pack.u8(code_of(&SOURCES, value)), |record| decode(&SOURCES, record.u8()?, record);
-    Reason: |value, pack| pack.u8(code_of(&REASONS, value)), |record| decode(&REASONS, record.u8()?, record);
-    Stage: |value, pack| pack.u8(code_of(&STAGES, value)), |record| decode(&STAGES, record.u8()?, record);
-    Keeper: |value, pack| pack.u8(code_of(&KEEPERS, value)), |record| decode(&KEEPERS, record.u8()?, record);
+    fn unpack_from(record: &mut &[u8]) -> Option<Self> {
+        let (front, rest) = record.split_first_chunk()?;
+        *record = rest;
+        Some(*front)
+    }
+}
+
+fields! {
+    u8: |value, pack| pack.bytes(&[*value]), |record| take(record).map(u8::from_be_bytes);
+    u16: |value, pack| pack.bytes(&value.to_be_bytes()), |record| take(record).map(u16::from_be_bytes);
+    u32: |value, pack| pack.bytes(&value.to_be_bytes()), |record| take(record).map(u32::from_be_bytes);
+    u64: |value, pack| pack.bytes(&value.to_be_bytes()), |record| take(record).map(u64::from_be_bytes);
+    bool: |value, pack| pack.field(&u8::from(*value)), |record| take(record).map(|byte: u8| byte != 0);
+    Seq: |value, pack| pack.field(&value.0), |record| take(record).map(Seq);
+    Millis: |value, pack| pack.field(&value.0), |record| take(record).map(Millis);
+    Timestamp: |value, pack| pack.field(&value.0), |record| take(record).map(Timestamp);
+    EventNo: |value, pack| pack.field(&value.0), |record| take(record).map(EventNo);
+    TopicNo: |value, pack| pack.field(&value.0), |record| take(record).map(TopicNo);
+    AuthorNo: |value, pack| pack.field(&value.0), |record| take(record).map(AuthorNo);
+    Kind: |value, pack| pack.field(&value.0), |record| take(record).map(Kind);
+    Traits: |value, pack| pack.field(&value.0), |record| take(record).map(Traits);
+    EventId: |value, pack| pack.bytes(value.as_bytes()), |record| take(record).map(EventId::from_bytes);
+    PublicKey: |value, pack| pack.bytes(value.as_bytes()), |record| take(record).map(PublicKey::from_bytes);
+
+    State: |value, pack| pack.field(&code_of(&ROW_STATES, value)), |record| decode(&ROW_STATES, take(record)?);
+    Source: |value, pack| pack.field(&code_of(&SOURCES, value)), |record| decode(&SOURCES, take(record)?);
+    Reason: |value, pack| pack.field(&code_of(&REASONS, value)), |record| decode(&REASONS, take(record)?);
+    Stage: |value, pack| pack.field(&code_of(&STAGES, value)), |record| decode(&STAGES, take(record)?);
+    Keeper: |value, pack| pack.field(&code_of(&KEEPERS, value)), |record| decode(&KEEPERS, take(record)?);
 
     // Rows are numbered from 1.
-    Option<EventNo>: |value, pack| pack.u64(value.map_or(0, |no| no.0)),
-        |record| Ok(Some(record.u64()?).filter(|no| *no != 0).map(EventNo));
-    Rank: |rank, pack| pack.field(&rank.created_at).field(&rank.id),
-        |record| Ok(Self { created_at: record.field()?, id: record.field()? });
-    VanishMark: |mark, pack| pack.field(&mark.pubkey).field(&mark.until).field(&mark.request_id),
-        |record| Ok(Self { pubkey: record.field()?, until: record.field()?, request_id: record.field()? });
-    Clock: |clock, pack| pack.field(&clock.latest).field(&clock.last).field(&clock.held),
-        |record| Ok(Self { latest: record.field()?, last: record.field()?, held: record.field()? });
-    Usage: |usage, pack| pack.u64(usage.events).u64(usage.bytes),
-        |record| Ok(Self { events: record.u64()?, bytes: record.u64()? });
+    Option<EventNo>: |value, pack| pack.field(&value.unwrap_or_default()),
+        |record| Some(Some(take(record)?).filter(|no: &EventNo| no.0 != 0));
     [Usage; 4]: |usages, pack| usages.iter().fold(pack, Pack::field),
-        |record| Ok([record.field()?, record.field()?, record.field()?, record.field()?]);
-    Counters: |counters, pack| pack.u64(counters.effective).field(&counters.stage).field(&counters.by_class),
-        |record| Ok(Self { effective: record.u64()?, stage: record.field()?, by_class: record.field()? });
+        |record| Some([take(record)?, take(record)?, take(record)?, take(record)?]);
 
     // The last field of its record.
-    Address: |address, pack| pack.bytes(address.to_string().as_bytes()), |record| {
-        let text = std::str::from_utf8(record.rest()).ok();
-        text.and_then(|text| text.parse().ok()).ok_or_else(|| record.damaged())
-    };
+    Address: |address, pack| pack.bytes(address.to_string().as_bytes()),
+        |record| std::str::from_utf8(std::mem::take(record)).ok()?.parse().ok();
     // The last field of its record.
-    Option<Address>: |address, pack| address.iter().fold(pack, Pack::field),
-        |record| if record.is_empty() { Ok(None) } else { record.field().map(Some) };
+    Option<Address>: |address, pack| address.iter().fold(pack, Pack::field), |record| take_last(record);
     // The last field of its record.
     DeletionTargetKind: |target, pack| match target {
-            Self::EventId(id) => pack.u8(b'e').field(id),
-            Self::Address(address) => pack.u8(b'a').field(address),
+            Self::EventId(id) => pack.field(b"e").field(id),
+            Self::Address(address) => pack.field(b"a").field(address),
         },
-        |record| match record.u8()? {
-            b'e' => record.field().map(Self::EventId),
-            b'a' => record.field().map(Self::Address),
-            _ => Err(record.damaged()),
+        |record| match take(record)? {
+            b'e' => take(record).map(Self::EventId),
+            b'a' => take(record).map(Self::Address),
+            _ => None,
         };
     // The last field of its record.
     Standing: |standing, pack| match standing {
             Self::Effective => pack,
             Self::Gone { reason, cause, since } => cause.iter().fold(pack.field(reason).field(since), Pack::field),
         },
-        |record| {
-            if record.is_empty() {
-                return Ok(Self::Effective);
-            }
-            let (reason, since) = (record.field()?, record.field()?);
-            let cause = if record.is_empty() { None } else { Some(record.field()?) };
-            Ok(Self::Gone { reason, cause, since })
-        };
+        |record| Some(match take_last(record)? {
+            None => Self::Effective,
+            Some(reason) => Self::Gone { reason, since: take(record)?, cause: take_last(record)? },
+        });
     Op: |op, pack| match op {
-            Self::Upsert => pack.u8(UPSERT),
+            Self::Upsert => pack.field(&UPSERT),
             Self::Delete(reason) => pack.field(reason),
         },
-        |record| match record.u8()? {
-            UPSERT => Ok(Self::Upsert),
-            code => decode(&REASONS, code, record).map(Self::Delete),
+        |record| match take(record)? {
+            UPSERT => Some(Self::Upsert),
+            code => decode(&REASONS, code).map(Self::Delete),
         };
-    Cover: |cover, pack| pack.field(&cover.kind).field(&cover.author).field(&cover.topic).field(&cover.traits),
-        |record| Ok(Self {
-            kind: record.field()?,
-            author: record.field()?,
-            topic: record.field()?,
-            traits: record.field()?,
-        });
-    KnownId: |known, pack| pack
-            .field(&known.record.source)
-            .field(&known.no)
-            .field(&known.record.first_seen_at)
-            .field(&known.record.last_seen_at)
-            .u64(known.record.seen_count)
-            .field(&known.record.standing),
+    KnownId: |known, pack| {
+            let IdRecord { source, first_seen_at, last_seen_at, seen_count, standing } = &known.record;
+            let pack = pack.field(source).field(&known.no).field(first_seen_at).field(last_seen_at);
+            pack.field(seen_count).field(standing)
+        },
         |record| {
-            let (source, no) = (record.field()?, record.field()?);
-            let (first_seen_at, last_seen_at, seen_count) = (record.field()?, record.field()?, record.u64()?);
-            let standing = record.field()?;
-            Ok(Self { record: IdRecord { source, first_seen_at, last_seen_at, seen_count, standing }, no })
+            let (source, no) = (take(record)?, take(record)?);
+            let (first_seen_at, last_seen_at, seen_count) = (take(record)?, take(record)?, take(record)?);
+            let standing = take(record)?;
+            Some(Self { record: IdRecord { source, first_seen_at, last_seen_at, seen_count, standing }, no })
         };
-    TombstoneRecord: |record, pack| pack
-            .field(&record.tombstone.deletion_id)
-            .field(&record.tombstone.target.requester_pubkey)
-            .field(&record.tombstone.target.request_created_at)
-            .field(&record.noted_at)
-            .u64(record.tombstone.applied_at.map_or(0, |at| at.0 + 1))
-            .field(&record.tombstone.target.target),
+    TombstoneRecord: |record, pack| {
+            let Tombstone { target, deletion_id, applied_at } = &record.tombstone;
+            let pack = pack.field(deletion_id).field(&target.requester_pubkey).field(&target.request_created_at);
+            pack.field(&record.noted_at).field(&applied_at.map_or(0, |at| at.0 + 1)).field(&target.target)
+        },
         |record| {
-            let (deletion_id, requester_pubkey, request_created_at) =
-                (record.field()?, record.field()?, record.field()?);
-            let (noted_at, applied_at) = (record.field()?, record.u64()?.checked_sub(1).map(Millis));
-            let target = DeletionTarget { target: record.field()?, requester_pubkey, request_created_at };
-            Ok(Self { tombstone: Tombstone { target, deletion_id, applied_at }, noted_at })
+            let (deletion_id, requester_pubkey, request_created_at) = (take(record)?, take(record)?, take(record)?);
+            let (noted_at, applied_at) = (take(record)?, take::<u64>(record)?.checked_sub(1).map(Millis));
+            let target = DeletionTarget { target: take(record)?, requester_pubkey, request_created_at };
+            Some(Self { tombstone: Tombstone { target, deletion_id, applied_at }, noted_at })
         };
+}
+
+structs! {
+    Rank { created_at, id }
+    VanishMark { pubkey, until, request_id }
+    Clock { latest, last, held }
+    Usage { events, bytes }
+    Counters { effective, stage, by_class }
+    Cover { kind, author, topic, traits }
+}
+
+/// A topic's name, after its length.
+pub(crate) fn take_topic(record: &mut &[u8]) -> Option<TopicId> {
+    let length: u16 = take(record)?;
+    std::str::from_utf8(record.split_off(..usize::from(length))?).ok().map(TopicId::new_unchecked)
+}
+
+/// A field that its record may end without.
+pub(crate) fn take_last<F: Field>(record: &mut &[u8]) -> Option<Option<F>> {
+    if record.is_empty() { Some(None) } else { take(record).map(Some) }
 }
 
 // The index of a value in its list is its code on disk: lists may grow at the end, never change.
 /// The states that a row can have; events in other states keep no row.
 const ROW_STATES: [State; 3] = [State::Effective, State::Replaced, State::Deleted];
-pub(crate) const SOURCES: [Source; 5] = [Source::Client, Source::Gossip, Source::Sync, Source::Import, Source::Node];
+const SOURCES: [Source; 5] = [Source::Client, Source::Gossip, Source::Sync, Source::Import, Source::Node];
 const REASONS: [Reason; 6] =
     [Reason::Nip09, Reason::Expiration, Reason::Replaced, Reason::Vanish, Reason::Retention, Reason::Capacity];
 const STAGES: [Stage; 4] = [Stage::Open, Stage::LiveOnly, Stage::Shedding, Stage::Purging];
@@ -176,12 +189,12 @@ const KEEPERS: [Keeper; 2] = [Keeper::Operator, Keeper::Use];
 /// In place of a reason.
 const UPSERT: u8 = u8::MAX;
 
-pub(crate) fn code_of<T: PartialEq>(list: &[T], value: &T) -> u8 {
+fn code_of<T: PartialEq>(list: &[T], value: &T) -> u8 {
     list.iter().position(|listed| listed == value).unwrap_or(list.len()) as u8
 }
 
-pub(crate) fn decode<T: Copy>(list: &[T], code: u8, record: &Unpack<'_>) -> Result<T> {
-    list.get(usize::from(code)).copied().ok_or_else(|| record.damaged())
+fn decode<T: Copy>(list: &[T], code: u8) -> Option<T> {
+    list.get(usize::from(code)).copied()
 }
 
 /// A stored event: a short header and the JSON as it is served.
@@ -195,20 +208,12 @@ pub(crate) struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    pub(crate) fn pack(&self) -> Vec<u8> {
-        let pack = Pack::with_capacity(12 + 4 * self.topics.len() + self.json.len())
-            .field(&self.ingested_at)
-            .field(&self.state)
-            .field(&self.traits)
-            .u16(self.topics.len() as u16);
-        self.topics.iter().fold(pack, Pack::field).bytes(self.json).done()
-    }
-
     pub(crate) fn unpack(record: &'a [u8]) -> Result<Self> {
-        let mut record = Unpack::new(Table::Events.name(), record);
-        let (ingested_at, state, traits) = (record.field()?, record.field()?, record.field()?);
-        let topics = (0..record.u16()?).map(|_| record.field()).collect::<Result<_>>()?;
-        Ok(Self { ingested_at, state, traits, topics, json: record.rest() })
+        unpack(Table::Events.name(), record, |record| {
+            let (ingested_at, state, traits) = (take(record)?, take(record)?, take(record)?);
+            let topics = (0..take::<u16>(record)?).map(|_| take(record)).collect::<Option<_>>()?;
+            Some(Self { ingested_at, state, traits, topics, json: record })
+        })
     }
 
     pub(crate) fn is_effective(&self) -> bool {
@@ -268,7 +273,7 @@ pub(crate) struct Cover {
 
 impl Cover {
     pub(crate) fn unpack(record: &[u8]) -> Result<Self> {
-        Unpack::new("an index", record).field()
+        unpack("an index", record, take)
     }
 }
 

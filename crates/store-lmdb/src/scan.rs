@@ -9,14 +9,13 @@ use std::{
     ops::{Bound, RangeInclusive},
 };
 
-use heed::RoTxn;
 use kukuri_domain::Timestamp;
 
 use crate::{
     error::{Result, damaged},
     key::{EventNo, Order},
     record::Cover,
-    tables::{Table, Tables},
+    tables::{Table, View},
 };
 
 /// Rows that a range reads at a time: at first, and at most.
@@ -33,7 +32,6 @@ pub(crate) struct Candidate {
 /// One prefix of one table, within a time window.
 struct Range {
     table: Table,
-    prefix_len: usize,
     /// The next key to read, then the last.
     from: Bound<Vec<u8>>,
     to: Vec<u8>,
@@ -71,7 +69,6 @@ impl Scan {
     pub(crate) fn add_between(&mut self, table: Table, prefix: Vec<u8>, first: Order, last: Order) {
         self.ranges.push(Range {
             table,
-            prefix_len: prefix.len(),
             from: Bound::Included([&prefix[..], first.as_bytes()].concat()),
             to: [&prefix[..], last.as_bytes()].concat(),
             block: VecDeque::new(),
@@ -81,17 +78,17 @@ impl Scan {
     }
 
     /// The next row; reads the next block if needed.
-    pub(crate) fn next(&mut self, tables: &Tables, txn: &RoTxn<'_>) -> Result<Option<Candidate>> {
+    pub(crate) fn next(&mut self, view: View<'_>) -> Result<Option<Candidate>> {
         if !self.started {
             self.started = true;
             for index in 0..self.ranges.len() {
-                self.push_head(index, tables, txn)?;
+                self.push_head(index, view)?;
             }
         }
         loop {
             let Some(Reverse((order, index))) = self.heads.pop() else { return Ok(None) };
             let candidate = self.ranges[index].block.pop_front();
-            self.push_head(index, tables, txn)?;
+            self.push_head(index, view)?;
             let candidate = candidate.ok_or_else(|| damaged("a scan lost its place"))?;
             let is_repeat = self.last.replace(order) == Some(order);
             if !is_repeat && order.no() <= self.newest {
@@ -100,10 +97,10 @@ impl Scan {
         }
     }
 
-    fn push_head(&mut self, index: usize, tables: &Tables, txn: &RoTxn<'_>) -> Result<()> {
+    fn push_head(&mut self, index: usize, view: View<'_>) -> Result<()> {
         let range = &mut self.ranges[index];
         if range.block.is_empty() && !range.is_read {
-            range.read_on(tables, txn)?;
+            range.read_on(view)?;
         }
         if let Some(candidate) = range.block.front() {
             self.heads.push(Reverse((candidate.order, index)));
@@ -113,14 +110,13 @@ impl Scan {
 }
 
 impl Range {
-    fn read_on(&mut self, tables: &Tables, txn: &RoTxn<'_>) -> Result<()> {
-        let bounds = (self.from.as_ref().map(Vec::as_slice), Bound::Included(self.to.as_slice()));
-        let entries = tables.of(self.table).range(txn, &bounds)?;
+    fn read_on(&mut self, view: View<'_>) -> Result<()> {
         let mut last_key = None;
+        let entries = view.range(self.table, self.from.as_ref().map(Vec::as_slice), Bound::Included(&self.to))?;
         for entry in entries.take(self.block_size) {
             let (key, cover) = entry?;
-            let order = Order::of_key(&key[self.prefix_len.min(key.len())..])
-                .ok_or_else(|| damaged(format!("a key of {} is too short", self.table.name())))?;
+            let order =
+                Order::of_key(key).ok_or_else(|| damaged(format!("a key of {} is too short", self.table.name())))?;
             self.block.push_back(Candidate { order, cover: Cover::unpack(cover)? });
             last_key = Some(key);
         }
@@ -134,17 +130,11 @@ impl Range {
 }
 
 /// Distinct values of the `len` bytes after `prefix`, in order: one lookup each, however many rows they have.
-pub(crate) fn distinct(
-    tables: &Tables,
-    txn: &RoTxn<'_>,
-    table: Table,
-    prefix: &[u8],
-    len: usize,
-) -> Result<Vec<Vec<u8>>> {
+pub(crate) fn distinct(view: View<'_>, table: Table, prefix: &[u8], len: usize) -> Result<Vec<Vec<u8>>> {
     let mut found: Vec<Vec<u8>> = Vec::new();
     loop {
         let after = found.last().map_or(prefix.to_vec(), |last| [&last[..], &[u8::MAX; Order::LEN]].concat());
-        let next = tables.after(txn, table, &after)?.next().transpose()?;
+        let next = view.after(table, &after)?.next().transpose()?;
         match next {
             Some((key, _)) if key.starts_with(prefix) && key.len() >= prefix.len() + len => {
                 found.push(key[..prefix.len() + len].to_vec());

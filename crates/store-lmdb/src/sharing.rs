@@ -2,7 +2,6 @@
 
 use std::ops::Bound;
 
-use heed::RoTxn;
 use kukuri_domain::{
     EventId, Kind, Millis, Timestamp, TopicId,
     sharing::{FloorHint, Trace},
@@ -16,7 +15,7 @@ use crate::{
     pack::Record as _,
     record::{Cover, Row, TopicRecord},
     scan::{Candidate, Scan},
-    tables::{Table, Tables},
+    tables::{Table, View},
     traces::{self, TraceRecord},
     writer::Writer,
 };
@@ -35,9 +34,9 @@ pub(crate) struct SharedScan<'s> {
 }
 
 impl<'s> SharedScan<'s> {
-    pub(crate) fn new(set: &'s SharedSet, span: Span, limit: usize, tables: &Tables, txn: &RoTxn<'_>) -> Result<Self> {
+    pub(crate) fn new(set: &'s SharedSet, span: Span, limit: usize, view: View<'_>) -> Result<Self> {
         let mut scan = Scan::new(EventNo(u64::MAX));
-        if let Some(topic) = topic_no(tables, txn, &set.topic)? {
+        if let Some(topic) = topic_no(view, &set.topic)? {
             let newest = Timestamp::MAX_IN_EVENT;
             let first = span
                 .from
@@ -49,23 +48,23 @@ impl<'s> SharedScan<'s> {
     }
 
     /// One bounded step over the topic's events. Returns whether more may be left.
-    pub(crate) fn step(&mut self, tables: &Tables, txn: &RoTxn<'_>) -> Result<bool> {
+    pub(crate) fn step(&mut self, view: View<'_>) -> Result<bool> {
         for _ in 0..STEP {
-            let Some(Candidate { order, cover }) = self.scan.next(tables, txn)? else { return Ok(false) };
+            let Some(Candidate { order, cover }) = self.scan.next(view)? else { return Ok(false) };
             // Ids with a common prefix are read together and separated later.
             if self.items.len() > self.limit && self.last.is_some_and(|last| !last.ties_with(&order)) {
                 return Ok(false);
             }
-            self.look_at(order, &cover, tables, txn)?;
+            self.look_at(order, &cover, view)?;
         }
         Ok(true)
     }
 
-    fn look_at(&mut self, order: Order, cover: &Cover, tables: &Tables, txn: &RoTxn<'_>) -> Result<()> {
+    fn look_at(&mut self, order: Order, cover: &Cover, view: View<'_>) -> Result<()> {
         if !self.set.window.reaches(cover.kind, order.created_at()) {
             return Ok(());
         }
-        let Some(row) = tables.row(txn, order.no())? else { return Ok(()) };
+        let Some(row) = view.row(order.no())? else { return Ok(()) };
         let item = Item { created_at: order.created_at(), id: row.id()? };
         if !self.span.contains(&item) {
             return Ok(());
@@ -79,14 +78,14 @@ impl<'s> SharedScan<'s> {
     }
 
     /// The page, after all events were scanned.
-    pub(crate) fn finish(mut self, tables: &Tables, txn: &RoTxn<'_>) -> Result<SharedPage> {
+    pub(crate) fn finish(mut self, view: View<'_>) -> Result<SharedPage> {
         let prefix = traces::prefix(&self.set.topic);
         let first = match self.span.from {
             Some(from) => traces::key(&self.set.topic, from),
             None => prefix.to_vec(),
         };
-        let bounds = (Bound::Included(first.as_slice()), Bound::Unbounded);
-        for entry in tables.of(Table::Traces).range(txn, &bounds)?.take(self.limit.saturating_add(1)) {
+        let entries = view.range(Table::Traces, Bound::Included(&first), Bound::Unbounded)?;
+        for entry in entries.take(self.limit.saturating_add(1)) {
             let (key, record) = entry?;
             let item = Item::new(TraceRecord::unpack(record)?.trace.item());
             if !key.starts_with(&prefix) || !self.span.contains(&item) {
@@ -104,20 +103,20 @@ fn may_be_protected(row: &Row<'_>) -> bool {
     row.json.windows(4).any(|bytes| bytes == br#"["-""#)
 }
 
-fn topic_no(tables: &Tables, txn: &RoTxn<'_>, topic: &TopicId) -> Result<Option<TopicNo>> {
-    Ok(tables.find::<TopicRecord>(txn, topic.as_str().as_bytes())?.map(|record| record.no))
+fn topic_no(view: View<'_>, topic: &TopicId) -> Result<Option<TopicNo>> {
+    Ok(view.find::<TopicRecord>(topic.as_str().as_bytes())?.map(|record| record.no))
 }
 
 /// The event or trace that an item of a set stands for.
-pub(crate) fn share(tables: &Tables, txn: &RoTxn<'_>, set: &SharedSet, id: &EventId) -> Result<Option<Shared>> {
-    let row = tables.row_of(txn, id)?.filter(Row::is_effective);
-    if let (Some(row), Some(topic)) = (&row, topic_no(tables, txn, &set.topic)?)
+pub(crate) fn share(view: View<'_>, set: &SharedSet, id: &EventId) -> Result<Option<Shared>> {
+    let row = view.effective_row_of(id)?;
+    if let (Some(row), Some(topic)) = (&row, topic_no(view, &set.topic)?)
         && row.topics.contains(&topic)
         && set.window.shows(&row.event()?)
     {
         return Ok(Some(Shared::Event(row.json())));
     }
-    Ok(match traces::find(tables, txn, &set.topic, id)? {
+    Ok(match traces::find(view, &set.topic, id)? {
         Some(Trace::Request { .. }) => row.map(|row| Shared::Event(row.json())),
         Some(Trace::Hint(hint)) => Some(Shared::Hint(hint)),
         None => None,
@@ -128,8 +127,7 @@ impl Writer {
     pub(crate) fn raise_floors(&mut self, topic: &TopicId, hints: &[FloorHint], now: Millis) -> Result<Raised> {
         let mut batch = Batch::begin(self.context(), now)?;
         let outcomes = apply_hints(&mut batch, topic, hints)?;
-        let Committed { stages, head, clock } = batch.commit()?;
-        self.note_clock(clock);
+        let Committed { stages, head, .. } = self.commit(batch)?;
         Ok(Raised { outcomes, head, stages })
     }
 }

@@ -6,13 +6,12 @@
 
 use std::fs::File;
 
-use heed::RoTxn;
 use kukuri_domain::Admitted;
 use rustix::fs::FallocateFlags;
 
 use crate::{
     error::Result,
-    tables::{LmdbEnv, Tables, used_bytes},
+    tables::{LmdbEnv, View},
 };
 
 /// The file grows in steps of this many bytes.
@@ -67,22 +66,15 @@ impl FreeSpace {
     }
 
     /// Whether a transaction fits without touching the reserve.
-    pub(crate) fn fits(
-        &mut self,
-        env: &LmdbEnv,
-        tables: &Tables,
-        txn: &RoTxn<'_>,
-        load: WriteEstimate,
-    ) -> Result<bool> {
+    pub(crate) fn fits(&mut self, view: View<'_>, load: WriteEstimate) -> Result<bool> {
         let needed = 2 * load.bytes as u64 + PAGE_BYTES * load.index_pages() as u64 + self.reserve;
-        let top = used_bytes(env);
+        let top = view.tables.file_bytes();
         if top + needed <= self.map_size && self.allocate(top + needed) {
             return Ok(true);
         }
         // The file can't grow; free pages inside it can still be reused.
         let bound = self.map_size.min(self.allocated.max(top));
-        let used = tables.bytes(txn)?;
-        Ok(used + needed <= bound)
+        Ok(view.bytes()? + needed <= bound)
     }
 
     /// Share of the reserve that a transaction with this many changed rows uses, because the estimate leaves out

@@ -1,13 +1,12 @@
 //! Implementation of the store port: reads run on the caller's thread in short steps, writes on a thread that may
 //! block.
 
-use std::{collections::HashSet, fs::File, path::Path, sync::Arc};
+use std::{collections::HashSet, path::Path, sync::Arc};
 
 use async_trait::async_trait;
-use heed::{CompactionOption, RoTxn};
+use heed::CompactionOption;
 use kukuri_domain::{
     Address, Admitted, EventId, Filter, Millis, PublicKey, Sketch, State, Timestamp, TopicId,
-    clock::Clock,
     retention::Retention,
     sharing::FloorHint,
     subscription::{NodeSubscription, SubscriptionChange},
@@ -18,66 +17,54 @@ use kukuri_store::{
     SharedPage, SharedSet, SnapshotCursor, SnapshotPage, Span, Stats, StoreError, StoredEvent, Swept, lease::Leases,
     outbox::check_consumer, port::*,
 };
-use parking_lot::Mutex;
 use tokio::sync::watch;
-
-use kukuri_store::repeats::Repeats;
 
 use crate::{
     archive, check,
-    error::backend_error,
-    files, format, lookup,
-    open::{self, LmdbOptions, Opened},
+    error::Failure,
+    files, lookup,
+    open::{self, InUse, LmdbOptions},
     query::{self, FilterScan, Part, TRANSACTION_ROWS},
     sharing::{self, SharedScan},
     subscriptions,
-    tables::{LmdbEnv, Tables, used_bytes},
+    tables::{Tables, View},
     wal::Uncommitted,
-    writer::{Writer, notify_head},
+    writer::{SharedState, Writer},
     writer_thread::WriterThread,
 };
 
 /// The embedded store: one LMDB environment in a directory.
 pub struct LmdbStore {
-    env: LmdbEnv,
     tables: Tables,
     /// `None` if the store was opened for reading.
     writer: Option<WriterThread>,
-    uncommitted: Arc<Uncommitted>,
-    repeats: Arc<Repeats>,
-    clock: Option<Arc<Mutex<Clock>>>,
-    head: Arc<watch::Sender<Seq>>,
+    shared: Arc<SharedState>,
     subscriptions: watch::Sender<u64>,
     leases: Leases,
-    /// Shared lock that marks the files as in use.
-    _in_use: Option<File>,
+    _in_use: InUse,
 }
 
 impl LmdbStore {
     /// Opens the store in a directory for writing; creates it if there is none. Only one process at a time can.
     pub fn open(path: impl AsRef<Path>, options: LmdbOptions) -> Result<Self> {
-        let (opened, writer) = open::writable(path.as_ref(), options)?;
-        let mut store = Self::new(opened);
-        store.repeats = Arc::clone(&writer.repeats);
-        store.clock = Some(Arc::clone(&writer.clock));
-        store.uncommitted = Arc::clone(&writer.uncommitted);
-        store.head = Arc::clone(&writer.head);
-        store.writer = Some(WriterThread::start(writer).map_err(open::io)?);
-        Ok(store)
+        let (writer, in_use) = open::writable(path.as_ref(), options)?;
+        let (tables, shared) = (writer.tables.clone(), Arc::clone(&writer.shared));
+        let writer = WriterThread::start(writer).map_err(Failure::from)?;
+        Ok(Self::new(tables, Some(writer), shared, in_use))
     }
 
     /// Opens the store in a directory for reading; another process may be writing to it.
     pub fn open_for_reading(path: impl AsRef<Path>, options: LmdbOptions) -> Result<Self> {
-        let opened = open::readable(path.as_ref(), &options)?;
-        Ok(Self::new(opened))
+        let (tables, in_use) = open::readable(path.as_ref(), &options)?;
+        Ok(Self::new(tables, None, Arc::default(), in_use))
     }
 
     /// Writes a consistent, compacted copy of the data file, during reads and writes.
     pub fn copy_to(&self, file: impl AsRef<Path>) -> Result<()> {
         if let Some(writer) = &self.writer {
-            writer.wait_for_wal_commit()?;
+            writer.change_blocking(|_| Ok(()))?;
         }
-        self.env.copy_to_path(file, CompactionOption::Enabled).map_err(backend_error)?;
+        self.tables.env.copy_to_path(file, CompactionOption::Enabled).map_err(Failure::from)?;
         Ok(())
     }
 
@@ -94,38 +81,26 @@ impl LmdbStore {
 
     /// High-water mark of the data file in bytes: it never shrinks, but its free pages are reused.
     pub fn file_bytes(&self) -> u64 {
-        used_bytes(&self.env)
+        self.tables.file_bytes()
     }
 
     /// Number of transactions ever committed.
     pub fn transactions(&self) -> u64 {
-        self.env.info().last_txn_id as u64
+        self.tables.env.info().last_txn_id as u64
     }
 
-    fn new(Opened { env, tables, in_use }: Opened) -> Self {
-        Self {
-            env,
-            tables,
-            writer: None,
-            uncommitted: Arc::default(),
-            repeats: Arc::default(),
-            clock: None,
-            head: Arc::new(watch::Sender::new(Seq::default())),
-            subscriptions: watch::Sender::new(0),
-            leases: Leases::default(),
-            _in_use: in_use,
-        }
+    fn new(tables: Tables, writer: Option<WriterThread>, shared: Arc<SharedState>, in_use: InUse) -> Self {
+        let (subscriptions, leases) = (watch::Sender::new(0), Leases::default());
+        Self { tables, writer, shared, subscriptions, leases, _in_use: in_use }
     }
 
     #[cfg(test)]
     pub(crate) fn with_writer<T: Send + 'static>(&self, act: impl FnOnce(&mut Writer) -> T + Send + 'static) -> T {
-        self.writer.as_ref().expect("a store opened for writing").change_now(act)
+        self.writer.as_ref().expect("a store opened for writing").change_blocking(|writer| Ok(act(writer))).unwrap()
     }
 
-    /// Reads in one transaction. It must not outlive the call: an old transaction keeps LMDB from reusing pages.
-    fn with_read_txn<T>(&self, read: impl FnOnce(&Tables, &RoTxn<'_>) -> crate::error::Result<T>) -> Result<T> {
-        let txn = self.env.read_txn().map_err(backend_error)?;
-        read(&self.tables, &txn).map_err(StoreError::from)
+    fn read<T>(&self, read: impl FnOnce(View<'_>) -> crate::error::Result<T>) -> Result<T> {
+        Ok(self.tables.read(read)?)
     }
 
     /// Runs a write on the writer's thread, then wakes outbox followers.
@@ -138,9 +113,7 @@ impl LmdbStore {
         let changed = writer.change(|writer| {
             let result = change(writer)?;
             // The write has succeeded, even if followers can't be woken.
-            if let Ok(stored) = writer.stored() {
-                notify_head(&writer.head, stored.head);
-            }
+            let _ = writer.notify_head();
             Ok(result)
         });
         Ok(changed.await?)
@@ -149,14 +122,14 @@ impl LmdbStore {
     /// Commits pending records first, if they affect the answer (W-9).
     async fn commit_wal_if(&self, is_affected: impl FnOnce(&Uncommitted) -> bool) -> Result<()> {
         match &self.writer {
-            Some(writer) if is_affected(&self.uncommitted) => Ok(writer.request_wal_commit().await?),
+            Some(writer) if is_affected(&self.shared.uncommitted) => Ok(writer.change(|_| Ok(())).await?),
             _ => Ok(()),
         }
     }
 
     /// Commits pending records that affect a query. If none do, returns the outbox row up to which its answer holds.
     async fn commit_wal_for(&self, query: &Query) -> Result<Seq> {
-        if let Some(unaffected_until) = self.uncommitted.unaffected_until(query) {
+        if let Some(unaffected_until) = self.shared.uncommitted.unaffected_until(query) {
             return Ok(unaffected_until);
         }
         self.commit_wal().await?;
@@ -171,23 +144,30 @@ impl LmdbStore {
     /// between. A query that one transaction answers sees one snapshot; a longer one may lack events retired meanwhile.
     ///
     /// `advance` continues a filter's scan by some rows, and returns whether the filter is done. Returns the head of the
-    /// outbox at the first transaction.
+    /// outbox at the first transaction; events newer than that are left out.
     async fn scan<'q, P: Part>(
         &self,
         query: &'q Query,
-        limit: fn(&Filter) -> usize,
-        mut advance: impl FnMut(&mut FilterScan<'q, P>, &mut usize, &Tables, &RoTxn<'_>) -> crate::error::Result<bool>,
+        limit: fn(&Filter) -> Option<usize>,
+        mut advance: impl FnMut(&mut FilterScan<'q, P>, &mut usize, View<'_>) -> crate::error::Result<bool>,
     ) -> Result<Seq> {
         let (mut begun, mut current) = (None, 0);
         loop {
-            let (head, is_done) = self.with_read_txn(|tables, txn| {
+            let (head, is_done) = self.read(|view| {
                 let (head, scans) = match &mut begun {
                     Some(begun) => begun,
-                    none => none.insert(begin(query, limit, tables, txn)?),
+                    none => {
+                        let node = view.node()?;
+                        // A filter without a limit gets everything (W-1).
+                        let limit = |filter| limit(filter).unwrap_or(usize::MAX);
+                        let scan = |filter| FilterScan::new(filter, query, node.last_event, limit(filter), view);
+                        let scans = query.filters.iter().map(scan).collect::<crate::error::Result<Vec<_>>>()?;
+                        none.insert((node.head, scans))
+                    }
                 };
                 let mut rows = TRANSACTION_ROWS;
                 while let Some(scan) = scans.get_mut(current) {
-                    if !advance(scan, &mut rows, tables, txn)? {
+                    if !advance(scan, &mut rows, view)? {
                         return Ok((*head, false));
                     }
                     current += 1;
@@ -202,27 +182,6 @@ impl LmdbStore {
     }
 }
 
-/// The head of the outbox, and the scans of all filters. Events newer than this transaction are left out.
-fn begin<'q, P: Part>(
-    query: &'q Query,
-    limit: fn(&Filter) -> usize,
-    tables: &Tables,
-    txn: &RoTxn<'_>,
-) -> crate::error::Result<(Seq, Vec<FilterScan<'q, P>>)> {
-    let node = format::node_record(tables, txn)?;
-    let scan = |filter| FilterScan::new(filter, query, node.last_event, limit(filter), tables, txn);
-    Ok((node.head, query.filters.iter().map(scan).collect::<crate::error::Result<_>>()?))
-}
-
-/// A filter without a limit gets everything (W-1).
-fn own_limit(filter: &Filter) -> usize {
-    filter.limit().unwrap_or(usize::MAX)
-}
-
-fn no_limit(_: &Filter) -> usize {
-    usize::MAX
-}
-
 #[async_trait]
 impl Events for LmdbStore {
     async fn ingest(&self, batch: Vec<Admitted>, now: Millis) -> Result<Ingested> {
@@ -232,10 +191,10 @@ impl Events for LmdbStore {
 
     async fn known_states(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<State>>> {
         self.commit_wal_if(|uncommitted| uncommitted.affects_ids(ids)).await?;
-        let states = self.with_read_txn(|tables, txn| lookup::read_states(tables, txn, ids))?;
+        let states = self.read(|view| lookup::read_states(view, ids))?;
         let known = ids.iter().zip(&states).filter(|(_, state)| state.is_some());
-        let latest = self.clock.as_ref().map_or(now, |clock| clock.lock().latest);
-        self.repeats.note(known.map(|(id, _)| *id), latest.max(now));
+        let latest = self.shared.clock.lock().latest;
+        self.shared.repeats.note(known.map(|(id, _)| *id), latest.max(now));
         Ok(states)
     }
 
@@ -246,8 +205,8 @@ impl Events for LmdbStore {
     async fn query(&self, query: &Query) -> Result<Answer> {
         let unaffected_until = self.commit_wal_for(query).await?;
         let (mut events, mut cuts) = (Vec::new(), Vec::new());
-        let advance = |scan: &mut FilterScan<'_, StoredEvent>, rows: &mut usize, tables: &Tables, txn: &RoTxn<'_>| {
-            let is_done = scan.step(rows, tables, txn)? && scan.read_found(rows, tables, txn)?;
+        let advance = |scan: &mut FilterScan<'_, StoredEvent>, rows: &mut usize, view: View<'_>| {
+            let is_done = scan.step(rows, view)? && scan.read_found(rows, view)?;
             if is_done {
                 let (found, cut) = scan.finish(|event| event.id);
                 events.extend(found);
@@ -255,7 +214,7 @@ impl Events for LmdbStore {
             }
             Ok(is_done)
         };
-        let seq = self.scan(query, own_limit, advance).await?;
+        let seq = self.scan(query, Filter::limit, advance).await?;
         let rest = query::rest(&cuts, &events);
         let mut events: Vec<StoredEvent> = events.into_iter().map(|(_, event)| event).collect();
         if query.filters.len() > 1 {
@@ -268,13 +227,13 @@ impl Events for LmdbStore {
     async fn ids(&self, query: &Query, most: usize) -> Result<Option<Vec<(Timestamp, EventId)>>> {
         self.commit_wal_for(query).await?;
         let (mut all, mut is_over) = (Vec::new(), false);
-        let advance = |scan: &mut FilterScan<'_, EventId>, rows: &mut usize, tables: &Tables, txn: &RoTxn<'_>| {
+        let advance = |scan: &mut FilterScan<'_, EventId>, rows: &mut usize, view: View<'_>| {
             if is_over {
                 return Ok(true);
             }
-            let is_scanned = scan.step(rows, tables, txn)?;
+            let is_scanned = scan.step(rows, view)?;
             is_over = scan.count() > most;
-            if is_over || !(is_scanned && scan.read_found(rows, tables, txn)?) {
+            if is_over || !(is_scanned && scan.read_found(rows, view)?) {
                 return Ok(is_over);
             }
             let (found, _) = scan.finish(|id| *id);
@@ -284,7 +243,7 @@ impl Events for LmdbStore {
             is_over = all.len() > most;
             Ok(true)
         };
-        self.scan(query, own_limit, advance).await?;
+        self.scan(query, Filter::limit, advance).await?;
         Ok((!is_over).then_some(all))
     }
 
@@ -292,11 +251,11 @@ impl Events for LmdbStore {
         self.commit_wal_for(query).await?;
         let is_single = query.filters.len() == 1;
         let (mut count, mut numbers, mut noted) = (0, Vec::new(), HashSet::new());
-        let advance = |scan: &mut FilterScan<'_, PublicKey>, rows: &mut usize, tables: &Tables, txn: &RoTxn<'_>| {
-            let is_done = scan.step(rows, tables, txn)?;
+        let advance = |scan: &mut FilterScan<'_, PublicKey>, rows: &mut usize, view: View<'_>| {
+            let is_done = scan.step(rows, view)?;
             count += scan.count() as u64;
             if let Some(sketch) = &mut sketch {
-                scan.note_authors(&mut noted, sketch, tables, txn)?;
+                scan.note_authors(&mut noted, sketch, view)?;
             }
             if !is_single {
                 numbers.extend(scan.numbers());
@@ -309,7 +268,7 @@ impl Events for LmdbStore {
             }
             Ok(is_done)
         };
-        self.scan(query, no_limit, advance).await?;
+        self.scan(query, |_| None, advance).await?;
         if !is_single {
             count = numbers.len() as u64;
         }
@@ -318,7 +277,7 @@ impl Events for LmdbStore {
 
     async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>> {
         self.commit_wal_if(|uncommitted| uncommitted.affects_ids(ids)).await?;
-        self.with_read_txn(|tables, txn| ids.iter().map(|id| lookup::get(tables, txn, id, now)).collect())
+        self.read(|view| ids.iter().map(|id| lookup::get(view, id, now)).collect())
     }
 }
 
@@ -326,16 +285,16 @@ impl Events for LmdbStore {
 impl Sharing for LmdbStore {
     async fn shared(&self, set: &SharedSet, span: Span, limit: usize) -> Result<SharedPage> {
         self.commit_wal().await?;
-        let mut scan = self.with_read_txn(|tables, txn| SharedScan::new(set, span, limit, tables, txn))?;
-        while self.with_read_txn(|tables, txn| scan.step(tables, txn))? {
+        let mut scan = self.read(|view| SharedScan::new(set, span, limit, view))?;
+        while self.read(|view| scan.step(view))? {
             tokio::task::yield_now().await;
         }
-        self.with_read_txn(|tables, txn| scan.finish(tables, txn))
+        self.read(|view| scan.finish(view))
     }
 
     async fn share(&self, set: &SharedSet, ids: &[EventId]) -> Result<Vec<Option<Shared>>> {
         self.commit_wal().await?;
-        self.with_read_txn(|tables, txn| ids.iter().map(|id| sharing::share(tables, txn, set, id)).collect())
+        self.read(|view| ids.iter().map(|id| sharing::share(view, set, id)).collect())
     }
 
     async fn raise_floors(&self, topic: &TopicId, hints: Vec<FloorHint>, now: Millis) -> Result<Raised> {
@@ -369,11 +328,11 @@ impl Upkeep for LmdbStore {
 impl Outbox for LmdbStore {
     async fn outbox(&self, after: Seq, limit: usize) -> Result<Vec<OutboxRow>> {
         // Read the pending rows first: rows committed meanwhile are found in LMDB below.
-        let (uncommitted, are_all) = self.uncommitted.rows_after(after, limit);
+        let (uncommitted, are_all) = self.shared.uncommitted.rows_after(after, limit);
         if are_all {
             return Ok(uncommitted);
         }
-        let mut rows = self.with_read_txn(|tables, txn| lookup::outbox(tables, txn, after, limit))?;
+        let mut rows = self.read(|view| lookup::outbox(view, after, limit))?;
         let last = rows.last().map_or(after, |row| row.seq);
         let missing = limit - rows.len();
         rows.extend(uncommitted.into_iter().filter(|row| row.seq > last).take(missing));
@@ -381,16 +340,16 @@ impl Outbox for LmdbStore {
     }
 
     fn watch_outbox(&self) -> watch::Receiver<Seq> {
-        self.head.subscribe()
+        self.shared.head.subscribe()
     }
 
     async fn snapshot(&self, cursor: SnapshotCursor, limit: usize) -> Result<SnapshotPage> {
         self.commit_wal().await?;
-        self.with_read_txn(|tables, txn| lookup::snapshot(tables, txn, cursor, limit))
+        self.read(|view| lookup::snapshot(view, cursor, limit))
     }
 
     async fn offsets(&self) -> Result<Vec<ConsumerOffset>> {
-        self.with_read_txn(lookup::offsets)
+        self.read(lookup::offsets)
     }
 
     async fn set_offset(&self, consumer: &str, seq: Seq, now: Millis) -> Result<()> {
@@ -417,7 +376,7 @@ impl Outbox for LmdbStore {
 #[async_trait]
 impl Topics for LmdbStore {
     async fn subscriptions(&self) -> Result<Vec<NodeSubscription>> {
-        self.with_read_txn(|tables, txn| Ok(subscriptions::load(tables, txn)?.all().cloned().collect()))
+        self.read(|view| Ok(subscriptions::load(view)?.all().cloned().collect()))
     }
 
     async fn change_subscription(
@@ -441,13 +400,13 @@ impl Topics for LmdbStore {
 impl Inspect for LmdbStore {
     async fn stats(&self) -> Result<Stats> {
         self.commit_wal().await?;
-        self.with_read_txn(lookup::stats)
+        self.read(lookup::stats)
     }
 
     async fn explain(&self, id: &EventId) -> Result<Explanation> {
         self.commit_wal().await?;
-        let mut explanation = self.with_read_txn(|tables, txn| lookup::explain(tables, txn, id))?;
-        if let (Some(record), Some(repeat)) = (&mut explanation.record, self.repeats.get(id)) {
+        let mut explanation = self.read(|view| lookup::explain(view, id))?;
+        if let (Some(record), Some(repeat)) = (&mut explanation.record, self.shared.repeats.get(id)) {
             repeat.add_to(record);
         }
         Ok(explanation)
@@ -455,12 +414,12 @@ impl Inspect for LmdbStore {
 
     async fn explain_address(&self, address: &Address) -> Result<AddressExplanation> {
         self.commit_wal().await?;
-        self.with_read_txn(|tables, txn| lookup::explain_address(tables, txn, address))
+        self.read(|view| lookup::explain_address(view, address))
     }
 
     async fn check(&self) -> Result<CheckReport> {
         self.commit_wal().await?;
-        self.with_read_txn(check::check)
+        self.read(check::check)
     }
 }
 
@@ -468,7 +427,7 @@ impl Inspect for LmdbStore {
 impl Archive for LmdbStore {
     async fn dump(&self, cursor: DumpCursor, limit: usize) -> Result<DumpPage> {
         self.commit_wal().await?;
-        self.with_read_txn(|tables, txn| archive::dump(tables, txn, cursor, limit))
+        self.read(|view| archive::dump(view, cursor, limit))
     }
 
     async fn load(&self, pieces: Vec<Piece>) -> Result<()> {

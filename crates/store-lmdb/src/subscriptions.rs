@@ -1,19 +1,18 @@
 //! Node-level subscriptions (S-1) as records.
 
-use heed::RoTxn;
 use kukuri_domain::{TopicId, subscription::NodeSubscription};
 use kukuri_store::subscriptions::Subscriptions;
 
 use crate::{
     error::{Result, damaged},
     lookup::topic_of_key,
-    pack::{Pack, Unpack},
-    tables::{Table, Tables},
+    pack::{Pack, take, unpack},
+    tables::{Table, View},
 };
 
-pub(crate) fn load(tables: &Tables, txn: &RoTxn<'_>) -> Result<Subscriptions> {
-    let read = |(topic, record)| unpack(topic_of_key(topic)?, record);
-    tables.of(Table::Subscriptions).iter(txn)?.map(|entry| read(entry?)).collect()
+pub(crate) fn load(view: View<'_>) -> Result<Subscriptions> {
+    let read = |(topic, record)| read(topic_of_key(topic)?, record);
+    view.iter(Table::Subscriptions)?.map(|entry| read(entry?)).collect()
 }
 
 pub(crate) fn pack(subscription: &NodeSubscription) -> Result<Vec<u8>> {
@@ -22,17 +21,18 @@ pub(crate) fn pack(subscription: &NodeSubscription) -> Result<Vec<u8>> {
     Ok(Pack::with_capacity(26 + policy.len())
         .field(&subscription.enabled)
         .field(&subscription.keeper)
-        .u64(subscription.ref_count)
+        .field(&subscription.ref_count)
         .field(&subscription.created_at)
         .field(&subscription.updated_at)
         .bytes(&policy)
         .done())
 }
 
-pub(crate) fn unpack(topic: TopicId, record: &[u8]) -> Result<NodeSubscription> {
-    let mut record = Unpack::new("subscriptions", record);
-    let (enabled, keeper, ref_count) = (record.field()?, record.field()?, record.u64()?);
-    let (created_at, updated_at) = (record.field()?, record.field()?);
-    let policy = serde_json::from_slice(record.rest()).map_err(|_| record.damaged())?;
-    Ok(NodeSubscription { topic, enabled, keeper, ref_count, policy, created_at, updated_at })
+pub(crate) fn read(topic: TopicId, record: &[u8]) -> Result<NodeSubscription> {
+    unpack(Table::Subscriptions.name(), record, |record| {
+        let (enabled, keeper, ref_count) = (take(record)?, take(record)?, take(record)?);
+        let (created_at, updated_at) = (take(record)?, take(record)?);
+        let policy = serde_json::from_slice(record).ok()?;
+        Some(NodeSubscription { topic, enabled, keeper, ref_count, policy, created_at, updated_at })
+    })
 }

@@ -1,8 +1,8 @@
 //! The tables of a store: one LMDB environment, every table an ordered map of bytes.
 
-use std::ops::Bound;
+use std::{convert::Infallible, ops::Bound};
 
-use heed::{CommitOrAbort, Database, Env, PutFlags, RoRange, RoTxn, RwTxn, WithoutTls, types::Bytes};
+use heed::{CommitOrAbort, Database, Env, RoIter, RoPrefix, RoRange, RoTxn, RwTxn, WithoutTls, types::Bytes};
 use kukuri_store::StoreError;
 
 use crate::{
@@ -81,58 +81,86 @@ tables! {
     Subscriptions = "subscriptions",
 }
 
-#[derive(Clone, Copy)]
-pub(crate) struct Tables([Database<'static, Bytes, Bytes>; Table::ALL.len()]);
+/// The environment and its tables.
+#[derive(Clone)]
+pub(crate) struct Tables {
+    pub(crate) env: LmdbEnv,
+    databases: [Database<'static, Bytes, Bytes>; Table::ALL.len()],
+}
 
 impl Tables {
     /// Creates all tables and lets `fill` write to `Meta`, in one transaction.
-    pub(crate) fn create(env: &LmdbEnv, fill: impl FnOnce(&mut RwTxn<'_>, Opened<'_>) -> Result<()>) -> Result<Self> {
-        let made = env.create_databases_and_commit(env.write_txn()?, |opener, txn| {
+    pub(crate) fn create(env: LmdbEnv, fill: impl FnOnce(&mut RwTxn<'_>, Opened<'_>) -> Result<()>) -> Result<Self> {
+        let CommitOrAbort::Commit(databases) = env.create_databases_and_commit(env.write_txn()?, |opener, txn| {
             let tables = each(|table| Ok(opener.create_database(txn, Some(table.name()))?))?;
             fill(txn, tables[Table::Meta as usize])?;
-            Ok::<_, Failure>(CommitOrAbort::<_, ()>::Commit(tables))
+            Ok::<_, Failure>(CommitOrAbort::<_, Infallible>::Commit(tables))
         })?;
-        Ok(Self(committed(made)))
+        Ok(Self { env, databases })
     }
 
     /// Opens all tables for reading.
-    pub(crate) fn open(env: &LmdbEnv, missing: impl Fn() -> StoreError) -> Result<Self> {
-        let opened = env.open_databases_and_commit(env.read_txn()?, |opener, txn| {
+    pub(crate) fn open(env: LmdbEnv, missing: impl Fn() -> StoreError) -> Result<Self> {
+        let CommitOrAbort::Commit(databases) = env.open_databases_and_commit(env.read_txn()?, |opener, txn| {
             let tables = each(|table| Ok(opener.open_database(txn, Some(table.name()))?.ok_or_else(&missing)?))?;
-            Ok::<_, Failure>(CommitOrAbort::<_, ()>::Commit(tables))
+            Ok::<_, Failure>(CommitOrAbort::<_, Infallible>::Commit(tables))
         })?;
-        Ok(Self(committed(opened)))
+        Ok(Self { env, databases })
     }
 
     pub(crate) fn of(&self, table: Table) -> Database<'static, Bytes, Bytes> {
-        self.0[table as usize]
+        self.databases[table as usize]
     }
 
-    pub(crate) fn get<'txn>(&self, txn: &'txn RoTxn<'_>, table: Table, key: &[u8]) -> Result<Option<&'txn [u8]>> {
-        Ok(self.of(table).get(txn, key)?)
+    /// Reads in one transaction. It must not outlive the call: an old transaction keeps LMDB from reusing pages.
+    pub(crate) fn read<T>(&self, read: impl FnOnce(View<'_>) -> Result<T>) -> Result<T> {
+        let txn = self.env.read_txn()?;
+        read(View { tables: self, txn: &txn })
     }
 
-    pub(crate) fn find<R: Record>(&self, txn: &RoTxn<'_>, key: &[u8]) -> Result<Option<R>> {
-        self.get(txn, R::TABLE, key)?.map(R::unpack).transpose()
+    /// High-water mark of the data file in bytes.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        (self.env.info().last_page_number as u64 + 1) * u64::from(self.env.unnamed_database_stat().page_size)
+    }
+}
+
+/// The tables as one transaction sees them.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'t> {
+    pub(crate) tables: &'t Tables,
+    pub(crate) txn: &'t RoTxn<'t>,
+}
+
+impl<'t> View<'t> {
+    pub(crate) fn get(self, table: Table, key: &[u8]) -> Result<Option<&'t [u8]>> {
+        Ok(self.tables.of(table).get(self.txn, key)?)
+    }
+
+    pub(crate) fn find<R: Record>(self, key: &[u8]) -> Result<Option<R>> {
+        self.get(R::TABLE, key)?.map(R::unpack).transpose()
+    }
+
+    pub(crate) fn iter(self, table: Table) -> Result<RoIter<'t, Bytes, Bytes>> {
+        Ok(self.tables.of(table).iter(self.txn)?)
+    }
+
+    pub(crate) fn prefix_iter(self, table: Table, prefix: &[u8]) -> Result<RoPrefix<'t, Bytes, Bytes>> {
+        Ok(self.tables.of(table).prefix_iter(self.txn, prefix)?)
+    }
+
+    pub(crate) fn range(self, table: Table, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<RoRange<'t, Bytes, Bytes>> {
+        Ok(self.tables.of(table).range(self.txn, &(from, to))?)
     }
 
     /// The entries after a key; all if it is empty, because LMDB takes no empty key as a bound.
-    pub(crate) fn after<'t>(&self, txn: &'t RoTxn<'_>, table: Table, key: &[u8]) -> Result<RoRange<'t, Bytes, Bytes>> {
-        let from = if key.is_empty() { Bound::Unbounded } else { Bound::Excluded(key) };
-        Ok(self.of(table).range(txn, &(from, Bound::Unbounded))?)
+    pub(crate) fn after(self, table: Table, key: &[u8]) -> Result<RoRange<'t, Bytes, Bytes>> {
+        self.range(table, if key.is_empty() { Bound::Unbounded } else { Bound::Excluded(key) }, Bound::Unbounded)
     }
 
     /// At most `limit` keys that start with `prefix` and come after `after`.
-    pub(crate) fn keys_after(
-        &self,
-        txn: &RoTxn<'_>,
-        table: Table,
-        prefix: &[u8],
-        after: &[u8],
-        limit: usize,
-    ) -> Result<Vec<Vec<u8>>> {
+    pub(crate) fn keys_after(self, table: Table, prefix: &[u8], after: &[u8], limit: usize) -> Result<Vec<Vec<u8>>> {
         let mut keys = Vec::new();
-        for entry in self.after(txn, table, if after.is_empty() { prefix } else { after })?.take(limit) {
+        for entry in self.after(table, if after.is_empty() { prefix } else { after })?.take(limit) {
             let (key, _) = entry?;
             if !key.starts_with(prefix) {
                 break;
@@ -142,39 +170,20 @@ impl Tables {
         Ok(keys)
     }
 
-    pub(crate) fn put(&self, txn: &mut RwTxn<'_>, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
-        Ok(self.of(table).put(txn, key, value)?)
-    }
-
-    /// Appends a key that is greater than all others, which fills pages completely.
-    pub(crate) fn append(&self, txn: &mut RwTxn<'_>, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
-        Ok(self.of(table).put_with_flags(txn, PutFlags::APPEND, key, value)?)
-    }
-
-    pub(crate) fn delete(&self, txn: &mut RwTxn<'_>, table: Table, key: &[u8]) -> Result<()> {
-        self.of(table).delete(txn, key)?;
-        Ok(())
-    }
-
-    pub(crate) fn len(&self, txn: &RoTxn<'_>, table: Table) -> Result<u64> {
-        Ok(self.of(table).len(txn)?)
+    pub(crate) fn len(self, table: Table) -> Result<u64> {
+        Ok(self.tables.of(table).len(self.txn)?)
     }
 
     /// Bytes of the file that all tables use.
-    pub(crate) fn bytes(&self, txn: &RoTxn<'_>) -> Result<u64> {
+    pub(crate) fn bytes(self) -> Result<u64> {
         let mut bytes = 0;
-        for database in self.0 {
-            let stat = database.stat(txn)?;
+        for database in self.tables.databases {
+            let stat = database.stat(self.txn)?;
             let pages = stat.branch_pages + stat.leaf_pages + stat.overflow_pages;
             bytes += pages as u64 * u64::from(stat.page_size);
         }
         Ok(bytes)
     }
-}
-
-/// High-water mark of the data file in bytes.
-pub(crate) fn used_bytes(env: &LmdbEnv) -> u64 {
-    (env.info().last_page_number as u64 + 1) * u64::from(env.unnamed_database_stat().page_size)
 }
 
 /// A table within the transaction that opens it.
@@ -187,11 +196,4 @@ fn each<'e>(mut open: impl FnMut(Table) -> Result<Opened<'e>>) -> Result<[Opened
         tables[table as usize] = open(table)?;
     }
     Ok(tables)
-}
-
-fn committed<T>(made: CommitOrAbort<T, ()>) -> T {
-    match made {
-        CommitOrAbort::Commit(tables) => tables,
-        CommitOrAbort::Abort(()) => unreachable!("the transaction is never aborted"),
-    }
 }

@@ -2,7 +2,7 @@
 //!
 //! Keys name topics by a hash: a trace may be for a topic that is new to this store, and does not create it.
 
-use heed::{RoTxn, RwTxn};
+use heed::RwTxn;
 use kukuri_domain::{
     Event, EventId, Kind, Rank, State, TopicId,
     deletion::{DeletionTarget, DeletionTargetKind},
@@ -14,9 +14,9 @@ use crate::{
     batch::{Batch, StoredRow},
     error::Result,
     key::{EventNo, Order},
-    pack::{Field, Pack, Record, Unpack},
-    record::{Row, fields},
-    tables::{Table, Tables},
+    pack::{Field, Pack, Record, take, unpack},
+    record::{fields, take_last, take_topic},
+    tables::{Table, Tables, View},
 };
 
 /// Rows that a step of the migration reads.
@@ -32,11 +32,11 @@ pub(crate) fn prefix(topic: &TopicId) -> [u8; 16] {
 /// Key of a trace: by topic, newest first.
 pub(crate) fn key(topic: &TopicId, item: Item) -> Vec<u8> {
     let order = Order::at(item.created_at);
-    Pack::with_capacity(55).bytes(&prefix(topic)).bytes(order.time()).bytes(item.id.as_bytes()).done()
+    Pack::with_capacity(55).field(&prefix(topic)).bytes(order.time()).field(&item.id).done()
 }
 
 fn key_by_id(topic: &TopicId, id: &EventId) -> Vec<u8> {
-    Pack::with_capacity(48).bytes(id.as_bytes()).bytes(&prefix(topic)).done()
+    Pack::with_capacity(48).field(id).field(&prefix(topic)).done()
 }
 
 /// A trace and its topic. The record is complete; the key only gives the order.
@@ -49,22 +49,20 @@ fields! {
     TraceRecord: |record, pack| {
             let (created_at, id) = record.trace.item();
             let topic = record.topic.as_str().as_bytes();
-            let pack = pack.field(&created_at).field(&id).u16(topic.len() as u16).bytes(topic);
+            let pack = pack.field(&created_at).field(&id).field(&(topic.len() as u16)).bytes(topic);
             match &record.trace {
                 Trace::Request { .. } => pack,
                 Trace::Hint(hint) => pack.field(&hint.request).field(&hint.key),
             }
         },
         |record| {
-            let (floor, length): (Rank, _) = (record.field()?, record.u16()?);
-            let topic = TopicId::new_unchecked(record.text(length.into())?);
-            let trace = if record.is_empty() {
-                Trace::Request { created_at: floor.created_at, id: floor.id }
-            } else {
-                let (request, key) = (record.field()?, record.field()?);
-                Trace::Hint(FloorHint { key, floor, request })
+            let floor: Rank = take(record)?;
+            let topic = take_topic(record)?;
+            let trace = match take_last(record)? {
+                None => Trace::Request { created_at: floor.created_at, id: floor.id },
+                Some(request) => Trace::Hint(FloorHint { key: take(record)?, floor, request }),
             };
-            Ok(Self { topic, trace })
+            Some(Self { topic, trace })
         };
 }
 
@@ -79,10 +77,10 @@ impl TraceRecord {
     }
 }
 
-pub(crate) fn find(tables: &Tables, txn: &RoTxn<'_>, topic: &TopicId, id: &EventId) -> Result<Option<Trace>> {
-    let Some(time) = tables.get(txn, Table::TracesById, &key_by_id(topic, id))? else { return Ok(None) };
-    let created_at = Unpack::new("traces-by-id", time).field()?;
-    let record: Option<TraceRecord> = tables.find(txn, &key(topic, Item { created_at, id: *id }))?;
+pub(crate) fn find(view: View<'_>, topic: &TopicId, id: &EventId) -> Result<Option<Trace>> {
+    let Some(time) = view.get(Table::TracesById, &key_by_id(topic, id))? else { return Ok(None) };
+    let created_at = unpack(Table::TracesById.name(), time, take)?;
+    let record: Option<TraceRecord> = view.find(&key(topic, Item { created_at, id: *id }))?;
     Ok(record.map(|record| record.trace))
 }
 
@@ -90,33 +88,39 @@ pub(crate) fn find(tables: &Tables, txn: &RoTxn<'_>, topic: &TopicId, id: &Event
 pub(crate) fn put(tables: &Tables, txn: &mut RwTxn<'_>, topic: TopicId, trace: Trace) -> Result<bool> {
     let record = TraceRecord { topic, trace };
     let (key, by_id) = record.keys();
-    if tables.get(txn, Table::TracesById, &by_id)?.is_some() {
+    if tables.of(Table::TracesById).get(txn, &by_id)?.is_some() {
         return Ok(false);
     }
-    tables.put(txn, Table::Traces, &key, &record.pack())?;
-    tables.put(txn, Table::TracesById, &by_id, &record.trace.item().0.pack())?;
+    tables.of(Table::Traces).put(txn, &key, &record.pack())?;
+    tables.of(Table::TracesById).put(txn, &by_id, &record.trace.item().0.pack())?;
     Ok(true)
 }
 
 /// The traces of this id, in all topics.
-pub(crate) fn of_id(tables: &Tables, txn: &RoTxn<'_>, id: &EventId) -> Result<Vec<TraceRecord>> {
+pub(crate) fn of_id(view: View<'_>, id: &EventId) -> Result<Vec<TraceRecord>> {
     let mut traces = Vec::new();
-    for entry in tables.of(Table::TracesById).prefix_iter(txn, id.as_bytes())? {
+    for entry in view.prefix_iter(Table::TracesById, id.as_bytes())? {
         let (by_id, time) = entry?;
-        let order = Order::at(Unpack::new("traces-by-id", time).field()?);
-        let key = Pack::with_capacity(55).bytes(&by_id[32..]).bytes(order.time()).bytes(id.as_bytes()).done();
-        traces.extend(tables.find(txn, &key)?);
+        let order = Order::at(unpack(Table::TracesById.name(), time, take)?);
+        let key = Pack::with_capacity(55).bytes(&by_id[32..]).bytes(order.time()).field(id).done();
+        traces.extend(view.find(&key)?);
     }
     Ok(traces)
 }
 
 /// The request of this id, if it is stored and may be shared with other nodes.
-pub(crate) fn passed_on(tables: &Tables, txn: &RoTxn<'_>, request: &EventId) -> Result<Option<Event>> {
-    let Some(row) = tables.row_of(txn, request)?.filter(Row::is_effective) else { return Ok(None) };
+pub(crate) fn passed_on(view: View<'_>, request: &EventId) -> Result<Option<Event>> {
+    let Some(row) = view.effective_row_of(request)? else { return Ok(None) };
     Ok(Some(row.event()?).filter(sharing::may_pass_on))
 }
 
 impl Batch<'_> {
+    /// Like [`put`].
+    pub(crate) fn put_trace(&mut self, topic: TopicId, trace: Trace) -> Result<bool> {
+        self.written += 1;
+        put(self.ctx.tables, &mut self.txn, topic, trace)
+    }
+
     /// Deletes the traces of a removed request.
     pub(crate) fn drop_traces(&mut self, request: &Event) -> Result<()> {
         let mut ids = vec![request.id];
@@ -128,7 +132,7 @@ impl Batch<'_> {
             }));
         }
         for id in ids {
-            for record in of_id(&self.ctx.tables, &self.txn, &id)? {
+            for record in of_id(self.view(), &id)? {
                 if record.trace.request() == request.id {
                     let (key, by_id) = record.keys();
                     self.delete(Table::Traces, &key)?;
@@ -141,13 +145,13 @@ impl Batch<'_> {
 }
 
 /// The traces that a deleted row implies: of the request that deleted it, in the row's topics.
-pub(crate) fn of_hidden(tables: &Tables, txn: &RoTxn<'_>, row: &StoredRow<'_>) -> Result<Vec<(TopicId, Trace)>> {
-    let known = tables.known_id(txn, &row.event.id)?;
+pub(crate) fn of_hidden(view: View<'_>, row: &StoredRow<'_>) -> Result<Vec<(TopicId, Trace)>> {
+    let known = view.known_id(&row.event.id)?;
     let Some(Standing::Gone { cause: Some(cause), .. }) = known.map(|known| known.record.standing) else {
         return Ok(Vec::new());
     };
-    let Some(request) = passed_on(tables, txn, &cause)? else { return Ok(Vec::new()) };
-    let topics = tables.topic_ids(txn, &row.topics)?;
+    let Some(request) = passed_on(view, &cause)? else { return Ok(Vec::new()) };
+    let topics = view.topic_ids(&row.topics)?;
     let traces = Trace::of_request(&request, &row.event);
     Ok(topics.iter().flat_map(|topic| traces.iter().map(|trace| (topic.clone(), trace.clone()))).collect())
 }
@@ -155,15 +159,11 @@ pub(crate) fn of_hidden(tables: &Tables, txn: &RoTxn<'_>, row: &StoredRow<'_>) -
 /// One step of the migration: writes the traces that deleted rows imply. The topics of events without a row are
 /// unknown.
 pub(crate) fn migrate_some(tables: &Tables, txn: &mut RwTxn<'_>, after: &[u8]) -> Result<Option<Vec<u8>>> {
-    let keys = tables.keys_after(txn, Table::Events, &[], after, STEP)?;
+    let keys = View { tables, txn }.keys_after(Table::Events, &[], after, STEP)?;
     for key in &keys {
-        let Some(record) = tables.get(txn, Table::Events, key)? else { continue };
-        let row = Row::unpack(record)?;
-        if row.state != State::Deleted {
-            continue;
-        }
-        let row = StoredRow::read(EventNo::of_key(key)?, row)?;
-        for (topic, trace) in of_hidden(tables, txn, &row)? {
+        let (view, no) = (View { tables, txn }, EventNo::of_key(key)?);
+        let Some(row) = view.row(no)?.filter(|row| row.state == State::Deleted) else { continue };
+        for (topic, trace) in of_hidden(view, &StoredRow::read(no, row)?)? {
             put(tables, txn, topic, trace)?;
         }
     }

@@ -17,7 +17,7 @@ use crate::{
     batch::{Batch, Committed, StoredRow},
     error::Result,
     key::{self, EventNo, TopicNo},
-    pack::{Record as _, Unpack},
+    pack::{Record as _, take, unpack},
     record::{KeyRecord, KnownId, OutboxRecord, TombstoneRecord, VanishRecord},
     tables::Table,
     writer::Writer,
@@ -48,15 +48,20 @@ impl Writer {
         let mut batch = Batch::begin(self.context(), now)?;
         let mut swept = Swept { held: batch.node.clock.held, ..Swept::default() };
         if !swept.held {
-            for no in batch.due(now.seconds(), rows)? {
+            for key in batch.view().keys_after(Table::Expiry, &[], &[], rows)? {
+                if expiration_of(&key)? > now.seconds() {
+                    break;
+                }
+                let no = EventNo::of_key(&key)?;
                 let row = StoredRow::read(no, batch.row(no)?)?;
                 batch.retire(row, Reason::Expiration, None)?;
                 swept.expired += 1;
             }
             batch.update_stages()?;
-            swept.next = batch.next_expiration()?;
+            let next = batch.view().iter(Table::Expiry)?.next().transpose()?;
+            swept.next = next.map(|(key, _)| expiration_of(key)).transpose()?;
         }
-        self.note_clock(batch.commit()?.clock);
+        self.commit(batch)?;
         let more = swept.expired == rows as u64;
         Ok((swept, more))
     }
@@ -73,19 +78,20 @@ impl Writer {
 
     fn purge_rows(&mut self, mut purge: Purge<'_>, rows: usize) -> Result<PurgeStep> {
         let mut batch = Batch::begin(self.context(), purge.began_at)?;
-        purge.purged.held = batch.node.clock.held;
-        if !purge.purged.held {
+        let is_held = batch.node.clock.held;
+        if !is_held {
             batch.purge_rows(&self.scanned, &mut purge, rows)?;
         }
-        let Committed { stages, clock, .. } = batch.commit()?;
-        self.note_clock(clock);
-        for (prefix, end) in std::mem::take(&mut purge.finished) {
+        let Committed { stages, .. } = self.commit(batch)?;
+        let is_over = is_held || purge.is_done();
+        for (prefix, end) in purge.finished {
             self.scanned.note(prefix, end);
         }
-        purge.purged.stages.extend(stages);
-        purge.purged.stages = StageChange::summed_up(purge.purged.stages);
-        let next = (!purge.purged.held && !purge.is_done()).then(|| purge.cursor());
-        Ok(PurgeStep { purged: purge.purged, next })
+        let mut cursor = purge.cursor;
+        cursor.purged.held = is_held;
+        cursor.purged.stages.extend(stages);
+        cursor.purged.stages = StageChange::summed_up(cursor.purged.stages);
+        Ok(PurgeStep { purged: cursor.purged.clone(), next: (!is_over).then_some(cursor) })
     }
 
     /// Purges in a transaction that is aborted. It reads about `max_rows` rows, so that other writes can continue soon
@@ -109,8 +115,9 @@ impl Writer {
             rows += STEP;
             purge = attempt;
         }
-        purge.purged.stages = StageChange::summed_up(batch.take_stages());
-        Ok(DryRun { is_complete: purge.is_done(), purged: purge.purged })
+        let is_complete = purge.is_done();
+        let stages = StageChange::summed_up(batch.stages);
+        Ok(DryRun { is_complete, purged: Purged { stages, ..purge.cursor.purged } })
     }
 }
 
@@ -147,61 +154,30 @@ impl Scanned {
     }
 }
 
-/// The phases of a purge, in order.
-const PHASES: [Phase; 8] = [
-    Phase::Ages,
-    Phase::RoomInTopics,
-    Phase::RoomInNode,
-    Phase::Ids,
-    Phase::Outbox,
-    Phase::Memories(Table::Tombstones),
-    Phase::Memories(Table::Vanished),
-    Phase::Memories(Table::Keys),
-];
-
-#[derive(Clone, Copy)]
-enum Phase {
-    /// Rows past retention, topic by topic, class by class.
-    Ages,
-    /// Topics at their last stage, in the order of their ids.
-    RoomInTopics,
-    RoomInNode,
-    Ids,
-    Outbox,
-    Memories(Table),
-}
-
 /// A purge in progress.
 #[derive(Clone)]
 struct Purge<'r> {
     retention: &'r Retention,
     /// Retention is counted from here.
     began_at: Millis,
-    /// Index of the phase.
-    phase: u8,
-    /// Position of the phase: the last key it read.
-    after: Vec<u8>,
+    /// The position in its phase is the last key that was read.
+    cursor: PurgeCursor,
     /// Rows that the step may still read.
     left: usize,
     /// Positions in the topics and classes that the step finished.
     finished: Vec<(AgePrefix, Vec<u8>)>,
-    purged: Purged,
 }
 
 impl<'r> Purge<'r> {
-    fn resume(retention: &'r Retention, now: Millis, cursor: PurgeCursor) -> Self {
-        let PurgeCursor { began_at, purged, phase, after } = cursor;
-        let began_at = began_at.unwrap_or(now);
-        Self { retention, began_at, phase, after, left: 0, finished: Vec::new(), purged }
-    }
+    const PHASES: u8 = 8;
 
-    fn cursor(&self) -> PurgeCursor {
-        let (purged, after) = (self.purged.clone(), self.after.clone());
-        PurgeCursor { began_at: Some(self.began_at), purged, phase: self.phase, after }
+    fn resume(retention: &'r Retention, now: Millis, mut cursor: PurgeCursor) -> Self {
+        let began_at = *cursor.began_at.get_or_insert(now);
+        Self { retention, began_at, cursor, left: 0, finished: Vec::new() }
     }
 
     fn is_done(&self) -> bool {
-        usize::from(self.phase) >= PHASES.len()
+        self.cursor.phase >= Self::PHASES
     }
 }
 
@@ -209,58 +185,39 @@ impl Batch<'_> {
     /// One step of a purge.
     fn purge_rows(&mut self, scanned: &Scanned, purge: &mut Purge<'_>, rows: usize) -> Result<()> {
         purge.left = rows;
-        while purge.left > 0
-            && let Some(phase) = PHASES.get(usize::from(purge.phase))
-        {
-            let is_phase_done = match phase {
-                Phase::Ages => self.purge_by_age(scanned, purge)?,
-                Phase::RoomInTopics => self.make_room_in_topics(purge)?,
-                Phase::RoomInNode => self.make_room(None, purge)?,
-                Phase::Ids => self.forget_ids(purge)?,
-                Phase::Outbox => self.drop_outbox(purge)?,
-                Phase::Memories(table) => self.drop_memories(*table, purge)?,
+        while purge.left > 0 && !purge.is_done() {
+            let is_phase_done = match purge.cursor.phase {
+                0 => self.purge_by_age(scanned, purge)?,
+                1 => self.make_room_in_topics(purge)?,
+                2 => self.make_room(None, purge)?,
+                3 => self.forget_ids(purge)?,
+                4 => self.drop_outbox(purge)?,
+                5 => self.drop_memories(Table::Tombstones, purge)?,
+                6 => self.drop_memories(Table::Vanished, purge)?,
+                _ => self.drop_memories(Table::Keys, purge)?,
             };
             if is_phase_done {
-                purge.phase += 1;
-                purge.after.clear();
+                purge.cursor.phase += 1;
+                purge.cursor.after.clear();
             }
             self.update_stages()?;
         }
         Ok(())
     }
 
-    // Expiry.
-
-    fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<EventNo>> {
-        let mut due = Vec::new();
-        for entry in self.ctx.tables.of(Table::Expiry).iter(&self.txn)?.take(limit) {
-            let (key, _) = entry?;
-            if expiration_of(key)? > now {
-                break;
-            }
-            due.push(EventNo::of_key(key)?);
-        }
-        Ok(due)
-    }
-
-    fn next_expiration(&self) -> Result<Option<Timestamp>> {
-        let first = self.ctx.tables.of(Table::Expiry).first(&self.txn)?;
-        first.map(|(key, _)| expiration_of(key)).transpose()
-    }
-
     // Retention.
 
     /// Purges rows of the current topic and class, then turns to the next.
     fn purge_by_age(&mut self, scanned: &Scanned, purge: &mut Purge<'_>) -> Result<bool> {
-        let current = purge.after.first_chunk().copied();
+        let current = purge.cursor.after.first_chunk().copied();
         if let Some(prefix) = current {
             if !self.purge_ages_under(prefix, purge)? {
                 return Ok(false);
             }
-            purge.finished.push((prefix, std::mem::take(&mut purge.after)));
+            purge.finished.push((prefix, std::mem::take(&mut purge.cursor.after)));
         }
-        let next = ages::prefix_after(&self.ctx.tables, &self.txn, current)?;
-        purge.after = next.map_or_else(Vec::new, |prefix| scanned.end(prefix));
+        let next = ages::prefix_after(self.view(), current)?;
+        purge.cursor.after = next.map_or_else(Vec::new, |prefix| scanned.end(prefix));
         Ok(next.is_none())
     }
 
@@ -281,9 +238,9 @@ impl Batch<'_> {
             let retentions = row.topics.iter().map(|topic| self.topic_retention(*topic)).collect::<Result<Vec<_>>>()?;
             if purge.retention.keep(class, &retentions).is_over(row.ingested_at, purge.began_at) {
                 self.purge_row(row, Reason::Retention)?;
-                purge.purged.by_retention += 1;
+                purge.cursor.purged.by_retention += 1;
             }
-            purge.after = key;
+            purge.cursor.after = key;
         }
         Ok(is_last)
     }
@@ -291,9 +248,9 @@ impl Batch<'_> {
     // Capacity.
 
     fn make_room_in_topics(&mut self, purge: &mut Purge<'_>) -> Result<bool> {
-        let Some((id, topic)) = self.purging_topic_after(&purge.after)? else { return Ok(true) };
+        let Some((id, topic)) = self.purging_topic_after(&purge.cursor.after)? else { return Ok(true) };
         if self.make_room(Some(topic), purge)? {
-            purge.after = id;
+            purge.cursor.after = id;
         }
         Ok(false)
     }
@@ -308,12 +265,12 @@ impl Batch<'_> {
             purge.left -= 1;
             let oldest = match &mut oldest {
                 Some(oldest) => oldest,
-                none => none.insert(Oldest::of(&self.ctx.tables, &self.txn, topic)?),
+                none => none.insert(Oldest::of(self.view(), topic)?),
             };
-            let Some(no) = oldest.next(&self.ctx.tables, &self.txn)? else { return Ok(true) };
+            let Some(no) = oldest.next(self.view())? else { return Ok(true) };
             let Some(row) = self.read_row(no)? else { continue };
             self.purge_row(row, Reason::Capacity)?;
-            purge.purged.by_capacity += 1;
+            purge.cursor.purged.by_capacity += 1;
         }
         Ok(false)
     }
@@ -329,7 +286,7 @@ impl Batch<'_> {
                 return Ok(true);
             }
             self.delete(Table::Gone, &key)?;
-            match self.find::<KnownId>(id)? {
+            match self.view().find::<KnownId>(id)? {
                 Some(known) if known.record.last_seen_at > cutoff => {
                     // A later copy arrived: retention counts from the last one.
                     let later = [&known.record.last_seen_at.0.to_be_bytes(), id].concat();
@@ -337,11 +294,11 @@ impl Batch<'_> {
                 }
                 Some(_) => {
                     self.delete(Table::Ids, id)?;
-                    purge.purged.ids += 1;
+                    purge.cursor.purged.ids += 1;
                 }
                 None => {}
             }
-            purge.after = key;
+            purge.cursor.after = key;
         }
         Ok(is_last)
     }
@@ -349,14 +306,14 @@ impl Batch<'_> {
     fn drop_outbox(&mut self, purge: &mut Purge<'_>) -> Result<bool> {
         let (keys, is_last) = self.some_keys(Table::Outbox, &[], purge)?;
         for key in keys {
-            let Some(record) = self.find::<OutboxRecord>(&key)? else { continue };
+            let Some(record) = self.view().find::<OutboxRecord>(&key)? else { continue };
             if !purge.retention.outbox.is_over(record.written_at, purge.began_at) {
                 return Ok(true);
             }
             self.delete(Table::Outbox, &key)?;
             self.node.outbox_dropped = key::seq_of(&key)?;
-            purge.purged.outbox += 1;
-            purge.after = key;
+            purge.cursor.purged.outbox += 1;
+            purge.cursor.after = key;
         }
         Ok(is_last)
     }
@@ -369,7 +326,7 @@ impl Batch<'_> {
         }
         let (keys, is_last) = self.some_keys(table, &[], purge)?;
         for key in keys {
-            let Some(record) = self.get(table, &key)? else { continue };
+            let Some(record) = self.view().get(table, &key)? else { continue };
             let noted_at = match table {
                 Table::Tombstones => Some(TombstoneRecord::unpack(record)?.noted_at),
                 Table::Vanished => Some(VanishRecord::unpack(record)?.noted_at),
@@ -377,16 +334,16 @@ impl Batch<'_> {
             };
             if noted_at.is_some_and(|at| purge.retention.requests.is_over(at, purge.began_at)) {
                 self.delete(table, &key)?;
-                purge.purged.memories += 1;
+                purge.cursor.purged.memories += 1;
             }
-            purge.after = key;
+            purge.cursor.after = key;
         }
         Ok(is_last)
     }
 
     /// As many keys as the step has left, from the position of the purge; and whether these are the last.
     fn some_keys(&self, table: Table, prefix: &[u8], purge: &mut Purge<'_>) -> Result<(Vec<Vec<u8>>, bool)> {
-        let keys = self.ctx.tables.keys_after(&self.txn, table, prefix, &purge.after, purge.left)?;
+        let keys = self.view().keys_after(table, prefix, &purge.cursor.after, purge.left)?;
         let is_last = keys.len() < purge.left;
         purge.left -= keys.len();
         Ok((keys, is_last))
@@ -394,5 +351,5 @@ impl Batch<'_> {
 }
 
 fn expiration_of(key: &[u8]) -> Result<Timestamp> {
-    Unpack::new("expiry", key).field()
+    unpack(Table::Expiry.name(), key, take)
 }

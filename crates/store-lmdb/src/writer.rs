@@ -18,37 +18,52 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::{
-    batch::{Batch, BatchContext},
+    batch::{Batch, BatchContext, Committed},
     error::Result,
-    format,
     open::LmdbOptions,
-    record::{NodeRecord, OffsetRecord},
+    record::OffsetRecord,
     space::FreeSpace,
     subscriptions,
-    tables::{LmdbEnv, Table, Tables},
+    tables::{Table, Tables},
     upkeep::Scanned,
-    wal::Uncommitted,
-    wal::{Log, LogRecord},
+    wal::{Log, LogRecord, Uncommitted},
 };
+
+/// State of the writer that readers use, too.
+#[derive(Default)]
+pub(crate) struct SharedState {
+    pub(crate) repeats: Repeats,
+    /// The clock as last seen: repeated copies of events are stamped while a commit is in progress.
+    pub(crate) clock: Mutex<Clock>,
+    /// The pending records, for readers.
+    pub(crate) uncommitted: Uncommitted,
+    /// The head of the outbox as its followers know it.
+    pub(crate) head: watch::Sender<Seq>,
+}
+
+impl SharedState {
+    /// Publishes the new head to outbox followers.
+    pub(crate) fn notify_head(&self, to: Seq) {
+        self.head.send_if_modified(|known| {
+            let is_news = to > *known;
+            *known = to.max(*known);
+            is_news
+        });
+    }
+}
 
 /// Every write to the store goes through the writer.
 pub(crate) struct Writer {
-    pub(crate) env: LmdbEnv,
     pub(crate) tables: Tables,
     pub(crate) rules: StoreRules,
     pub(crate) subscriptions: Subscriptions,
-    pub(crate) repeats: Arc<Repeats>,
     pub(crate) space: FreeSpace,
     pub(crate) scanned: Scanned,
-    /// The clock as last seen. Shared, because repeated copies of events are stamped while a commit is in progress.
-    pub(crate) clock: Arc<Mutex<Clock>>,
     pub(crate) group_commit_window: Duration,
     pub(crate) wal: Log,
-    /// Acknowledged records that are not committed, in order; then the view of them for readers.
+    /// Acknowledged records that are not committed, in order.
     pub(crate) pending: Vec<LogRecord>,
-    pub(crate) uncommitted: Arc<Uncommitted>,
-    /// The head of the outbox as its followers know it.
-    pub(crate) head: Arc<watch::Sender<Seq>>,
+    pub(crate) shared: Arc<SharedState>,
     #[cfg(test)]
     pub(crate) faults: kukuri_store::conformance::faults::Faults,
     /// Held while the store is open: only one process writes.
@@ -58,32 +73,23 @@ pub(crate) struct Writer {
 impl Writer {
     /// `pending` holds the records that a crash left uncommitted.
     pub(crate) fn new(
-        env: LmdbEnv,
         tables: Tables,
         options: LmdbOptions,
         lock: File,
         wal: Log,
         pending: Vec<LogRecord>,
     ) -> Result<Self> {
-        let txn = env.read_txn()?;
-        let subscriptions = subscriptions::load(&tables, &txn)?;
-        let clock = format::node_record(&tables, &txn)?.clock;
-        drop(txn);
-        let space = FreeSpace::new(&env, options.reserve as u64)?;
+        let clock = Mutex::new(tables.read(|view| view.node())?.clock);
         let mut writer = Self {
-            env,
-            tables,
             rules: options.rules,
-            subscriptions,
-            repeats: Arc::default(),
-            space,
+            subscriptions: tables.read(subscriptions::load)?,
+            space: FreeSpace::new(&tables.env, options.reserve as u64)?,
+            tables,
             scanned: Scanned::default(),
-            clock: Arc::new(Mutex::new(clock)),
             group_commit_window: options.group_commit_window,
             wal,
             pending,
-            uncommitted: Arc::default(),
-            head: Arc::new(watch::Sender::new(Seq::default())),
+            shared: Arc::new(SharedState { clock, ..SharedState::default() }),
             #[cfg(test)]
             faults: Default::default(),
             _lock: lock,
@@ -91,7 +97,7 @@ impl Writer {
         writer.commit_pending()?;
         writer.wal.remove_former_file();
         writer.review_stages()?;
-        notify_head(&writer.head, writer.stored()?.head);
+        writer.notify_head()?;
         Ok(writer)
     }
 
@@ -112,17 +118,26 @@ impl Writer {
 
     pub(crate) fn context(&self) -> BatchContext<'_> {
         BatchContext {
-            env: &self.env,
-            tables: self.tables,
+            tables: &self.tables,
             rules: &self.rules,
             subscriptions: &self.subscriptions,
-            clock: *self.clock.lock(),
+            clock: *self.shared.clock.lock(),
+            #[cfg(test)]
+            faults: &self.faults,
         }
     }
 
-    /// Records the clock that a batch has seen.
-    pub(crate) fn note_clock(&self, clock: Clock) {
-        *self.clock.lock() = clock;
+    /// Commits a batch, and notes the clock that it has seen.
+    pub(crate) fn commit(&self, batch: Batch<'_>) -> Result<Committed> {
+        let committed = batch.commit()?;
+        *self.shared.clock.lock() = committed.clock;
+        Ok(committed)
+    }
+
+    /// Wakes outbox followers after a commit.
+    pub(crate) fn notify_head(&self) -> Result<()> {
+        self.shared.notify_head(self.tables.read(|view| view.node())?.head);
+        Ok(())
     }
 
     /// Recomputes capacity stages, because the configuration may have changed while the store was closed.
@@ -130,15 +145,14 @@ impl Writer {
         let mut batch = Batch::resume(self.context())?;
         batch.touch_all();
         batch.update_stages()?;
-        batch.commit()?;
-        Ok(())
+        self.commit(batch).map(drop)
     }
 
     // Repeated copies.
 
     /// Repeat counts may be lost, so a failed write fails no other operation.
     pub(crate) fn write_duplicate_counts_if_due(&mut self, now: Millis) {
-        if self.repeats.are_due(now) {
+        if self.shared.repeats.are_due(now) {
             self.write_duplicate_counts_or_warn();
         }
     }
@@ -151,13 +165,13 @@ impl Writer {
 
     /// Writes the pending repeat counts.
     pub(crate) fn write_duplicate_counts(&mut self) -> Result<()> {
-        let counts = self.repeats.take();
+        let counts = self.shared.repeats.take();
         if counts.is_empty() {
             return Ok(());
         }
         let written = self.write_repeats(&counts);
         if written.is_err() {
-            self.repeats.put_back(counts, Millis::default());
+            self.shared.repeats.put_back(counts, Millis::default());
         }
         written
     }
@@ -166,12 +180,11 @@ impl Writer {
         let mut batch = Batch::resume(self.context())?;
         for (id, repeat) in counts {
             // The id was forgotten in the meantime: nothing to count.
-            let Some(mut known) = batch.known_id(id)? else { continue };
+            let Some(mut known) = batch.view().known_id(id)? else { continue };
             repeat.add_to(&mut known.record);
             batch.put_record(id.as_bytes(), &known)?;
         }
-        batch.commit()?;
-        Ok(())
+        self.commit(batch).map(drop)
     }
 
     // Small writes.
@@ -179,8 +192,7 @@ impl Writer {
     pub(crate) fn confirm_clock(&mut self, now: Millis) -> Result<()> {
         let mut batch = Batch::resume(self.context())?;
         batch.node.clock = batch.node.clock.confirmed(now);
-        self.note_clock(batch.commit()?.clock);
-        Ok(())
+        self.commit(batch).map(drop)
     }
 
     pub(crate) fn set_offset(&mut self, consumer: &str, seq: Seq, now: Millis) -> Result<()> {
@@ -190,8 +202,7 @@ impl Writer {
             return Err(StoreError::OffsetAhead { offset: seq, head: batch.node.head }.into());
         }
         batch.put_record(consumer.as_bytes(), &OffsetRecord { last_seq: seq, updated_at: now })?;
-        batch.commit()?;
-        Ok(())
+        self.commit(batch).map(drop)
     }
 
     pub(crate) fn change_subscription(
@@ -212,19 +223,4 @@ impl Writer {
         self.scanned.forget();
         Ok(changed)
     }
-
-    /// The node's own counters as committed.
-    pub(crate) fn stored(&self) -> Result<NodeRecord> {
-        let txn = self.env.read_txn()?;
-        format::node_record(&self.tables, &txn)
-    }
-}
-
-/// Publishes the new head to outbox followers.
-pub(crate) fn notify_head(head: &watch::Sender<Seq>, to: Seq) {
-    head.send_if_modified(|known| {
-        let is_news = to > *known;
-        *known = to.max(*known);
-        is_news
-    });
 }

@@ -4,7 +4,6 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::mpsc::{Receiver, Sender, channel},
     thread::JoinHandle,
-    time::Duration,
 };
 
 use kukuri_domain::{Admitted, Millis};
@@ -13,14 +12,10 @@ use tokio::sync::oneshot;
 
 use crate::{error::Result, wal::IngestJob, writer::Writer};
 
-const POLL_INTERVAL: Duration = Duration::from_millis(1);
-
 /// A job for the writer.
 pub(crate) enum Job {
     /// Ingest a batch.
     Ingest(IngestJob),
-    /// Commit the pending records of the WAL.
-    CommitPending(oneshot::Sender<Result<()>>),
     /// Any other write. It gets an error if the pending records can't be committed.
     Change(Change),
 }
@@ -43,54 +38,36 @@ impl WriterThread {
 
     /// Ingests a batch. Durable when it returns.
     pub(crate) async fn send_ingest_job(&self, events: Vec<Admitted>, now: Millis) -> Result<Ingested> {
-        self.ask(|answer| Job::Ingest(IngestJob { events, now, answer })).await
+        let (answer, answered) = oneshot::channel();
+        self.send(Job::Ingest(IngestJob { events, now, answer }))?;
+        answered.await.unwrap_or(Err(StoreError::Panicked.into()))
     }
 
-    /// Commits the pending records of the WAL.
-    pub(crate) async fn request_wal_commit(&self) -> Result<()> {
-        self.ask(Job::CommitPending).await
-    }
-
+    /// Commits the pending records of the WAL, then makes a change.
     pub(crate) async fn change<T, F>(&self, change: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnOnce(&mut Writer) -> Result<T> + Send + 'static,
     {
-        self.ask(|answer| Job::Change(Box::new(|writer| drop(answer.send(writer.and_then(change)))))).await
-    }
-
-    async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<Result<T>>) -> Job) -> Result<T> {
-        self.send(job)?.await.unwrap_or(Err(StoreError::Panicked.into()))
-    }
-
-    /// [`Self::commit_pending`] for callers that may block their thread.
-    pub(crate) fn wait_for_wal_commit(&self) -> Result<()> {
-        wait(self.send(Job::CommitPending)?).unwrap_or(Err(StoreError::Panicked.into()))
-    }
-
-    #[cfg(test)]
-    pub(crate) fn change_now<T: Send + 'static>(&self, change: impl FnOnce(&mut Writer) -> T + Send + 'static) -> T {
-        let change = |answer: oneshot::Sender<T>| {
-            Job::Change(Box::new(|writer| drop(answer.send(change(writer.expect("a writer"))))))
-        };
-        wait(self.send(change).expect("a writer")).expect("an answer")
-    }
-
-    fn send<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<oneshot::Receiver<T>> {
         let (answer, answered) = oneshot::channel();
-        let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job(answer)).is_ok());
-        if sent { Ok(answered) } else { Err(StoreError::WriterGone.into()) }
+        self.send(Job::Change(Box::new(|writer| drop(answer.send(writer.and_then(change))))))?;
+        answered.await.unwrap_or(Err(StoreError::Panicked.into()))
     }
-}
 
-/// Blocks the calling thread, which may be one of the runtime's: only for rare and short waits.
-fn wait<T>(mut answered: oneshot::Receiver<T>) -> Option<T> {
-    loop {
-        match answered.try_recv() {
-            Ok(answer) => return Some(answer),
-            Err(oneshot::error::TryRecvError::Closed) => return None,
-            Err(oneshot::error::TryRecvError::Empty) => std::thread::sleep(POLL_INTERVAL),
-        }
+    /// [`Self::change`] that blocks the calling thread, which may be one of the runtime's: only for rare and short waits.
+    pub(crate) fn change_blocking<T, F>(&self, change: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Writer) -> Result<T> + Send + 'static,
+    {
+        let (answer, answered) = channel();
+        self.send(Job::Change(Box::new(move |writer| drop(answer.send(writer.and_then(change))))))?;
+        answered.recv().unwrap_or(Err(StoreError::Panicked.into()))
+    }
+
+    fn send(&self, job: Job) -> Result<()> {
+        let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
+        if sent { Ok(()) } else { Err(StoreError::WriterGone.into()) }
     }
 }
 
@@ -110,16 +87,9 @@ fn run(mut writer: Writer, jobs: &Receiver<Job>) {
         let Some(job) = next.take().or_else(|| jobs.recv().ok()) else { break };
         // A panic aborts the job's transaction; the writer continues.
         let done = catch_unwind(AssertUnwindSafe(|| match job {
-            Job::Ingest(submission) => writer.ingest_grouped(submission, jobs),
-            Job::CommitPending(answer) => {
-                let _ = answer.send(writer.commit_pending());
-                None
-            }
+            Job::Ingest(job) => writer.ingest_grouped(job, jobs),
             Job::Change(change) => {
-                match writer.commit_pending() {
-                    Ok(()) => change(Ok(&mut writer)),
-                    Err(error) => change(Err(error)),
-                }
+                change(writer.commit_pending().map(|()| &mut writer));
                 None
             }
         }));

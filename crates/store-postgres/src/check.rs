@@ -10,10 +10,8 @@ use sqlx::{AssertSqlSafe, PgConnection, PgPool, Row as _};
 use crate::{
     columns::{Column as _, ReadColumn as _},
     error::Result,
-    lookup::topic_names,
     open::SNAPSHOT_WITH_ANY_PLAN,
-    records,
-    work::TopicNo,
+    records::{self, topic_ids},
 };
 
 /// The report lists at most this many problems.
@@ -40,14 +38,13 @@ pub(crate) async fn check(pool: &PgPool) -> Result<CheckReport> {
 
 /// Checks that the columns of every row agree with its JSON.
 async fn rows(connection: &mut PgConnection, report: &mut CheckReport) -> Result<()> {
-    let names = topic_names(connection).await?;
-    let mut rows = sqlx::query("SELECT * FROM cn_relay.events").fetch(connection);
+    let rows = concat!("SELECT e.*, ", topic_ids!(), " AS topic_ids FROM cn_relay.events e");
+    let mut rows = sqlx::query(rows).fetch(connection);
     while let Some(row) = rows.try_next().await? {
         report.rows += 1;
         let id: EventId = row.read("id")?;
         let event = records::event(&id, row.try_get("json")?)?;
-        let topics: Vec<TopicNo> = row.read("topics")?;
-        let topics: Vec<TopicId> = topics.iter().filter_map(|no| names.get(no)).cloned().collect();
+        let topics: Vec<TopicId> = row.read("topic_ids")?;
         let address = event.address();
         let agrees = event.id == id
             && event.pubkey == row.read("pubkey")?

@@ -5,6 +5,7 @@ use kukuri_domain::{
     Address, AddressDigest, EventId, Kind, Millis, PublicKey, Reason, Source, Timestamp, TopicId, capacity::Stage,
     retention::RetentionClass, subscription::Keeper,
 };
+pub(crate) use kukuri_postgres::signed;
 use kukuri_store::Seq;
 use sqlx::{Decode, Encode, Postgres, Row as _, Type, postgres::PgRow};
 
@@ -34,8 +35,8 @@ impl ReadColumn for PgRow {
 
 /// Reads a struct: the first fields from columns of the same names, the others as given.
 macro_rules! from_columns {
-    ($row:expr => $type:ident { $($column:ident),* $(; $($field:ident $(: $value:expr)?),+)? }) => {
-        $type { $($column: $row.read(stringify!($column))?,)* $($($field $(: $value)?,)+)? }
+    ($row:expr => $($type:ident)::+ { $($column:ident),* $(; $($field:ident $(: $value:expr)?),+)? }) => {
+        $($type)::+ { $($column: $row.read(stringify!($column))?,)* $($($field $(: $value)?,)+)? }
     };
 }
 pub(crate) use from_columns;
@@ -193,11 +194,6 @@ impl Class {
             Self::Requests => "requests",
         }
     }
-}
-
-/// Postgres has no unsigned integers; larger values saturate at `i64::MAX`.
-pub(crate) fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 pub(crate) fn unsigned(number: i64) -> u64 {

@@ -56,8 +56,8 @@ impl Batch<'_> {
              ORDER BY begins_at, class LIMIT 1",
         );
         // Only months before the one that receives events now.
-        let next = next.bind(months::begin_of(self.clock().latest).to_sql()).bind(number_at(&purge.after, 0));
-        let next = next.bind(purge.after.get(8..).unwrap_or_default()).fetch_optional(self.connection()).await?;
+        let next = next.bind(months::begin_of(self.clock().latest).to_sql()).bind(number_at(&purge.cursor.after, 0));
+        let next = next.bind(purge.cursor.after.get(8..).unwrap_or_default()).fetch_optional(self.connection()).await?;
         let Some(next) = next else { return Ok(Step::Nothing) };
         let month = Partition::read(&next)?;
         let step = match self.drop_month(&month, purge).await {
@@ -104,7 +104,7 @@ impl Batch<'_> {
         }
         self.work.update_stages()?;
         self.detach_month(month, has_rows).await?;
-        purge.purged.by_retention += rows;
+        purge.cursor.purged.by_retention += rows;
         if has_rows {
             tracing::info!(?month, rows, "dropped a monthly partition past its retention");
         }
@@ -184,9 +184,6 @@ impl Batch<'_> {
 
     /// Detaches a month from the tables and drops it. Its rows, if any, stay in a side table.
     async fn detach_month(&mut self, month: &Partition, has_rows: bool) -> Result<()> {
-        for table in ["partition_counters", "partitions"] {
-            self.forget_month(table, month).await?;
-        }
         let [events, indexes @ ..] = TABLES.map(|table| month.table(table));
         let mut dropped = indexes.to_vec();
         if has_rows {
@@ -196,23 +193,20 @@ impl Batch<'_> {
                  ALTER TABLE {events} RENAME TO {side_table}"
             );
             sqlx::raw_sql(AssertSqlSafe(detach)).execute(self.connection()).await?;
-            sqlx::query(
+            let leave = sqlx::query(
                 "INSERT INTO cn_relay.leaving (class, begins_at, ends_at, name, left_at, reason, after_at, after_no) \
-                 VALUES ($1, $2, $3, $4, $5, $6, -1, -1)",
-            )
-            .bind(month.class.to_sql())
-            .bind(month.begins_at.to_sql())
-            .bind(month.ends_at.to_sql())
-            .bind(&month.name)
-            .bind(self.clock().latest.to_sql())
-            .bind(Reason::Retention.to_sql())
-            .execute(self.connection())
-            .await?;
+                 SELECT class, begins_at, ends_at, name, $3, $4, -1, -1 FROM cn_relay.partitions \
+                 WHERE class = $1 AND begins_at = $2",
+            );
+            let leave = leave.bind(month.class.to_sql()).bind(month.begins_at.to_sql());
+            let leave = leave.bind(self.clock().latest.to_sql()).bind(Reason::Retention.to_sql());
+            leave.execute(self.connection()).await?;
         } else {
             dropped.push(events);
         }
         sqlx::raw_sql(AssertSqlSafe(format!("DROP TABLE {}", dropped.join(", ")))).execute(self.connection()).await?;
-        Ok(())
+        self.forget_month("partition_counters", month).await?;
+        self.forget_month("partitions", month).await
     }
 
     /// Deletes a month from a list of months.

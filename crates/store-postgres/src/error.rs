@@ -21,29 +21,26 @@ pub(crate) fn damaged(what: impl Into<String>) -> Failure {
 }
 
 impl Failure {
-    /// The SQLSTATE, if the server sent one.
-    fn code(&self) -> Option<String> {
-        match self {
-            Self::Backend(sqlx::Error::Database(error)) => error.code().map(|code| code.into_owned()),
-            _ => None,
-        }
+    /// Whether the server sent a SQLSTATE that begins with one of these.
+    fn has_code(&self, beginnings: &[&str]) -> bool {
+        let Self::Backend(sqlx::Error::Database(error)) = self else { return false };
+        error.code().is_some_and(|code| beginnings.iter().any(|beginning| code.starts_with(beginning)))
     }
 
     /// The server's disk is full: the transaction is rolled back, the store is unchanged.
     pub(crate) fn is_full(&self) -> bool {
-        self.code().as_deref() == Some("53100")
+        self.has_code(&["53100"])
     }
 
     /// A lock timeout on a table.
     pub(crate) fn is_lock_timeout(&self) -> bool {
-        self.code().as_deref() == Some("55P03")
+        self.has_code(&["55P03"])
     }
 
     /// The server rejects the data (data exceptions, constraints, its own limits): some event of the batch causes it,
     /// and the others may succeed without that event.
     pub(crate) fn is_of_an_event(&self) -> bool {
-        let of_the_data = |code: String| ["22", "23", "54"].iter().any(|class| code.starts_with(class));
-        matches!(self, Self::Port(StoreError::Panicked)) || self.code().is_some_and(of_the_data)
+        matches!(self, Self::Port(StoreError::Panicked)) || self.has_code(&["22", "23", "54"])
     }
 }
 

@@ -1,14 +1,10 @@
 //! Reads other than filters: the outbox, snapshots, statistics, explanations.
 
-use kukuri_domain::{
-    Address, EventId,
-    deletion::{DeletionTargetKind, Tombstone},
-    vanish::VanishMark,
-};
+use kukuri_domain::{Address, EventId, decision::KeyState, deletion::Tombstone, vanish::VanishMark};
 use kukuri_postgres::QuerySession;
 use kukuri_store::{
-    AddressExplanation, BoundEvent, ConsumerOffset, Explanation, OutboxRow, Seq, SnapshotCursor, SnapshotPage, Stats,
-    StoreError, TopicStats,
+    AddressExplanation, ConsumerOffset, Explanation, OutboxRow, Seq, SnapshotCursor, SnapshotPage, Stats, StoreError,
+    TopicStats,
 };
 use sqlx::{PgConnection, PgPool, Row as _};
 
@@ -17,8 +13,7 @@ use crate::{
     columns::{Column as _, ReadColumn as _, from_columns, signed, unsigned},
     error::Result,
     open::SNAPSHOT,
-    records::{self, TopicNames},
-    work::Key,
+    records::{self, topic_ids},
 };
 
 pub(crate) async fn outbox(pool: &PgPool, after: Seq, limit: usize) -> Result<Vec<OutboxRow>> {
@@ -33,14 +28,12 @@ pub(crate) async fn outbox(pool: &PgPool, after: Seq, limit: usize) -> Result<Ve
     rows.iter().map(records::outbox_row).collect()
 }
 
-pub(crate) async fn topic_names(connection: &mut PgConnection) -> Result<TopicNames> {
-    let rows = sqlx::query("SELECT no, topic_id FROM cn_relay.topics").fetch_all(connection).await?;
-    records::topic_names(&rows)
-}
-
 /// Rows in order of arrival.
-pub(crate) const SNAPSHOT_PAGE: &str = "SELECT no, id, created_at, json, topics, ingested_at FROM cn_relay.events \
-     WHERE effective AND no > $1 ORDER BY no LIMIT $2";
+pub(crate) const SNAPSHOT_PAGE: &str = concat!(
+    "SELECT no, id, created_at, json, ingested_at, ",
+    topic_ids!(),
+    " AS topics FROM cn_relay.events e WHERE effective AND no > $1 ORDER BY no LIMIT $2"
+);
 
 pub(crate) async fn snapshot(pool: &PgPool, cursor: SnapshotCursor, limit: usize) -> Result<SnapshotPage> {
     let mut session = QuerySession::begin(pool, SNAPSHOT).await?;
@@ -50,26 +43,17 @@ pub(crate) async fn snapshot(pool: &PgPool, cursor: SnapshotCursor, limit: usize
     };
     let rows = sqlx::query(SNAPSHOT_PAGE).bind(cursor.after.to_sql()).bind(signed((limit as u64).saturating_add(1)));
     let rows = rows.fetch_all(&mut *session).await?;
-    let names = topic_names(&mut session).await?;
     session.commit().await?;
     let page = &rows[..rows.len().min(limit)];
-    let mut events = Vec::with_capacity(page.len());
-    let mut last = cursor.after;
-    for row in page {
-        last = row.read("no")?;
-        let (event, topics) = (records::stored_event(row)?, records::topics_of(row, &names)?);
-        events.push(from_columns!(row => BoundEvent { ingested_at; event, topics }));
-    }
-    let next = (rows.len() > page.len()).then_some(SnapshotCursor { seq: Some(seq), after: last });
+    let events = page.iter().map(records::bound_event).collect::<Result<_>>()?;
+    let after = page.last().map_or(Ok(cursor.after), |last| last.read("no"))?;
+    let next = (rows.len() > page.len()).then_some(SnapshotCursor { seq: Some(seq), after });
     Ok(SnapshotPage { seq, events, next })
 }
 
 pub(crate) async fn offsets(pool: &PgPool) -> Result<Vec<ConsumerOffset>> {
-    let mut session = QuerySession::acquire(pool).await?;
-    let rows = sqlx::query("SELECT * FROM cn_relay.consumer_offsets ORDER BY consumer");
-    let rows = rows.fetch_all(&mut *session).await?;
-    session.release();
-    rows.iter().map(records::offset).collect()
+    let query = sqlx::query("SELECT * FROM cn_relay.consumer_offsets ORDER BY consumer");
+    QuerySession::fetch_all(pool, query).await?.iter().map(records::offset).collect()
 }
 
 pub(crate) async fn stats(pool: &PgPool) -> Result<Stats> {
@@ -105,18 +89,19 @@ pub(crate) async fn stats(pool: &PgPool) -> Result<Stats> {
 
 pub(crate) async fn explain(pool: &PgPool, id: &EventId) -> Result<Explanation> {
     let mut session = QuerySession::begin(pool, SNAPSHOT).await?;
-    let row = sqlx::query(
-        "SELECT d.*, e.json, e.topics FROM cn_relay.ids d LEFT JOIN cn_relay.events e \
-         ON e.class = d.class AND e.ingested_at = d.ingested_at AND e.no = d.no WHERE d.event_id = $1",
-    );
+    let row = sqlx::query(concat!(
+        "SELECT d.*, e.json, ",
+        topic_ids!(),
+        " AS topics FROM cn_relay.ids d LEFT JOIN cn_relay.events e \
+         ON e.class = d.class AND e.ingested_at = d.ingested_at AND e.no = d.no WHERE d.event_id = $1"
+    ));
     let row = row.bind(id.to_sql()).fetch_optional(&mut *session).await?;
     let tombstones = tombstones_of(&mut session, id.to_sql(), false).await?;
     let mut explanation = Explanation { tombstones, ..Explanation::default() };
     if let Some(row) = row {
         explanation.record = Some(records::id_record(&row)?);
         if row.try_get::<Option<&[u8]>, _>("json")?.is_some() {
-            let names = topic_names(&mut session).await?;
-            let stored = records::row_record(&row, &names)?;
+            let stored = records::row_record(&row)?;
             let event = records::event(id, &stored.json)?;
             explanation.row = Some(stored);
             for owner in event.owners() {
@@ -125,7 +110,7 @@ pub(crate) async fn explain(pool: &PgPool, id: &EventId) -> Result<Explanation> 
             if let Some(address) = event.address() {
                 let named = tombstones_of(&mut session, address.digest().0, true).await?;
                 explanation.tombstones.extend(named);
-                explanation.key = key_of(&mut session, &address).await?.map(|key| key.state());
+                explanation.key = key_of(&mut session, &address).await?;
             }
         }
     }
@@ -135,10 +120,9 @@ pub(crate) async fn explain(pool: &PgPool, id: &EventId) -> Result<Explanation> 
 
 pub(crate) async fn explain_address(pool: &PgPool, address: &Address) -> Result<AddressExplanation> {
     let mut session = QuerySession::begin(pool, SNAPSHOT).await?;
-    let names = |tombstone: &Tombstone| tombstone.target.target == DeletionTargetKind::Address(address.clone());
     let explanation = AddressExplanation {
-        key: key_of(&mut session, address).await?.map(|key| key.state()),
-        tombstone: tombstones_of(&mut session, address.digest().0, true).await?.into_iter().find(names),
+        key: key_of(&mut session, address).await?,
+        tombstone: tombstones_of(&mut session, address.digest().0, true).await?.into_iter().next(),
         vanish_mark: vanish_mark_of(&mut session, address.pubkey().to_sql()).await?,
     };
     session.commit().await?;
@@ -157,7 +141,7 @@ async fn vanish_mark_of(connection: &mut PgConnection, owner: [u8; 32]) -> Resul
     row.map(|row| Ok(records::vanish_mark(&row)?.what)).transpose()
 }
 
-async fn key_of(connection: &mut PgConnection, address: &Address) -> Result<Option<Key>> {
+async fn key_of(connection: &mut PgConnection, address: &Address) -> Result<Option<KeyState>> {
     let row = sqlx::query(KEYS).bind(vec![address.digest().0]).fetch_optional(connection).await?;
-    row.map(|row| records::key(&row, address.clone())).transpose()
+    row.map(|row| Ok(from_columns!(row => KeyState { current; floor: records::rank(&row)? }))).transpose()
 }

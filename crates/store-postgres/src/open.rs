@@ -102,21 +102,30 @@ pub(crate) const SNAPSHOT_WITH_ANY_PLAN: &str = "BEGIN ISOLATION LEVEL REPEATABL
      SET LOCAL max_parallel_workers_per_gather = 2";
 
 pub(crate) async fn connect(url: &str, options: &PostgresOptions) -> Result<Sessions> {
-    let server = Server::parse(url)?;
-    let mut first = server.connect(options.acquire_timeout).await?;
+    let acquire = options.acquire_timeout;
+    let (server, mut first) = Server::connect(url, acquire).await?;
     if !options.may_lose {
         require_durability(&mut first, &server.name).await?;
     }
     MIGRATIONS.prepare(&server, &mut first, options.migrate).await?;
     first.close().await?;
 
-    let (acquire, connect) = (options.acquire_timeout, &server.options);
     let pool = |most: u32| PgPoolOptions::new().acquire_timeout(acquire).max_connections(most);
+    // Two sessions: one writes, the other serves the lookups of upkeep.
+    let mut writer = pool(2);
+    if !options.may_lose {
+        // Settings may differ by session, so every writing session is checked.
+        writer = writer.after_connect(|session, _| {
+            Box::pin(async {
+                let durable = require_durability(session, "a session").await;
+                durable.map_err(|failure| sqlx::Error::Configuration(failure.into()))
+            })
+        });
+    }
     Ok(Sessions {
         readers: server.readers(options.readers, acquire, options.query_timeout, &READING),
-        listener: pool(1).connect_lazy_with(connect.clone()),
-        // Two sessions: one writes, the other serves the lookups of upkeep.
-        writer: writing(pool(2), options.may_lose).connect_lazy_with(connect.clone().options(WRITING)),
+        listener: pool(1).connect_lazy_with(server.options.clone()),
+        writer: writer.connect_lazy_with(server.options.options(WRITING)),
     })
 }
 
@@ -130,14 +139,4 @@ async fn require_durability(connection: &mut PgConnection, name: &str) -> Result
         }
     }
     Ok(())
-}
-
-/// Settings may differ by session, so every writing session is checked.
-fn writing(pool: PgPoolOptions, may_lose: bool) -> PgPoolOptions {
-    pool.after_connect(move |connection, _| {
-        Box::pin(async move {
-            let durable = if may_lose { Ok(()) } else { require_durability(connection, "a session").await };
-            durable.map_err(|failure| sqlx::Error::Configuration(failure.into()))
-        })
-    })
 }

@@ -3,7 +3,8 @@
 //! A statement scans ranges of one index, newest first, each up to the limit, and merges them. Conditions that an index
 //! row can't decide are checked on the event's row.
 
-use kukuri_domain::{Address, Filter, KindClass, Letter, Millis, Viewer, topic::claims_to_be_topic};
+use kukuri_domain::{Address, Filter, KindClass, Letter, Viewer, topic::claims_to_be_topic};
+use kukuri_store::Query;
 use sqlx::{AssertSqlSafe, Postgres, postgres::PgArguments, query::Query as SqlQuery};
 
 use crate::{
@@ -32,10 +33,8 @@ pub(crate) enum Bind {
 pub(crate) enum Part {
     /// First a row with the head of the outbox, then the events of that snapshot, one by one in answer order.
     Event,
-    /// `created_at` and id.
-    Id,
-    /// Row number and author.
-    Author,
+    /// `created_at`, id and author.
+    Key,
     /// The number of matching events.
     Count,
 }
@@ -48,9 +47,8 @@ pub(crate) struct Plan {
 
 /// A statement under construction.
 struct Planner<'q> {
+    query: &'q Query,
     filter: &'q Filter,
-    viewer: &'q Viewer,
-    now: Millis,
     binds: Vec<Bind>,
     /// Rows that are looked up one by one are read once, with their JSON.
     has_json: bool,
@@ -72,14 +70,6 @@ impl Index {
             Self::Tags => "cn_relay.event_tags",
         }
     }
-
-    /// Alias of the event's row in a statement: the index row itself, or a joined row.
-    const fn event(self) -> &'static str {
-        match self {
-            Self::Events => "i",
-            Self::Topics | Self::Tags => "e",
-        }
-    }
 }
 
 /// Conditions of a filter that the scanned range already guarantees.
@@ -87,16 +77,15 @@ impl Index {
 struct Met {
     authors: bool,
     kinds: bool,
-    topics: bool,
     tag: Option<Letter>,
 }
 
 impl Plan {
-    /// The statement for a filter, a viewer and a time. Returns at most `limit` rows.
-    pub(crate) fn of(filter: &Filter, viewer: &Viewer, now: Millis, limit: Option<u64>, part: Part) -> Self {
+    /// The statement for a filter of a query. Returns at most `limit` rows.
+    pub(crate) fn of(query: &Query, filter: &Filter, limit: Option<u64>, part: Part) -> Self {
         // $1 is the limit in every statement.
         let binds = vec![Bind::Number(limit.to_sql())];
-        let mut planner = Planner { filter, viewer, now, binds, has_json: false };
+        let mut planner = Planner { query, filter, binds, has_json: false };
         let walks = planner.walks();
         let json = if planner.has_json { ", f.json" } else { "" };
         let found = format!(
@@ -104,8 +93,7 @@ impl Plan {
              FROM ({walks}) f ORDER BY f.created_at DESC, f.id LIMIT $1"
         );
         let sql = match part {
-            Part::Id => format!("SELECT created_at, id FROM ({found}) found"),
-            Part::Author => format!("SELECT no, pubkey FROM ({found}) found"),
+            Part::Key => format!("SELECT created_at, id, pubkey FROM ({found}) found"),
             Part::Count => format!("SELECT count(*) FROM ({found}) found"),
             Part::Event if planner.has_json => {
                 format!("{HEAD} (SELECT NULL, created_at, id, json FROM ({found}) found)")
@@ -153,17 +141,17 @@ impl Planner<'_> {
             );
             return self.look_up(&places);
         }
-        let topics = filter.tag_values(Letter::T).map(TopicValues::read);
+        let topics = filter.tag_values(Letter::T).map(|values| TagValues::of(Letter::T, values));
         // Of several tags other than `t`, the one with the fewest values is the most selective.
         let other_tags = filter.tags().iter().filter(|(letter, _)| *letter != Letter::T);
         if let Some((letter, values)) = other_tags.min_by_key(|(_, values)| values.len()) {
-            return self.by_tag(*letter, values, Met { tag: Some(*letter), ..Met::default() });
+            return self.by_tag(*letter, values);
         }
         match (filter.authors(), &topics) {
-            (Some(authors), Some(topics)) if topics.hashtags.is_empty() && fits(authors, &topics.topics) => {
+            (Some(authors), Some(topics)) if topics.others.is_empty() && fits(authors, &topics.topics) => {
                 let authors = self.bind(Bind::Ids(array(authors)));
                 let source = format!("{} CROSS JOIN unnest({authors}::bytea[]) AS y (pubkey)", self.topics(topics));
-                let met = Met { authors: true, topics: true, ..Met::default() };
+                let met = Met { authors: true, tag: Some(Letter::T), ..Met::default() };
                 self.walk(&source, Index::Topics, "i.topic = x.no AND i.pubkey = y.pubkey", met)
             }
             (Some(authors), _) => {
@@ -177,9 +165,8 @@ impl Planner<'_> {
                 if !topics.topics.is_empty() {
                     walks.push(self.by_topic(topics));
                 }
-                if !topics.hashtags.is_empty() {
-                    let met = Met { topics: true, ..Met::default() };
-                    walks.push(self.by_tag(Letter::T, &topics.hashtags, met));
+                if !topics.others.is_empty() {
+                    walks.push(self.by_tag(Letter::T, &topics.others));
                 }
                 walks.join(" UNION ALL ")
             }
@@ -195,32 +182,35 @@ impl Planner<'_> {
         }
     }
 
-    fn by_topic(&mut self, topics: &TopicValues) -> String {
-        let source = self.topics(topics);
+    fn by_topic(&mut self, topics: &TagValues) -> String {
+        let (source, met) = (self.topics(topics), Met { tag: Some(Letter::T), ..Met::default() });
         match self.filter.kinds().filter(|kinds| fits(kinds, &topics.topics)) {
             Some(kinds) => {
                 let kinds = self.bind(Bind::Numbers(array(kinds)));
                 let source = format!("{source} CROSS JOIN unnest({kinds}::integer[]) AS y (kind)");
-                let met = Met { kinds: true, topics: true, ..Met::default() };
-                self.walk(&source, Index::Topics, "i.topic = x.no AND i.kind = y.kind", met)
+                self.walk(&source, Index::Topics, "i.topic = x.no AND i.kind = y.kind", Met { kinds: true, ..met })
             }
-            None => {
-                let met = Met { topics: true, ..Met::default() };
-                self.walk(&source, Index::Topics, "i.topic = x.no", met)
-            }
+            None => self.walk(&source, Index::Topics, "i.topic = x.no", met),
         }
     }
 
-    fn by_tag(&mut self, letter: Letter, values: &[impl AsRef<str>], met: Met) -> String {
-        let digests = values.iter().map(|value| tag_digest(letter, value.as_ref())).collect();
-        let digests = self.bind(Bind::Digests(digests));
-        let source = format!("unnest({digests}::bytea[]) AS x (tag)");
-        self.walk(&source, Index::Tags, "i.tag = x.tag", met)
+    fn by_tag(&mut self, letter: Letter, values: &[impl AsRef<str>]) -> String {
+        let source = format!("unnest({}::bytea[]) AS x (tag)", self.digests(letter, values));
+        self.walk(&source, Index::Tags, "i.tag = x.tag", Met { tag: Some(letter), ..Met::default() })
     }
 
-    fn topics(&mut self, topics: &TopicValues) -> String {
-        let names = self.bind(Bind::Texts(topics.topics.clone()));
-        format!("(SELECT no FROM cn_relay.topics WHERE topic_id = ANY({names})) AS x")
+    fn topics(&mut self, topics: &TagValues) -> String {
+        format!("(SELECT no FROM cn_relay.topics WHERE topic_id = ANY({})) AS x", self.names(topics))
+    }
+
+    /// Binds the names of topics.
+    fn names(&mut self, topics: &TagValues) -> String {
+        self.bind(Bind::Texts(topics.topics.iter().map(ToString::to_string).collect()))
+    }
+
+    /// Binds the digests of tags.
+    fn digests(&mut self, letter: Letter, values: &[impl AsRef<str>]) -> String {
+        self.bind(Bind::Digests(values.iter().map(|value| tag_digest(letter, value.as_ref())).collect()))
     }
 
     /// Scans one range for each row of `source`, newest first, up to the limit.
@@ -265,58 +255,43 @@ impl Planner<'_> {
             let authors = self.bind(Bind::Ids(array(authors)));
             conditions += &format!(" AND i.pubkey = ANY({authors})");
         }
-        let now = self.bind(Bind::Number(Some(self.now.seconds().to_sql())));
+        let now = self.bind(Bind::Number(Some(self.query.now.seconds().to_sql())));
         conditions += &format!(" AND (i.expires_at IS NULL OR i.expires_at > {now})");
 
-        let event = self.conditions_on_event(index.event(), met);
-        if !event.is_empty() {
-            conditions += &format!(" AND {}", on_event(index, &event.join(" AND ")));
+        let on_tags = self.conditions_on_tags(met);
+        if !on_tags.is_empty() {
+            conditions += &format!(" AND {}", on_event(index, &on_tags.join(" AND ")));
         }
         // Only its parties see a private event (E-10).
         let public = if index == Index::Events { "i.parties IS NULL" } else { "NOT i.private" };
-        match self.viewer {
+        match &self.query.viewer {
             Viewer::Node => {}
             viewer if viewer.is_unauthenticated() => conditions += &format!(" AND {public}"),
             Viewer::Client(keys) => {
                 let keys = self.bind(Bind::Ids(array(keys.iter())));
-                let is_party = on_event(index, &format!("{}.parties && {keys}::bytea[]", index.event()));
+                let is_party = on_event(index, &format!("parties && {keys}::bytea[]"));
                 conditions += &format!(" AND ({public} OR {is_party})");
             }
         }
         conditions
     }
 
-    /// Conditions for tags and topics that the scanned range does not guarantee.
-    fn conditions_on_event(&mut self, event: &str, met: Met) -> Vec<String> {
+    /// Conditions for tags and topics that the scanned range does not guarantee, by columns that only events have.
+    fn conditions_on_tags(&mut self, met: Met) -> Vec<String> {
         let mut conditions = Vec::new();
-        for (letter, values) in self.filter.tags() {
-            if Some(*letter) == met.tag || (*letter == Letter::T && met.topics) {
-                continue;
+        for (letter, values) in self.filter.tags().iter().filter(|(letter, _)| Some(*letter) != met.tag) {
+            let values = TagValues::of(*letter, values);
+            let mut any = Vec::new();
+            if !values.topics.is_empty() {
+                let names = self.names(&values);
+                any.push(format!("topics && ARRAY(SELECT no FROM cn_relay.topics WHERE topic_id = ANY({names}))"));
             }
-            let values = if *letter == Letter::T {
-                let topics = TopicValues::read(values);
-                let mut any = Vec::new();
-                if !topics.topics.is_empty() {
-                    let names = self.bind(Bind::Texts(topics.topics));
-                    any.push(format!(
-                        "{event}.topics && ARRAY(SELECT no FROM cn_relay.topics WHERE topic_id = ANY({names}))"
-                    ));
-                }
-                if !topics.hashtags.is_empty() {
-                    any.push(self.has_tag(event, *letter, &topics.hashtags));
-                }
-                format!("({})", any.join(" OR "))
-            } else {
-                self.has_tag(event, *letter, values)
-            };
-            conditions.push(values);
+            if !values.others.is_empty() {
+                any.push(format!("tags && {}::bytea[]", self.digests(*letter, &values.others)));
+            }
+            conditions.push(format!("({})", any.join(" OR ")));
         }
         conditions
-    }
-
-    fn has_tag(&mut self, event: &str, letter: Letter, values: &[impl AsRef<str>]) -> String {
-        let digests = values.iter().map(|value| tag_digest(letter, value.as_ref())).collect();
-        format!("{event}.tags && {}::bytea[]", self.bind(Bind::Digests(digests)))
     }
 }
 
@@ -331,17 +306,17 @@ fn on_event(index: Index, condition: &str) -> String {
     }
 }
 
-/// The values of `#t`, split into topics and hashtags.
-struct TopicValues {
-    topics: Vec<String>,
-    hashtags: Vec<String>,
+/// The values of a tag in a filter: topics, and hashtags or values of other tags.
+struct TagValues<'q> {
+    topics: Vec<&'q str>,
+    others: Vec<&'q str>,
 }
 
-impl TopicValues {
-    fn read(values: impl AsRef<[Box<str>]>) -> Self {
-        let values = values.as_ref().iter().map(|value| value.to_string());
-        let (topics, hashtags) = values.partition(|value| claims_to_be_topic(value));
-        Self { topics, hashtags }
+impl<'q> TagValues<'q> {
+    fn of(letter: Letter, values: &'q [Box<str>]) -> Self {
+        let is_topic = |value: &&str| letter == Letter::T && claims_to_be_topic(value);
+        let (topics, others) = values.iter().map(|value| &**value).partition(is_topic);
+        Self { topics, others }
     }
 }
 

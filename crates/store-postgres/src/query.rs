@@ -16,11 +16,11 @@ use sqlx::{PgConnection, PgPool, Row as _, postgres::PgRow};
 
 use crate::{
     batch::read_node,
-    columns::{Column as _, ReadColumn as _, array, from_columns, unsigned},
+    columns::{Column as _, ReadColumn as _, array, unsigned},
     error::Result,
     open::SNAPSHOT,
     plan::{Part, Plan},
-    records,
+    records::{self, topic_ids},
 };
 
 /// Events that an overlay checks at a time.
@@ -30,11 +30,6 @@ const CHECKED_EVENTS: usize = 500;
 fn filters(query: &Query) -> impl Iterator<Item = (&Filter, Option<u64>)> {
     let with_limit = |filter: &'_ Filter| filter.limit().filter(|limit| *limit < i64::MAX as usize).map(|n| n as u64);
     query.filters.iter().filter(|filter| !filter.is_empty()).map(move |filter| (filter, with_limit(filter)))
-}
-
-/// The statement for a filter of a query.
-fn plan(query: &Query, filter: &Filter, limit: Option<u64>, part: Part) -> Plan {
-    Plan::of(filter, &query.viewer, query.now, limit, part)
 }
 
 pub(crate) async fn query(pool: &PgPool, query: &Query) -> Result<Answer> {
@@ -52,7 +47,7 @@ pub(crate) async fn query(pool: &PgPool, query: &Query) -> Result<Answer> {
         if has_overlay {
             for_each_shown(&mut session, query, filter, limit, |_, bound| found.add(bound.event)).await?;
         } else {
-            found.read(&mut session, plan(query, filter, limit, Part::Event)).await?;
+            found.read(&mut session, Plan::of(query, filter, limit, Part::Event)).await?;
         }
     }
     let seq = match found.head {
@@ -131,23 +126,15 @@ impl Found {
 pub(crate) async fn ids(pool: &PgPool, query: &Query, most: usize) -> Result<Option<Vec<(Timestamp, EventId)>>> {
     let mut session = QuerySession::begin(pool, SNAPSHOT).await?;
     let mut all = Vec::new();
-    for (filter, limit) in filters(query) {
+    for (filter, limit) in filters(query).filter(|(_, limit)| *limit != Some(0)) {
         let limit = (most as u64).saturating_add(1).min(limit.unwrap_or(u64::MAX));
         let mut found = 0;
-        let mut add = |created_at, id| {
+        for_each_match(&mut session, query, filter, Some(limit), |created_at, id, _| {
             found += 1;
             all.push((created_at, id));
             if found < limit { Continue(()) } else { Break(()) }
-        };
-        if query.visibility.has_overlay() && limit > 0 {
-            let add = |event: &Event, _| add(event.created_at, event.id);
-            for_each_shown(&mut session, query, filter, Some(limit), add).await?;
-        } else {
-            let mut rows = plan(query, filter, Some(limit), Part::Id).query().fetch(&mut *session);
-            while let Some(row) = rows.try_next().await? {
-                let _ = add(row.read("created_at")?, row.read("id")?);
-            }
-        }
+        })
+        .await?;
         all.sort_unstable();
         all.dedup();
         if found > most as u64 || all.len() > most {
@@ -163,33 +150,44 @@ pub(crate) async fn count(pool: &PgPool, query: &Query, mut sketch: Option<Sketc
     let asked: Vec<_> = filters(query).map(|(filter, _)| filter).collect();
     if let ([filter], None, false) = (asked.as_slice(), &sketch, query.visibility.has_overlay()) {
         let mut session = QuerySession::acquire(pool).await?;
-        let row = plan(query, filter, None, Part::Count).query().fetch_one(&mut *session).await?;
+        let row = Plan::of(query, filter, None, Part::Count).query().fetch_one(&mut *session).await?;
         session.release();
         return Ok(Count { events: unsigned(row.try_get(0)?), sketch });
     }
     let mut session = QuerySession::begin(pool, SNAPSHOT).await?;
-    let is_single = asked.len() == 1;
-    let (mut events, mut shown, mut numbers) = (0, HashSet::new(), HashSet::new());
-    let mut add_author = |author: &PublicKey| sketch.iter_mut().for_each(|sketch| sketch.add(author));
-    for filter in asked {
-        if query.visibility.has_overlay() {
-            let add = |event: &Event, _| {
-                // An event that several filters match counts once.
-                events += u64::from(shown.insert(event.id));
-                add_author(&event.pubkey);
-                Continue(())
-            };
-            for_each_shown(&mut session, query, filter, None, add).await?;
-        } else {
-            let mut rows = plan(query, filter, None, Part::Author).query().fetch(&mut *session);
-            while let Some(row) = rows.try_next().await? {
-                events += u64::from(is_single || numbers.insert(row.read::<i64>("no")?));
-                add_author(&row.read("pubkey")?);
-            }
-        }
+    let (mut events, mut counted) = (0, HashSet::new());
+    for filter in &asked {
+        for_each_match(&mut session, query, filter, None, |_, id, author| {
+            // An event that several filters match counts once.
+            events += u64::from(asked.len() == 1 || counted.insert(id));
+            sketch.iter_mut().for_each(|sketch| sketch.add(&author));
+            Continue(())
+        })
+        .await?;
     }
     session.commit().await?;
     Ok(Count { events, sketch })
+}
+
+/// Visits time, id and author of the events that a filter matches and that are shown, in answer order.
+async fn for_each_match(
+    connection: &mut PgConnection,
+    query: &Query,
+    filter: &Filter,
+    limit: Option<u64>,
+    mut visit: impl FnMut(Timestamp, EventId, PublicKey) -> ControlFlow<()>,
+) -> Result<()> {
+    if query.visibility.has_overlay() {
+        let visit = |event: &Event, _| visit(event.created_at, event.id, event.pubkey);
+        return for_each_shown(connection, query, filter, limit, visit).await;
+    }
+    let mut rows = Plan::of(query, filter, limit, Part::Key).query().fetch(connection);
+    while let Some(row) = rows.try_next().await? {
+        if visit(row.read("created_at")?, row.read("id")?, row.read("pubkey")?).is_break() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Visits the matching events that an overlay shows, in answer order. `hint`: about how many are needed.
@@ -202,7 +200,7 @@ async fn for_each_shown(
 ) -> Result<()> {
     let (mut limit, mut visited) = (hint, 0);
     loop {
-        let rows = plan(query, filter, limit, Part::Id).query().fetch(&mut *connection);
+        let rows = Plan::of(query, filter, limit, Part::Key).query().fetch(&mut *connection);
         let rows = rows.map_err(Into::into).and_then(|row: PgRow| async move { row.read::<EventId>("id") });
         let matching: Vec<EventId> = rows.try_collect().await?;
         for ids in matching[visited..].chunks(CHECKED_EVENTS) {
@@ -232,18 +230,15 @@ pub(crate) async fn get(pool: &PgPool, ids: &[EventId], now: Millis) -> Result<V
 
 /// [`get`] on a given session.
 async fn get_on(connection: &mut PgConnection, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>> {
-    let rows = sqlx::query(
-        "SELECT e.id, e.created_at, e.json, e.ingested_at, ARRAY(SELECT t.topic_id FROM unnest(e.topics) \
-         WITH ORDINALITY AS u (no, place) JOIN cn_relay.topics t ON t.no = u.no ORDER BY u.place) AS topics \
-         FROM cn_relay.event_dedupe d JOIN cn_relay.events e \
+    let rows = sqlx::query(concat!(
+        "SELECT e.id, e.created_at, e.json, e.ingested_at, ",
+        topic_ids!(),
+        " AS topics FROM cn_relay.event_dedupe d JOIN cn_relay.events e \
          ON e.class = d.class AND e.ingested_at = d.ingested_at AND e.no = d.no \
-         WHERE d.event_id = ANY($1) AND e.effective AND (e.expires_at IS NULL OR e.expires_at > $2)",
-    );
+         WHERE d.event_id = ANY($1) AND e.effective AND (e.expires_at IS NULL OR e.expires_at > $2)"
+    ));
     let rows = rows.bind(array(ids)).bind(now.seconds().to_sql()).fetch_all(connection).await?;
-    let mut found = HashMap::with_capacity(rows.len());
-    for row in &rows {
-        let event = records::stored_event(row)?;
-        found.insert(event.id, from_columns!(row => BoundEvent { topics, ingested_at; event }));
-    }
+    let found = rows.iter().map(|row| records::bound_event(row).map(|bound| (bound.event.id, bound)));
+    let found: HashMap<EventId, BoundEvent> = found.collect::<Result<_>>()?;
     Ok(ids.iter().map(|id| found.get(id).cloned()).collect())
 }

@@ -1,6 +1,6 @@
 //! Conversion of rows to values, and of events to columns.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use kukuri_domain::{
     Address, Event, EventId, Kind, KindClass, Letter, Millis, PublicKey, Rank, Reason, Signature, State, Tags, TopicId,
@@ -9,13 +9,15 @@ use kukuri_domain::{
     deletion::{DeletionTarget, DeletionTargetKind, Tombstone},
     vanish::VanishMark,
 };
-use kukuri_store::{ConsumerOffset, IdRecord, Op, OutboxRow, RowRecord, Standing, StoredEvent, counters::Counters};
+use kukuri_store::{
+    BoundEvent, ConsumerOffset, IdRecord, Op, OutboxRow, RowRecord, Standing, StoredEvent, counters::Counters,
+};
 use sqlx::{Row as _, postgres::PgRow};
 
 use crate::{
     columns::{REASONS, ReadColumn as _, from_columns, unsigned},
     error::{Result, damaged},
-    work::{Key, Node, Noted, Row, RowPlace, RowSource, Topic, TopicNo},
+    work::{Key, Node, Noted, Row, RowPlace, RowSource, Topic},
 };
 
 /// Selects rows joined with the records of their ids, as [`row`] reads them.
@@ -30,6 +32,15 @@ macro_rules! select_rows {
     };
 }
 pub(crate) use select_rows;
+
+/// The ids of the topics of a row `e`, in order.
+macro_rules! topic_ids {
+    () => {
+        "ARRAY(SELECT t.topic_id FROM unnest(e.topics) WITH ORDINALITY AS u (no, place) \
+         JOIN cn_relay.topics t ON t.no = u.no ORDER BY u.place)"
+    };
+}
+pub(crate) use topic_ids;
 
 /// Digest of a tag that filters can ask for. Sixteen bytes: collisions of eight can be made on purpose.
 pub(crate) fn tag_digest(letter: Letter, value: &str) -> [u8; 16] {
@@ -204,20 +215,12 @@ pub(crate) fn stored_event(row: &PgRow) -> Result<StoredEvent> {
     Ok(from_columns!(row => StoredEvent { id, created_at, json }))
 }
 
-/// The stored part of a row, with the names of its topics.
-pub(crate) fn row_record(row: &PgRow, names: &TopicNames) -> Result<RowRecord> {
-    Ok(from_columns!(row => RowRecord { json, ingested_at; topics: topics_of(row, names)? }))
+/// The event of a row with its topics, selected by [`topic_ids`].
+pub(crate) fn bound_event(row: &PgRow) -> Result<BoundEvent> {
+    Ok(from_columns!(row => BoundEvent { topics, ingested_at; event: stored_event(row)? }))
 }
 
-/// Topic ids by number.
-pub(crate) type TopicNames = HashMap<TopicNo, TopicId>;
-
-pub(crate) fn topic_names(rows: &[PgRow]) -> Result<TopicNames> {
-    rows.iter().map(|row| Ok((row.read("no")?, row.read("topic_id")?))).collect()
-}
-
-pub(crate) fn topics_of(row: &PgRow, names: &TopicNames) -> Result<Vec<TopicId>> {
-    let topics: Vec<TopicNo> = row.read("topics")?;
-    let name = |no| names.get(no).cloned().ok_or_else(|| damaged(format!("topic number {no} has no name")));
-    topics.iter().map(name).collect()
+/// The stored part of a row with its topics, selected by [`topic_ids`].
+pub(crate) fn row_record(row: &PgRow) -> Result<RowRecord> {
+    Ok(from_columns!(row => RowRecord { json, ingested_at, topics }))
 }

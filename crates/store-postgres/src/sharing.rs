@@ -1,15 +1,12 @@
 //! Exchange with other nodes: the shared set of a topic, and hints from other nodes (G-7).
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use kukuri_domain::{
     Event, EventId, Millis, TopicId,
     retention::RetentionClass,
-    sharing::{self, FloorHint, Trace},
+    sharing::{FloorHint, Trace},
 };
 use kukuri_postgres::QuerySession;
 use kukuri_store::{Item, Raised, Shared, SharedPage, SharedSet, Span, ingest::apply_hints};
@@ -155,17 +152,11 @@ pub(crate) async fn share(pool: &PgPool, set: &SharedSet, ids: &[EventId]) -> Re
     Ok(ids.iter().map(|id| found.get(id).cloned()).collect())
 }
 
-/// Of these ids, the stored requests that may be shared with other nodes.
-pub(crate) async fn passed_on(
+/// The stored, effective requests among these ids.
+pub(crate) async fn stored(
     connection: &mut PgConnection,
     requests: &HashSet<EventId>,
 ) -> Result<HashMap<EventId, Event>> {
-    let mut events = stored(connection, requests).await?;
-    events.retain(|_, event| sharing::may_pass_on(event));
-    Ok(events)
-}
-
-async fn stored(connection: &mut PgConnection, requests: &HashSet<EventId>) -> Result<HashMap<EventId, Event>> {
     if requests.is_empty() {
         return Ok(HashMap::new());
     }
@@ -185,25 +176,9 @@ async fn stored(connection: &mut PgConnection, requests: &HashSet<EventId>) -> R
 impl Writer {
     pub(crate) async fn raise_floors(&self, topic: &TopicId, hints: &[FloorHint], now: Millis) -> Result<Raised> {
         let mut batch = Batch::begin(self, now).await?;
-        batch.read_hint_facts(hints).await?;
-        batch.read_requests_and_traces(topic, hints).await?;
+        batch.read_hint_facts(topic, hints).await?;
         let outcomes = apply_hints(&mut batch.work, topic, hints)?;
         let Committed { stages, head } = batch.commit().await?;
         Ok(Raised { outcomes, head, stages })
-    }
-}
-
-impl Batch<'_> {
-    /// Reads the stored requests that hints name, and which traces of the hints are already stored.
-    async fn read_requests_and_traces(&mut self, topic: &TopicId, hints: &[FloorHint]) -> Result<()> {
-        let requests = hints.iter().map(|hint| hint.request).collect();
-        let requests = stored(&mut self.txn, &requests).await?.into_iter();
-        self.work.requests = requests.map(|(id, request)| (id, Arc::new(request))).collect();
-        let ids: Vec<EventId> = hints.iter().flat_map(|hint| [hint.request, hint.floor.id]).collect();
-        let rows = sqlx::query("SELECT id FROM cn_relay.traces WHERE topic_id = $1 AND id = ANY($2)");
-        for row in rows.bind(topic.to_sql()).bind(array(&ids)).fetch_all(&mut *self.txn).await? {
-            self.work.traced.insert((topic.clone(), row.read("id")?));
-        }
-        Ok(())
     }
 }

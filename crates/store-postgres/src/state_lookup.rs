@@ -69,10 +69,8 @@ struct LookupPermit(Arc<StateLookups>);
 
 impl LookupPermit {
     async fn run_statement(&self, ids: &[EventId]) -> Result<States> {
-        let mut session = QuerySession::acquire(&self.0.pool).await?;
-        let rows = sqlx::query(records::STATES).bind(array(ids)).fetch_all(&mut *session).await?;
-        session.release();
-        rows.iter().map(records::state).collect()
+        let query = sqlx::query(records::STATES).bind(array(ids));
+        QuerySession::fetch_all(&self.0.pool, query).await?.iter().map(records::state).collect()
     }
 
     async fn answer(self, callers: Vec<Caller>) {

@@ -10,10 +10,9 @@ use kukuri_domain::{
     retention::{Keep, Retention, RetentionClass},
 };
 use kukuri_store::{
-    DryRun, PurgeCursor, PurgeStep, Purged, Seq, StageChange, StoreError, Swept, counters::Tally as _,
-    ingest::Ledger as _,
+    DryRun, PurgeCursor, PurgeStep, Seq, StageChange, StoreError, Swept, counters::Tally as _, ingest::Ledger as _,
 };
-use sqlx::{Postgres, Transaction, postgres::PgArguments, query::Query};
+use sqlx::{Postgres, postgres::PgArguments, query::Query};
 
 use crate::{
     batch::Batch,
@@ -28,8 +27,7 @@ use crate::{
 pub(crate) const STEP: i64 = 250;
 
 /// The phases of a purge, in order.
-const PHASES: [Phase; 13] = [
-    Phase::Begin,
+const PHASES: [Phase; 12] = [
     Phase::Months,
     Phase::Age(RetentionClass::Regular),
     Phase::Age(RetentionClass::Request),
@@ -44,9 +42,7 @@ const PHASES: [Phase; 13] = [
     Phase::Memories(DROP_FLOORS),
 ];
 
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    Begin,
     /// Drops months past retention, and updates the ids of dropped months.
     Months,
     /// Purges rows of a class past retention.
@@ -66,26 +62,21 @@ pub(crate) struct Purge {
     pub(crate) retention: Retention,
     /// Start of the purge: retention is counted from here.
     pub(crate) began_at: Millis,
-    pub(crate) purged: Purged,
-    /// Index in [`PHASES`].
-    phase: u8,
-    /// Position in the phase.
-    pub(crate) after: Vec<u8>,
-    /// All changes are rolled back at the end.
+    /// Months are not dropped but purged row by row, which locks no table.
     pub(crate) is_dry_run: bool,
-    /// Transaction of a dry run, between its steps.
-    dry_txn: Option<Transaction<'static, Postgres>>,
+    /// `phase` is an index in [`PHASES`], `after` the position in it.
+    pub(crate) cursor: PurgeCursor,
 }
 
 impl Purge {
-    fn resume(retention: Retention, now: Millis, cursor: PurgeCursor) -> Self {
-        let PurgeCursor { began_at, purged, phase, after } = cursor;
-        let began_at = began_at.unwrap_or(now);
-        Self { retention, began_at, purged, phase, after, is_dry_run: false, dry_txn: None }
+    fn phase(&self) -> Option<&'static Phase> {
+        PHASES.get(usize::from(self.cursor.phase))
     }
 
-    fn into_cursor(self) -> PurgeCursor {
-        PurgeCursor { began_at: Some(self.began_at), purged: self.purged, phase: self.phase, after: self.after }
+    fn add_stages(&mut self, stages: Vec<StageChange>) {
+        let purged = &mut self.cursor.purged;
+        purged.stages.extend(stages);
+        purged.stages = StageChange::summed_up(std::mem::take(&mut purged.stages));
     }
 }
 
@@ -115,7 +106,7 @@ impl Step {
     /// The outcome for a phase with many positions, of which this step is for one: when that is done, the next follows.
     pub(crate) fn at(self, position: Vec<u8>, purge: &mut Purge) -> Self {
         if self != Self::More {
-            purge.after = position;
+            purge.cursor.after = position;
         }
         if self == Self::Nothing { Self::Skipped } else { Self::More }
     }
@@ -145,141 +136,116 @@ impl Writer {
     }
 
     /// One step of a purge (P-5, P-6).
-    pub(crate) async fn purge_some(&self, retention: Retention, now: Millis, cursor: PurgeCursor) -> Result<PurgeStep> {
-        let mut purge = Purge::resume(retention, now, cursor);
-        let more = self.continue_purge(&mut purge, now).await?;
-        Ok(PurgeStep { purged: purge.purged.clone(), next: more.then(|| purge.into_cursor()) })
+    pub(crate) async fn purge_some(
+        &self,
+        retention: Retention,
+        now: Millis,
+        mut cursor: PurgeCursor,
+    ) -> Result<PurgeStep> {
+        if cursor.began_at.is_none() {
+            let mut batch = Batch::begin(self, now).await?;
+            batch.validate(&retention)?;
+            if !batch.clock().held {
+                // Purges run regularly, so every month has its partition before its first event.
+                batch.open_month().await?;
+            }
+            batch.commit().await?;
+            self.write_duplicate_counts_or_warn().await;
+        }
+        let began_at = *cursor.began_at.get_or_insert(now);
+        let mut purge = Purge { retention, began_at, is_dry_run: false, cursor };
+        while purge.phase().is_some() {
+            let mut batch = Batch::begin(self, now).await?;
+            if batch.purge_step(&mut purge).await? {
+                purge.add_stages(batch.commit().await?.stages);
+                break;
+            }
+            batch.txn.rollback().await?;
+        }
+        Ok(PurgeStep { purged: purge.cursor.purged.clone(), next: purge.phase().is_some().then_some(purge.cursor) })
     }
 
-    /// Purges in a transaction that is rolled back. It blocks writers, so it stops after about `max_rows` rows. Months
-    /// are not dropped but purged row by row, which locks no table.
+    /// Purges in a transaction that is rolled back. It blocks writers, so it stops after about `max_rows` rows.
     pub(crate) async fn dry_run_purge(&self, retention: Retention, now: Millis, max_rows: usize) -> Result<DryRun> {
         self.write_duplicate_counts_or_warn().await;
-        let Batch { txn, turn: _turn, .. } = Batch::resume(self).await?;
-        let purge = Purge::resume(retention, now, PurgeCursor::default());
-        let mut purge = Purge { is_dry_run: true, dry_txn: Some(txn), ..purge };
-        let (mut rows, mut more) = (0, true);
-        while more && rows < max_rows {
-            more = self.continue_purge(&mut purge, now).await?;
-            rows += STEP as usize;
-        }
-        if let Some(txn) = purge.dry_txn {
-            txn.rollback().await?;
-        }
-        Ok(DryRun { purged: purge.purged, is_complete: !more })
-    }
-
-    /// One step that writes. Returns whether more is left.
-    async fn continue_purge(&self, purge: &mut Purge, now: Millis) -> Result<bool> {
-        while let Some(phase) = PHASES.get(usize::from(purge.phase)) {
-            let mut batch = match purge.dry_txn.take() {
-                Some(txn) => Batch::within(self, txn, None).await?,
-                None => Batch::resume(self).await?,
-            };
+        let mut batch = Batch::begin(self, now).await?;
+        batch.validate(&retention)?;
+        let mut purge = Purge { retention, began_at: now, is_dry_run: true, cursor: PurgeCursor::default() };
+        let mut rows = 0;
+        while purge.phase().is_some() && rows < max_rows {
+            if batch.purge_step(&mut purge).await? {
+                batch.write().await?;
+                purge.add_stages(std::mem::take(&mut batch.work.stages));
+                rows += STEP as usize;
+            }
+            batch.restart().await?;
             batch.tick(now);
-            if *phase == Phase::Begin {
-                purge.retention.validate(batch.work.subscriptions.retentions()).map_err(StoreError::from)?;
-            }
-            if batch.clock().held {
-                purge.purged.held = true;
-                batch.end_step(purge).await?;
-                return Ok(false);
-            }
-            let step = batch.purge_step(*phase, purge).await?;
-            let has_written = matches!(step, Step::More | Step::Last);
-            if has_written {
-                batch.end_step(purge).await?;
-            } else {
-                batch.skip_step(purge).await?;
-            }
-            if matches!(step, Step::Last | Step::Nothing) {
-                purge.phase += 1;
-                purge.after.clear();
-            }
-            if *phase == Phase::Begin {
-                if !purge.is_dry_run {
-                    self.write_duplicate_counts_or_warn().await;
-                }
-            } else if has_written {
-                return Ok(usize::from(purge.phase) < PHASES.len());
-            }
         }
-        Ok(false)
+        batch.txn.rollback().await?;
+        Ok(DryRun { is_complete: purge.phase().is_none(), purged: purge.cursor.purged })
     }
 }
 
 impl Batch<'_> {
-    /// Ends a step and writes its changes.
-    async fn end_step(mut self, purge: &mut Purge) -> Result<()> {
-        let mut stages = std::mem::take(&mut purge.purged.stages);
-        if purge.is_dry_run {
-            self.write().await?;
-            purge.dry_txn = Some(self.txn);
-            stages.extend(self.work.stages);
-        } else {
-            stages.extend(self.commit().await?.stages);
-        }
-        purge.purged.stages = StageChange::summed_up(stages);
-        Ok(())
+    fn validate(&self, retention: &Retention) -> Result<()> {
+        Ok(retention.validate(self.work.subscriptions.retentions()).map_err(StoreError::from)?)
     }
 
-    /// Ends a step without writing its changes.
-    async fn skip_step(self, purge: &mut Purge) -> Result<()> {
-        if purge.is_dry_run {
-            purge.dry_txn = Some(self.txn);
-        } else {
-            self.txn.rollback().await?;
+    /// One step of a purge. Returns whether there is anything to write.
+    async fn purge_step(&mut self, purge: &mut Purge) -> Result<bool> {
+        if self.clock().held {
+            purge.cursor.purged.held = true;
+            purge.cursor.phase = PHASES.len() as u8;
+            return Ok(true);
         }
-        Ok(())
-    }
-
-    async fn purge_step(&mut self, phase: Phase, purge: &mut Purge) -> Result<Step> {
-        match phase {
-            Phase::Begin => {
-                if !purge.is_dry_run {
-                    // Purges run regularly, so every month has its partition before its first event.
-                    self.open_month().await?;
-                }
-                Ok(Step::Last)
-            }
-            Phase::Months => self.drop_some(purge).await,
-            Phase::Age(class) => self.purge_by_age(class, purge).await,
-            Phase::Topics => {
-                let topic = sqlx::query(
-                    "SELECT no, topic_id FROM cn_relay.topics WHERE stage = $1 AND topic_id > convert_from($2, 'UTF8') \
-                     ORDER BY topic_id LIMIT 1",
-                );
-                let topic = topic.bind(Stage::Purging.to_sql()).bind(&purge.after);
-                let Some(topic) = topic.fetch_optional(self.connection()).await? else { return Ok(Step::Nothing) };
-                let (no, id): (TopicNo, TopicId) = (topic.read("no")?, topic.read("topic_id")?);
-                self.read_references(&HashSet::from([id.clone()])).await?;
-                Ok(self.make_room(Some(no), purge).await?.at(id.as_str().into(), purge))
-            }
-            Phase::Node => self.make_room(None, purge).await,
-            Phase::Ids => {
+        let step = match purge.phase() {
+            None => Step::Nothing,
+            Some(Phase::Months) => self.drop_some(purge).await?,
+            Some(Phase::Age(class)) => self.purge_by_age(*class, purge).await?,
+            Some(Phase::Topics) => self.make_room_in_topics(purge).await?,
+            Some(Phase::Node) => self.make_room(None, purge).await?,
+            Some(Phase::Ids) => {
                 let count = self.delete_some(FORGET_IDS, purge.retention.dedupe, purge).await?;
                 self.work.node.ids = self.work.node.ids.saturating_sub(count);
-                purge.purged.ids += count;
-                Ok(Step::after(count))
+                purge.cursor.purged.ids += count;
+                Step::after(count)
             }
-            Phase::Outbox => self.drop_outbox(purge).await,
-            Phase::Memories(sql) => {
+            Some(Phase::Outbox) => self.drop_outbox(purge).await?,
+            Some(Phase::Memories(sql)) => {
                 let count = self.delete_some(sql, purge.retention.requests, purge).await?;
-                purge.purged.memories += count;
-                Ok(Step::after(count))
+                purge.cursor.purged.memories += count;
+                Step::after(count)
             }
+        };
+        if matches!(step, Step::Last | Step::Nothing) {
+            purge.cursor.phase += 1;
+            purge.cursor.after.clear();
         }
+        Ok(matches!(step, Step::More | Step::Last))
+    }
+
+    /// Evicts rows of the next topic at its last stage.
+    async fn make_room_in_topics(&mut self, purge: &mut Purge) -> Result<Step> {
+        let topic = sqlx::query(
+            "SELECT no, topic_id FROM cn_relay.topics WHERE stage = $1 AND topic_id > convert_from($2, 'UTF8') \
+             ORDER BY topic_id LIMIT 1",
+        );
+        let topic = topic.bind(Stage::Purging.to_sql()).bind(&purge.cursor.after);
+        let Some(topic) = topic.fetch_optional(self.connection()).await? else { return Ok(Step::Nothing) };
+        let (no, id): (TopicNo, TopicId) = (topic.read("no")?, topic.read("topic_id")?);
+        self.read_references(&HashSet::from([id.clone()])).await?;
+        Ok(self.make_room(Some(no), purge).await?.at(id.as_str().into(), purge))
     }
 
     async fn purge_by_age(&mut self, class: RetentionClass, purge: &mut Purge) -> Result<Step> {
         self.read_all_topics().await?;
         let (retention, since) = (&purge.retention, purge.began_at);
         let Some(cutoffs) = Cutoffs::of(class, retention, since, &self.work) else { return Ok(Step::Nothing) };
-        let after = (number_at(&purge.after, 0), number_at(&purge.after, 8));
+        let after = (number_at(&purge.cursor.after, 0), number_at(&purge.cursor.after, 8));
         let due = self.rows(cutoffs.due(after, STEP)).await?;
         for id in &due {
             let row = self.row(id)?;
-            purge.after = [row.place.ingested_at.to_sql(), row.place.no.to_sql()].map(i64::to_be_bytes).concat();
+            purge.cursor.after = [row.place.ingested_at.to_sql(), row.place.no.to_sql()].map(i64::to_be_bytes).concat();
             // The statement finds candidates; the domain decides.
             let mut policies = Vec::with_capacity(row.topics.len());
             for topic in &row.topics {
@@ -288,7 +254,7 @@ impl Batch<'_> {
             }
             if retention.keep(class, &policies).is_over(row.place.ingested_at, since) {
                 self.work.purge_row(row, Reason::Retention)?;
-                purge.purged.by_retention += 1;
+                purge.cursor.purged.by_retention += 1;
             }
         }
         self.work.update_stages()?;
@@ -309,7 +275,7 @@ impl Batch<'_> {
             self.work.purge_row(row, Reason::Capacity)?;
             evicted += 1;
         }
-        purge.purged.by_capacity += evicted;
+        purge.cursor.purged.by_capacity += evicted;
         self.work.update_stages()?;
         Ok(Step::after(evicted))
     }
@@ -327,7 +293,7 @@ impl Batch<'_> {
         let drop = sqlx::query("DELETE FROM cn_relay.events_outbox WHERE seq <= $1").bind(last.to_sql());
         drop.execute(self.connection()).await?;
         self.work.node.outbox_dropped = last;
-        purge.purged.outbox += count;
+        purge.cursor.purged.outbox += count;
         Ok(Step::after(count))
     }
 
@@ -340,10 +306,9 @@ impl Batch<'_> {
 
     /// Reads the rows of a statement with the keys and topics they refer to. Returns their ids, in order.
     pub(crate) async fn rows(&mut self, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<EventId>> {
-        let rows = query.fetch_all(&mut *self.txn).await?;
-        self.put_rows(&rows)?;
+        let ids = self.read_rows(query).await?;
         self.read_references(&HashSet::new()).await?;
-        rows.iter().map(|row| row.read("id")).collect()
+        Ok(ids)
     }
 
     /// A row that was read before.

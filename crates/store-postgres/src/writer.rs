@@ -104,7 +104,7 @@ impl Writer {
 
     /// The error for a store with an unfinished load.
     pub(crate) fn unfinished(&self) -> Failure {
-        StoreError::Unfinished { path: name_of(&self.pool.connect_options()).into() }.into()
+        StoreError::Unfinished(name_of(&self.pool.connect_options()).into()).into()
     }
 
     /// The time that stamps a repeated copy of an event.
@@ -187,7 +187,7 @@ impl Writer {
         let own = sqlx::query("SELECT 1 FROM cn_relay.consumer_leases WHERE consumer = $1 AND holder = $2 FOR UPDATE");
         let own = own.bind(consumer).bind(holder.0.to_be_bytes()).fetch_optional(batch.connection()).await?;
         if own.is_none() {
-            return Err(StoreError::LeaseLost { consumer: consumer.to_owned() }.into());
+            return Err(StoreError::LeaseLost(consumer.to_owned()).into());
         }
         batch.move_consumer(consumer, seq, now).await
     }

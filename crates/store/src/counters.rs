@@ -3,7 +3,7 @@
 
 use kukuri_domain::{
     Kind, State, TopicId,
-    capacity::{Capacity, Load, Stage, TopicLoad, Usage},
+    capacity::{Capacity, Load, Stage, Usage},
     retention::RetentionClass,
 };
 
@@ -37,7 +37,8 @@ impl Counters {
 
     /// The load under this capacity.
     pub fn load(&self, capacity: Capacity) -> Load {
-        Load { stage: self.stage, is_full: capacity.is_reached(lasting(&self.by_class), 100) }
+        let is_full = capacity.is_reached(lasting(&self.by_class), 100);
+        Load { stage: self.stage, is_full, is_shed_first: false }
     }
 }
 
@@ -84,14 +85,14 @@ pub trait Tally {
     }
 
     /// The load of a topic.
-    fn topic_load(&mut self, topic: &TopicId) -> Result<TopicLoad, Self::Error> {
+    fn topic_load(&mut self, topic: &TopicId) -> Result<Load, Self::Error> {
         let capacity = self.subscriptions().policy(topic).capacity();
         let is_shed_first = self.subscriptions().is_shed_first(topic);
         let load = match self.find_topic(topic)? {
             Some(no) => self.counters(Some(no))?.load(capacity),
             None => Counters::default().load(capacity),
         };
-        Ok(TopicLoad { load, is_shed_first })
+        Ok(Load { is_shed_first, ..load })
     }
 
     /// Updates the stages of the node and of every changed topic.

@@ -13,17 +13,11 @@ pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Another process has the store open for writing.
-    #[error("{path}: another process is writing to this store; stop it first, or open the store for reading")]
-    Locked {
-        /// The location of the store.
-        path: PathBuf,
-    },
+    #[error("{0}: another process is writing to this store; stop it first, or open the store for reading")]
+    Locked(PathBuf),
     /// Another process has the store open for reading, so its file can't be replaced.
-    #[error("{path}: another program reads this store (such as `outbox tail`, `export` or `backup`); end it first")]
-    InUse {
-        /// The location of the store.
-        path: PathBuf,
-    },
+    #[error("{0}: another program reads this store (such as `outbox tail`, `export` or `backup`); end it first")]
+    InUse(PathBuf),
     /// The store was opened read-only.
     #[error("this store was opened for reading only")]
     ReadOnly,
@@ -79,11 +73,8 @@ pub enum StoreError {
         supported: u32,
     },
     /// The store holds an incomplete copy of another store, which is unusable.
-    #[error("{path}: a copy into this store broke off; empty it and copy again")]
-    Unfinished {
-        /// The location of the store.
-        path: PathBuf,
-    },
+    #[error("{0}: a copy into this store broke off; empty it and copy again")]
+    Unfinished(PathBuf),
     /// The target of a copy must be empty.
     #[error("only an empty store can be copied into")]
     NotEmpty,
@@ -107,11 +98,8 @@ pub enum StoreError {
         head: Seq,
     },
     /// Another instance holds the consumer's lease now.
-    #[error("{consumer} is run by another instance now")]
-    LeaseLost {
-        /// The consumer.
-        consumer: String,
-    },
+    #[error("{0} is run by another instance now")]
+    LeaseLost(String),
     /// The consumer's name does not fit a key of every store.
     #[error("a consumer's name has 1 to 200 bytes")]
     ConsumerName,

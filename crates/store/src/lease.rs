@@ -40,6 +40,6 @@ impl Leases {
     /// counts.
     pub fn check(&self, consumer: &str, holder: Holder) -> Result<()> {
         let is_own = self.held.lock().get(consumer).is_some_and(|(other, _)| *other == holder);
-        if is_own { Ok(()) } else { Err(StoreError::LeaseLost { consumer: consumer.to_owned() }) }
+        if is_own { Ok(()) } else { Err(StoreError::LeaseLost(consumer.to_owned())) }
     }
 }

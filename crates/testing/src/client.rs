@@ -31,27 +31,17 @@ pub struct Ended {
 
 /// An event that can be published: of `kukuri_domain`, or of another library.
 pub trait SignedEvent {
-    /// The event's id in hexadecimal.
-    fn id_hex(&self) -> String;
     /// The event as JSON.
     fn event_json(&self) -> String;
 }
 
 impl SignedEvent for Event {
-    fn id_hex(&self) -> String {
-        self.id.to_string()
-    }
-
     fn event_json(&self) -> String {
         String::from_utf8(self.to_json().to_vec()).unwrap()
     }
 }
 
 impl<E: SignedEvent> SignedEvent for &E {
-    fn id_hex(&self) -> String {
-        (**self).id_hex()
-    }
-
     fn event_json(&self) -> String {
         (**self).event_json()
     }
@@ -59,10 +49,6 @@ impl<E: SignedEvent> SignedEvent for &E {
 
 #[cfg(feature = "nostr-sdk")]
 impl SignedEvent for nostr_sdk::Event {
-    fn id_hex(&self) -> String {
-        self.id.to_hex()
-    }
-
     fn event_json(&self) -> String {
         nostr_sdk::JsonUtil::as_json(self)
     }
@@ -101,8 +87,8 @@ impl Client {
 
     /// Receives the next message.
     pub async fn hear(&mut self) -> Value {
-        let range = timeout(TIMEOUT, self.connection.receiver.receive()).await.expect("an answer").unwrap();
-        serde_json::from_slice(self.connection.receiver.text(&range)).unwrap()
+        let text = timeout(TIMEOUT, self.connection.receive()).await.expect("an answer").unwrap();
+        serde_json::from_slice(text).unwrap()
     }
 
     /// Sends a message and returns the next one.
@@ -115,8 +101,8 @@ impl Client {
     pub async fn ended(&mut self) -> Ended {
         let mut before = Vec::new();
         loop {
-            match timeout(TIMEOUT, self.connection.receiver.receive()).await.expect("an end") {
-                Ok(range) => before.push(serde_json::from_slice(self.connection.receiver.text(&range)).unwrap()),
+            match timeout(TIMEOUT, self.connection.receive()).await.expect("an end") {
+                Ok(text) => before.push(serde_json::from_slice(text).unwrap()),
                 Err(ConnectionError::Closed { code, reason, .. }) => return Ended { before, code, reason },
                 Err(other) => panic!("{other} after {before:?}"),
             }
@@ -125,11 +111,12 @@ impl Client {
 
     /// Sends an event and returns its OK: whether it is accepted, and the text. Other messages are skipped.
     pub async fn publish(&mut self, event: &impl SignedEvent) -> (bool, String) {
-        self.say_text(format!(r#"["EVENT",{}]"#, event.event_json())).await;
-        let id = event.id_hex();
+        let json = event.event_json();
+        self.say_text(format!(r#"["EVENT",{json}]"#)).await;
+        let event: Value = serde_json::from_str(&json).unwrap();
         loop {
             let heard = self.hear().await;
-            if heard[0] == "OK" && heard[1] == id {
+            if heard[0] == "OK" && heard[1] == event["id"] {
                 return (heard[2].as_bool().unwrap(), heard[3].as_str().unwrap().to_owned());
             }
         }

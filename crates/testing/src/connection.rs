@@ -1,17 +1,16 @@
-//! A WebSocket connection with little overhead: it sends prepared frames and returns messages as ranges of its read
+//! A WebSocket connection with little overhead: it sends prepared frames and returns messages as slices of its read
 //! buffer. It parses no JSON and copies no message.
 
 use std::{
     io::{self, ErrorKind},
     net::SocketAddr,
     ops::Range,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
 };
 
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 
 use crate::frames::{CLOSE, FINAL, Frame, FrameBuffer, PONG, masked_frame, text_frame};
 
@@ -59,19 +58,13 @@ type Result<T> = std::result::Result<T, ConnectionError>;
 
 /// An open connection.
 pub struct Connection {
-    /// The sending half.
-    pub sender: Sender,
-    /// The receiving half.
-    pub receiver: Receiver,
-}
-
-/// The state of both halves.
-struct Shared {
-    stream: TcpStream,
-    /// A frame is being written; nothing may come between its parts.
-    is_writing: AtomicBool,
-    /// Pongs that wait until the frame is written.
-    pongs: Mutex<Vec<u8>>,
+    pub(crate) stream: TcpStream,
+    frames: FrameBuffer,
+    read_size: usize,
+    /// Control frames that the socket had no room for. They are sent before the next message.
+    replies: Vec<u8>,
+    /// The last NOTICE.
+    notice: String,
 }
 
 impl Connection {
@@ -82,107 +75,54 @@ impl Connection {
 
     /// Like [`Connection::open`], with further HTTP headers.
     pub async fn open_with(address: SocketAddr, headers: &[(&str, &str)]) -> Result<Self> {
-        Self::upgrade(TcpStream::connect(address).await?, address, headers).await
-    }
-
-    /// Connects with a small receive buffer, so that the relay soon notices a client that does not read.
-    pub async fn open_narrow(address: SocketAddr) -> Result<Self> {
-        let socket = TcpSocket::new_v4()?;
-        socket.set_recv_buffer_size(4 * 1024)?;
-        Self::upgrade(socket.connect(address).await?, address, &[]).await
-    }
-
-    async fn upgrade(stream: TcpStream, address: SocketAddr, headers: &[(&str, &str)]) -> Result<Self> {
+        let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        let shared = Arc::new(Shared { stream, is_writing: AtomicBool::new(false), pongs: Mutex::default() });
-        let mut connection = Self {
-            sender: Sender { shared: Arc::clone(&shared) },
-            receiver: Receiver { shared, frames: FrameBuffer::default(), read_size: FIRST_READ, notice: String::new() },
-        };
+        let (frames, replies, notice) = (FrameBuffer::default(), Vec::new(), String::new());
+        let mut connection = Self { stream, frames, read_size: FIRST_READ, replies, notice };
         let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let request = format!(
             "GET / HTTP/1.1\r\nHost: {address}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
              Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {KEY}\r\n{headers}\r\n"
         );
         connection.send(request.as_bytes()).await?;
-        connection.receiver.read_response().await?;
+        connection.read_response().await?;
         Ok(connection)
     }
 
-    /// Sends frames.
+    /// Sends frames with as few writes as the socket allows.
     pub async fn send(&mut self, frames: &[u8]) -> Result<()> {
-        self.sender.send(frames).await
+        self.stream.write_all(&std::mem::take(&mut self.replies)).await?;
+        Ok(self.stream.write_all(frames).await?)
     }
 
     /// Sends a text message.
     pub async fn send_text(&mut self, text: &str) -> Result<()> {
         self.send(&text_frame(text.as_bytes())).await
     }
-}
 
-/// The sending half.
-pub struct Sender {
-    shared: Arc<Shared>,
-}
-
-impl Sender {
-    /// Sends frames with as few writes as the socket allows.
-    pub async fn send(&mut self, frames: &[u8]) -> Result<()> {
-        self.shared.is_writing.store(true, Ordering::Relaxed);
-        self.write(frames).await?;
-        self.shared.is_writing.store(false, Ordering::Relaxed);
-        let pongs = std::mem::take(&mut *self.shared.pongs.lock().unwrap_or_else(PoisonError::into_inner));
-        if pongs.is_empty() { Ok(()) } else { self.write(&pongs).await }
-    }
-
-    async fn write(&self, mut bytes: &[u8]) -> Result<()> {
-        while !bytes.is_empty() {
-            match self.shared.stream.try_write(bytes) {
-                Ok(written) => bytes = &bytes[written..],
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.shared.stream.writable().await?,
-                Err(error) => return Err(error.into()),
+    /// Waits for the next message.
+    pub async fn receive(&mut self) -> Result<&[u8]> {
+        let range = loop {
+            match self.next_range()? {
+                Some(range) => break range,
+                None => self.fill().await?,
             }
-        }
-        Ok(())
-    }
-}
-
-/// The receiving half, with its read buffer.
-pub struct Receiver {
-    shared: Arc<Shared>,
-    frames: FrameBuffer,
-    read_size: usize,
-    notice: String,
-}
-
-impl Receiver {
-    /// The text of a message.
-    pub fn text(&self, range: &Range<usize>) -> &[u8] {
-        self.frames.text(range)
+        };
+        Ok(self.frames.text(&range))
     }
 
-    /// The beginning of a message, for error texts.
-    pub fn excerpt(&self, range: &Range<usize>) -> String {
-        String::from_utf8_lossy(self.frames.text(range)).chars().take(200).collect()
+    /// Returns the next message if all of it is buffered.
+    pub fn next_buffered(&mut self) -> Result<Option<&[u8]>> {
+        let range = self.next_range()?;
+        Ok(range.map(|range| self.frames.text(&range)))
     }
 
-    /// Waits for the next message. The range is valid until more is received.
-    pub async fn receive(&mut self) -> Result<Range<usize>> {
-        loop {
-            if let Some(range) = self.next_buffered()? {
-                return Ok(range);
-            }
-            self.fill().await?;
-        }
-    }
-
-    /// Returns the next message if all of it is buffered. The range is valid until more is received.
-    pub fn next_buffered(&mut self) -> Result<Option<Range<usize>>> {
+    fn next_range(&mut self) -> Result<Option<Range<usize>>> {
         while let Some(frame) = self.frames.next_frame().map_err(ConnectionError::Protocol)? {
             match frame {
                 Frame::Text(range) => {
-                    if self.text(&range).starts_with(br#"["NOTICE""#) {
-                        self.notice = self.excerpt(&range);
+                    if self.frames.text(&range).starts_with(br#"["NOTICE""#) {
+                        self.notice = excerpt(self.frames.text(&range));
                     }
                     return Ok(Some(range));
                 }
@@ -198,32 +138,25 @@ impl Receiver {
         Ok(None)
     }
 
-    /// Sends a control frame now, or after the frame that is being written.
-    fn reply(&self, opcode: u8, payload: &[u8]) {
-        let frame = masked_frame(FINAL | opcode, [0; 4], payload);
-        let is_sent = !self.shared.is_writing.load(Ordering::Relaxed) && self.shared.stream.try_write(&frame).is_ok();
-        if !is_sent {
-            self.shared.pongs.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&frame);
-        }
+    /// Sends a control frame without waiting.
+    fn reply(&mut self, opcode: u8, payload: &[u8]) {
+        self.replies.extend(masked_frame(FINAL | opcode, [0; 4], payload));
+        let sent = self.stream.try_write(&self.replies).unwrap_or(0);
+        self.replies.drain(..sent);
     }
 
     /// Waits until more bytes are received.
     pub async fn fill(&mut self) -> Result<()> {
         let buffer = self.frames.reserve(self.read_size);
-        loop {
-            let capacity = buffer.capacity() - buffer.len();
-            match self.shared.stream.try_read_buf(buffer) {
-                Ok(0) => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
-                Ok(read) => {
-                    if read == capacity {
-                        self.read_size = (self.read_size * 4).min(MAX_READ);
-                    }
-                    return Ok(());
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.shared.stream.readable().await?,
-                Err(error) => return Err(error.into()),
-            }
+        let capacity = buffer.capacity() - buffer.len();
+        let read = self.stream.read_buf(buffer).await?;
+        if read == 0 {
+            return Err(io::Error::from(ErrorKind::UnexpectedEof).into());
         }
+        if read == capacity {
+            self.read_size = (self.read_size * 4).min(MAX_READ);
+        }
+        Ok(())
     }
 
     async fn read_response(&mut self) -> Result<()> {
@@ -252,4 +185,9 @@ impl Receiver {
         let body = String::from_utf8_lossy(&self.frames.unread()[end..end + length]).into_owned();
         Err(ConnectionError::NotUpgraded { status, body })
     }
+}
+
+/// The beginning of a message, for error texts.
+pub fn excerpt(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).chars().take(200).collect()
 }

@@ -2,19 +2,15 @@
 
 use std::ops::Range;
 
-/// Opcode of a frame that continues a message.
-pub const CONTINUATION: u8 = 0;
-/// Opcode of a text message.
-pub const TEXT: u8 = 1;
-/// Opcode of a closing frame.
-pub const CLOSE: u8 = 8;
-/// Opcode of a ping.
-pub const PING: u8 = 9;
-/// Opcode of a pong.
-pub const PONG: u8 = 10;
+// Opcodes (RFC 6455, 5.2).
+const CONTINUATION: u8 = 0;
+const TEXT: u8 = 1;
+pub(crate) const CLOSE: u8 = 8;
+const PING: u8 = 9;
+pub(crate) const PONG: u8 = 10;
 
 /// Bit of the first byte: this frame is the last of its message.
-pub const FINAL: u8 = 0x80;
+pub(crate) const FINAL: u8 = 0x80;
 
 /// Encodes a text message as one frame. A mask of zero is allowed and leaves the text unchanged.
 pub fn text_frame(text: &[u8]) -> Vec<u8> {
@@ -22,7 +18,7 @@ pub fn text_frame(text: &[u8]) -> Vec<u8> {
 }
 
 /// Encodes a client's frame. `first`: the byte with FIN bit and opcode; `payload`: before masking.
-pub fn masked_frame(first: u8, mask: [u8; 4], payload: &[u8]) -> Vec<u8> {
+pub(crate) fn masked_frame(first: u8, mask: [u8; 4], payload: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(payload.len() + 14);
     frame.push(first);
     match payload.len() {
@@ -37,17 +33,13 @@ pub fn masked_frame(first: u8, mask: [u8; 4], payload: &[u8]) -> Vec<u8> {
         }
     }
     frame.extend_from_slice(&mask);
-    if mask == [0; 4] {
-        frame.extend_from_slice(payload);
-    } else {
-        frame.extend(payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask));
-    }
+    frame.extend(payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask));
     frame
 }
 
 /// A buffer of received bytes that yields frames.
 #[derive(Default)]
-pub struct FrameBuffer {
+pub(crate) struct FrameBuffer {
     buffer: Vec<u8>,
     start: usize,
     /// Length of the fragments before `start` of an unfinished message.
@@ -55,8 +47,7 @@ pub struct FrameBuffer {
 }
 
 /// A frame sent by a relay.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Frame {
+pub(crate) enum Frame {
     /// A whole message: its range in the buffer, valid until more is received.
     Text(Range<usize>),
     /// A ping and its payload.
@@ -66,23 +57,22 @@ pub enum Frame {
 }
 
 impl FrameBuffer {
-    /// The text of a message.
-    pub fn text(&self, range: &Range<usize>) -> &[u8] {
+    pub(crate) fn text(&self, range: &Range<usize>) -> &[u8] {
         &self.buffer[range.clone()]
     }
 
     /// The bytes that are not decoded yet.
-    pub fn unread(&self) -> &[u8] {
+    pub(crate) fn unread(&self) -> &[u8] {
         &self.buffer[self.start..]
     }
 
     /// Skips bytes that are no frame.
-    pub fn skip(&mut self, bytes: usize) {
+    pub(crate) fn skip(&mut self, bytes: usize) {
         self.start += bytes;
     }
 
     /// Returns the buffer to append to, with capacity for this many more bytes.
-    pub fn reserve(&mut self, bytes: usize) -> &mut Vec<u8> {
+    pub(crate) fn reserve(&mut self, bytes: usize) -> &mut Vec<u8> {
         self.buffer.drain(..self.start - self.begun);
         self.start = self.begun;
         self.buffer.reserve(bytes);
@@ -90,7 +80,7 @@ impl FrameBuffer {
     }
 
     /// Returns the next frame if all of it was received; skips pongs. Fails with the reason if a frame is invalid.
-    pub fn next_frame(&mut self) -> Result<Option<Frame>, &'static str> {
+    pub(crate) fn next_frame(&mut self) -> Result<Option<Frame>, &'static str> {
         while let Some((head, text)) = parse(self.unread())? {
             let text = self.start + text.start..self.start + text.end;
             let (is_last, code) = (head & FINAL != 0, head & 0x0f);

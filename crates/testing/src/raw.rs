@@ -9,13 +9,10 @@ use tokio::{
 };
 
 use crate::{
+    connection::{Connection, excerpt},
     frames::{FINAL, masked_frame},
     waiting::TIMEOUT,
 };
-
-/// The upgrade request of a browser.
-const HANDSHAKE: &str = "GET / HTTP/1.1\r\nhost: relay\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
-    sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
 /// A TCP connection without a protocol.
 pub struct Raw {
@@ -31,15 +28,10 @@ impl Raw {
 
     /// Upgrades to WebSocket and reads the relay's first message.
     pub async fn upgraded(address: SocketAddr) -> Self {
-        let mut raw = Self::connect(address).await;
-        raw.send(HANDSHAKE).await;
-        let head = raw.head().await;
-        assert!(head.starts_with("HTTP/1.1 101"), "{head}");
-        // RFC 6455 derives this accept value from the key above, here in lower case.
-        assert!(head.to_lowercase().contains("sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo="), "{head}");
-        let (opcode, hello) = raw.frame().await.unwrap();
-        assert!(opcode == 1 && hello.starts_with(b"[\"AUTH\""), "{opcode}");
-        raw
+        let mut connection = Connection::open(address).await.unwrap();
+        let hello = connection.receive().await.unwrap();
+        assert!(hello.starts_with(b"[\"AUTH\""), "{}", excerpt(hello));
+        Self { stream: connection.stream }
     }
 
     /// Sends bytes. The other end may have closed already.
@@ -67,10 +59,7 @@ impl Raw {
     /// Reads until the other end closes, or resets, the connection.
     pub async fn everything(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let mut part = [0; 4096];
-        while let Ok(read @ 1..) = timeout(TIMEOUT, self.stream.read(&mut part)).await.expect("an end") {
-            bytes.extend_from_slice(&part[..read]);
-        }
+        let _ = timeout(TIMEOUT, self.stream.read_to_end(&mut bytes)).await.expect("an end");
         bytes
     }
 

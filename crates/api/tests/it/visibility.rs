@@ -7,6 +7,7 @@ use kukuri_store::conformance::build::{ALICE, BOB, TOPIC, note};
 
 use crate::support::Node;
 
+#[derive(Debug)]
 struct WithheldAuthor(PublicKey);
 
 impl Overlay for WithheldAuthor {

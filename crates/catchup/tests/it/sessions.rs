@@ -24,7 +24,7 @@ use proptest::{
 };
 
 use crate::support;
-use crate::support::{SMALL, TestNode, break_off, catch_up};
+use crate::support::{SMALL, TestNode, break_off, catch_up, is_finished};
 
 fn block_on<T>(test: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(test)
@@ -81,7 +81,7 @@ async fn catch_up_until_converged(sets: &PartialSets, nodes: &[TestNode]) {
             for other in (0..nodes.len()).filter(|other| *other != one) {
                 for topic in sets.topics(one).intersection(&sets.topics(other)) {
                     let (here, there) = catch_up(&nodes[one], &nodes[other], topic, &SMALL).await;
-                    assert!(here.is_finished() && there.is_finished(), "{here:?}\n{there:?}");
+                    assert!(is_finished(&here) && is_finished(&there), "{here:?}\n{there:?}");
                     let received = |report: &kukuri_catchup::Report| {
                         report.events_in + report.hints_in + report.refused.values().sum::<u64>()
                     };
@@ -106,7 +106,7 @@ async fn one_session_serves_both_sides_and_carries_floor_hints() {
     one.store_events(&[&mine, &first, &request]).await;
     other.store_events(&[&theirs, &second, &request]).await;
     let (here, there) = catch_up(&one, &other, &topic(), &SMALL).await;
-    assert!(here.is_finished() && there.is_finished(), "{here:?}\n{there:?}");
+    assert!(is_finished(&here) && is_finished(&there), "{here:?}\n{there:?}");
     assert_eq!((here.events_in, here.hints_in, here.events_out, here.hints_out), (1, 1, 1, 0));
     assert_eq!((there.events_in, there.events_out, there.hints_out), (1, 1, 1));
     assert_eq!(shown(&*one.store, &topic()).await, [mine.id, theirs.id].into());
@@ -121,7 +121,7 @@ async fn a_withheld_event_stays_in_the_set_and_is_not_sent() {
     other.store_events(&[&shown_event, &withheld]).await;
     other.withheld = Some(withheld.id);
     let (here, there) = catch_up(&one, &other, &topic(), &SMALL).await;
-    assert!(here.is_finished() && there.is_finished(), "{here:?}\n{there:?}");
+    assert!(is_finished(&here) && is_finished(&there), "{here:?}\n{there:?}");
     assert_eq!(shown(&*one.store, &topic()).await, [shown_event.id].into());
     // A peer that has it already is not told that it lacks something.
     one.store_events(&[&withheld]).await;
@@ -137,7 +137,7 @@ async fn the_shorter_retention_of_the_two_nodes_counts() {
         (one.since, other.since) = (ours, theirs);
         other.store_events(&[&old, &new, &profile]).await;
         let (here, _) = catch_up(&one, &other, &topic(), &SMALL).await;
-        assert!(here.is_finished());
+        assert!(is_finished(&here));
         assert_eq!(shown(&*one.store, &topic()).await, [new.id, profile.id].into());
     }
 }
@@ -172,7 +172,7 @@ async fn a_node_without_capacity_for_history_stops_asking_and_still_answers() {
         assert!(taken <= 5 + SMALL.batch_items, "it stopped: {taken}");
 
         let (asked, answered) = catch_up(&other, &full, &topic(), &SMALL).await;
-        assert!(asked.is_finished(), "the other got what it lacked: {:?}", asked.end);
+        assert!(is_finished(&asked), "the other got what it lacked: {:?}", asked.end);
         assert!(matches!(answered.end, SessionEnd::NoHistory), "it was asked: {:?}", answered.end);
         assert!(shown(&*other.store, &topic()).await.contains(&mine.id));
         assert!(full.submitted.lock().unwrap().len() <= taken + SMALL.batch_items);
@@ -195,7 +195,7 @@ async fn items_and_bytes_are_rate_limited() {
         // Paused time advances only while all tasks sleep.
         let begun = tokio::time::Instant::now();
         let (report, _) = catch_up(&one, &other, &topic(), &settings).await;
-        assert!(report.is_finished(), "{:?}", report.end);
+        assert!(is_finished(&report), "{:?}", report.end);
         assert!(seconds.contains(&begun.elapsed().as_secs()), "{:?} in {seconds:?}", begun.elapsed());
     }
     let (one, other) = (TestNode::new([topic()]), TestNode::new([topic()]));
@@ -233,7 +233,7 @@ fn an_empty_node_gets_everything_from_either_side() {
             let (full, empty) = (TestNode::on(full, [topic()]), TestNode::on(empty, [topic()]));
             let (one, other) = if asks { (&empty, &full) } else { (&full, &empty) };
             let (here, there) = catch_up(one, other, &topic(), &settings).await;
-            assert!(here.is_finished() && there.is_finished(), "{here:?}\n{there:?}");
+            assert!(is_finished(&here) && is_finished(&there), "{here:?}\n{there:?}");
             assert_eq!(here.parts, 2);
             assert_eq!(if asks { here.events_in } else { there.events_in }, 9_000);
             let sets = [&full, &empty].map(|node| Arc::clone(&node.store));
@@ -269,7 +269,7 @@ fn a_small_difference_of_large_sets_costs_few_bytes() {
         let topics = || [topic()];
         let (one, other) = (TestNode::on(one, topics()), TestNode::on(other, topics()));
         let (here, there) = catch_up(&one, &other, &topic(), &Settings::default()).await;
-        assert!(here.is_finished() && there.is_finished(), "{here:?}\n{there:?}");
+        assert!(is_finished(&here) && is_finished(&there), "{here:?}\n{there:?}");
         assert_eq!((here.events_in, there.events_in), (5, 5));
         let bytes = here.bytes_in + here.bytes_out;
         assert!(bytes < 40_000, "{bytes} bytes for ten of 100,000 events");
@@ -287,7 +287,7 @@ async fn a_deletion_on_one_side_takes_effect_on_the_other() {
     one.store_events(&[&event]).await;
     other.store_events(&[&event, &request]).await;
     let (here, there) = catch_up(&one, &other, &topic(), &SMALL).await;
-    assert!(here.is_finished() && there.is_finished());
+    assert!(is_finished(&here) && is_finished(&there));
     assert_eq!(shown(&*one.store, &topic()).await, [request.id].into());
     assert!(there.events_in == 0 && there.refused.is_empty(), "what it deleted was not even asked for: {there:?}");
 }

@@ -12,8 +12,12 @@ use crate::support::{self, Draft, NOW, NOW_SECONDS, OTHER_TOPIC, TOPIC, note, re
 /// Text in one tag of a note: `t` and its topic.
 const TOPIC_TAG_BYTES: usize = 1 + support::TOPIC.len();
 
-fn over(limit: Limit, allowed: u64) -> Option<Refusal> {
-    Some(Refusal::OverLimit(OverLimit { limit, allowed }))
+fn over(limit: Limit, allowed: usize) -> Refusal {
+    Refusal::OverLimit(OverLimit { limit, allowed })
+}
+
+fn future(seconds: u64) -> Refusal {
+    Refusal::Future(Duration::from_secs(seconds))
 }
 
 /// What a node with these limits says to it.
@@ -35,32 +39,44 @@ fn an_event_at_a_limit_is_admitted_and_one_past_it_refused() {
     };
     let padded = |bytes: usize| note().tag(["x".to_owned(), "y".repeat(bytes - 1)]);
     let rest = 300 - TOPIC_TAG_BYTES;
-    for (what, at, past, limit, allowed) in [
-        ("content", note().content("x".repeat(64)), note().content("x".repeat(65)), Limit::ContentBytes, 64),
+    for (what, at, past, refusal) in [
+        ("content", note().content("x".repeat(64)), note().content("x".repeat(65)), over(Limit::ContentBytes, 64)),
         (
             "bytes, not characters",
             note().content("é".repeat(32)),
             note().content("é".repeat(33)),
-            Limit::ContentBytes,
-            64,
+            over(Limit::ContentBytes, 64),
         ),
-        ("the number of tags", note().tags([["a"], ["b"]]), note().tags([["a"], ["b"], ["c"]]), Limit::TagCount, 3),
-        ("one tag", padded(100), padded(101), Limit::TagBytes, 100),
-        ("one tag in many items", note().tags([vec!["x"; 100]]), note().tags([vec!["x"; 101]]), Limit::TagBytes, 100),
+        (
+            "the number of tags",
+            note().tags([["a"], ["b"]]),
+            note().tags([["a"], ["b"], ["c"]]),
+            over(Limit::TagCount, 3),
+        ),
+        ("one tag", padded(100), padded(101), over(Limit::TagBytes, 100)),
+        (
+            "one tag in many items",
+            note().tags([vec!["x"; 100]]),
+            note().tags([vec!["x"; 101]]),
+            over(Limit::TagBytes, 100),
+        ),
         (
             "all tags",
             note().tags(["a".repeat(100), "b".repeat(rest - 100)].map(|item| [item])),
             note().tags(["a".repeat(100), "b".repeat(rest - 99)].map(|item| [item])),
-            Limit::TagsBytes,
-            300,
+            over(Limit::TagsBytes, 300),
         ),
-        ("the number of topics", note().tag(["t", TOPIC]), note().tag(["t", OTHER_TOPIC]), Limit::TopicsPerEvent, 1),
-        ("the time ahead", note().at(NOW_SECONDS + 60), note().at(NOW_SECONDS + 61), Limit::CreatedAtAhead, 60),
+        (
+            "the number of topics",
+            note().tag(["t", TOPIC]),
+            note().tag(["t", OTHER_TOPIC]),
+            over(Limit::TopicsPerEvent, 1),
+        ),
+        ("the time ahead", note().at(NOW_SECONDS + 60), note().at(NOW_SECONDS + 61), future(60)),
     ] {
-        let small =
-            Limits { tag_bytes: if limit == Limit::TagsBytes { 200 } else { small.tag_bytes }, ..small.clone() };
+        let small = Limits { tag_bytes: if what == "all tags" { 200 } else { small.tag_bytes }, ..small.clone() };
         assert_eq!(refusal_within(small.clone(), at), None, "{what}, at the limit");
-        assert_eq!(refusal_within(small, past), over(limit, allowed), "{what}, past it");
+        assert_eq!(refusal_within(small, past), Some(refusal), "{what}, past it");
     }
 }
 
@@ -70,7 +86,7 @@ fn event_bytes_counts_the_json_as_stored() {
     let bytes = draft.clone().json().len();
     let limits = |event_bytes| Limits { event_bytes, ..Limits::default() };
     assert_eq!(refusal_within(limits(bytes), draft.clone()), None);
-    assert_eq!(refusal_within(limits(bytes - 1), draft.clone()), over(Limit::EventBytes, bytes as u64 - 1));
+    assert_eq!(refusal_within(limits(bytes - 1), draft.clone()), Some(over(Limit::EventBytes, bytes - 1)));
 
     let node = Admission { limits: limits(bytes), ..relay() };
     let json = String::from_utf8(draft.json()).unwrap();
@@ -89,8 +105,8 @@ fn a_text_of_more_than_six_times_the_event_bytes_is_not_parsed() {
     let padded = |length: usize| [" ".repeat(length - json.len()).into_bytes(), json.clone()].concat();
     let refusal = |text: &[u8]| node.admit(text, Origin::unauthenticated_client(), NOW).err();
     assert_eq!(refusal(&padded(6_000)), None);
-    assert_eq!(refusal(&padded(6_001)), over(Limit::EventBytes, 1_000));
-    assert_eq!(refusal(&b"x".repeat(6_001)), over(Limit::EventBytes, 1_000), "whatever it holds");
+    assert_eq!(refusal(&padded(6_001)), Some(over(Limit::EventBytes, 1_000)));
+    assert_eq!(refusal(&b"x".repeat(6_001)), Some(over(Limit::EventBytes, 1_000)), "whatever it holds");
 }
 
 #[test]
@@ -102,36 +118,35 @@ fn the_defaults_admit_an_event_at_each_limit() {
         tags.push(tag(bytes - 11 * 8_192 - TOPIC_TAG_BYTES));
         note().tags(tags)
     };
-    for (what, at, past, limit, allowed) in [
+    for (what, at, past, refusal) in [
         (
             "content",
             note().content("x".repeat(98_304)),
             note().content("x".repeat(98_305)),
-            Limit::ContentBytes,
-            98_304,
+            over(Limit::ContentBytes, 98_304),
         ),
-        ("tag count", note().tags(vec![["a"]; 1_999]), note().tags(vec![["a"]; 2_000]), Limit::TagCount, 2_000),
-        ("one tag", note().tags([tag(8_192)]), note().tags([tag(8_193)]), Limit::TagBytes, 8_192),
-        ("all tags", tags_of(98_304), tags_of(98_305), Limit::TagsBytes, 98_304),
-        ("ahead", note().at(NOW_SECONDS + 900), note().at(NOW_SECONDS + 901), Limit::CreatedAtAhead, 900),
+        ("tag count", note().tags(vec![["a"]; 1_999]), note().tags(vec![["a"]; 2_000]), over(Limit::TagCount, 2_000)),
+        ("one tag", note().tags([tag(8_192)]), note().tags([tag(8_193)]), over(Limit::TagBytes, 8_192)),
+        ("all tags", tags_of(98_304), tags_of(98_305), over(Limit::TagsBytes, 98_304)),
+        ("ahead", note().at(NOW_SECONDS + 900), note().at(NOW_SECONDS + 901), future(900)),
     ] {
         assert_eq!(refusal_of(at.json()), None, "{what}, at the limit");
-        assert_eq!(refusal_of(past.json()), over(limit, allowed), "{what}, past it");
+        assert_eq!(refusal_of(past.json()), Some(refusal), "{what}, past it");
     }
     assert_eq!(refusal_of(note().at(0).json()), None, "no event is too old");
 }
 
 #[test]
 fn every_refusal_names_its_configuration_key_and_value() {
-    for (limit, message) in [
-        (Limit::EventBytes, "invalid: event is larger than limits.event_bytes = 7"),
-        (Limit::TagCount, "invalid: event has more tags than limits.tag_count = 7"),
-        (Limit::TagsBytes, "invalid: tags are larger than limits.tags_bytes = 7"),
-        (Limit::TagBytes, "invalid: a tag is larger than limits.tag_bytes = 7"),
-        (Limit::TopicsPerEvent, "invalid: event names more topics than limits.topics_per_event = 7"),
-        (Limit::ContentBytes, "invalid: content is larger than limits.content_bytes = 7"),
-        (Limit::CreatedAtAhead, "invalid: created_at is further ahead than limits.created_at_ahead = 7 seconds"),
+    for (refusal, message) in [
+        (over(Limit::EventBytes, 7), "invalid: event is larger than limits.event_bytes = 7"),
+        (over(Limit::TagCount, 7), "invalid: event has more tags than limits.tag_count = 7"),
+        (over(Limit::TagsBytes, 7), "invalid: tags are larger than limits.tags_bytes = 7"),
+        (over(Limit::TagBytes, 7), "invalid: a tag is larger than limits.tag_bytes = 7"),
+        (over(Limit::TopicsPerEvent, 7), "invalid: event names more topics than limits.topics_per_event = 7"),
+        (over(Limit::ContentBytes, 7), "invalid: content is larger than limits.content_bytes = 7"),
+        (future(7), "invalid: created_at is further ahead than limits.created_at_ahead = 7 seconds"),
     ] {
-        assert_eq!(Refusal::OverLimit(OverLimit { limit, allowed: 7 }).to_string(), message);
+        assert_eq!(refusal.to_string(), message);
     }
 }

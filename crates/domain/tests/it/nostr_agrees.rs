@@ -1,7 +1,7 @@
 //! Any event that the `nostr` crate makes is the same event here, and filters find it here as they do there.
 
 use crate::support::{ALICE, BOB, CAROL, Draft, bare, ours};
-use kukuri_domain::{Event, EventId, Filter, Kind, Letter, PublicKey, Refusal, Signature, Timestamp, Verified};
+use kukuri_domain::{Event, EventId, Filter, Kind, Letter, PublicKey, Refusal, Signature, Timestamp};
 use nostr::filter::{MatchEventOptions, SingleLetterTag};
 use proptest::{collection::vec, prelude::*, sample::select};
 
@@ -135,7 +135,7 @@ proptest! {
         prop_assert_eq!(event.true_id(), event.id);
         let read = Event::from_json(theirs.as_json()).unwrap();
         prop_assert_eq!(&read, &event);
-        let verified = Verified::check(read);
+        let verified = read.verify();
         prop_assert!(verified.is_ok(), "{:?}", verified);
     }
 
@@ -161,17 +161,17 @@ proptest! {
             bytes
         };
         let id = EventId::from_bytes(flipped(sound.id.as_bytes()).try_into().unwrap());
-        prop_assert_eq!(Verified::check(Event { id, ..sound.clone() }), Err(Refusal::WrongId));
+        prop_assert_eq!(Event { id, ..sound.clone() }.verify(), Err(Refusal::WrongId));
         let sig = Signature::from_bytes(flipped(sound.sig.as_bytes()).try_into().unwrap());
-        prop_assert_eq!(Verified::check(Event { sig, ..sound.clone() }), Err(Refusal::WrongSignature));
+        prop_assert_eq!(Event { sig, ..sound.clone() }.verify(), Err(Refusal::WrongSignature));
         let pubkey = PublicKey::from_bytes(flipped(sound.pubkey.as_bytes()).try_into().unwrap());
-        prop_assert_eq!(Verified::check(Event { pubkey, ..sound.clone() }), Err(Refusal::WrongId));
+        prop_assert_eq!(Event { pubkey, ..sound.clone() }.verify(), Err(Refusal::WrongId));
         let created_at = Timestamp(sound.created_at.0 ^ 1 << bit);
-        prop_assert_eq!(Verified::check(Event { created_at, ..sound.clone() }), Err(Refusal::WrongId));
+        prop_assert_eq!(Event { created_at, ..sound.clone() }.verify(), Err(Refusal::WrongId));
         let content = sound.content.clone() + "x";
-        prop_assert_eq!(Verified::check(Event { content, ..sound.clone() }), Err(Refusal::WrongId));
+        prop_assert_eq!(Event { content, ..sound.clone() }.verify(), Err(Refusal::WrongId));
         if let Ok(content) = String::from_utf8(flipped(format!("{} ", sound.content).as_bytes())) {
-            prop_assert_eq!(Verified::check(Event { content, ..sound }), Err(Refusal::WrongId));
+            prop_assert_eq!(Event { content, ..sound }.verify(), Err(Refusal::WrongId));
         }
     }
 }

@@ -1,9 +1,6 @@
 //! The test vectors of `docs/topics.md` hold (T-2, T-3).
 
-use kukuri_domain::{
-    TopicId,
-    topic::{Mapping, TopicRules},
-};
+use kukuri_domain::{TopicId, topic::TopicRules};
 
 const DOCUMENT: &str = include_str!("../../../../docs/topics.md");
 
@@ -34,7 +31,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn topic_of(network: &str, name: &str) -> TopicId {
-    TopicId::from_name(network, name, Mapping::V1, &TopicRules::default()).unwrap()
+    TopicId::from_name(network, name, &TopicRules::default()).unwrap()
 }
 
 #[test]

@@ -13,10 +13,10 @@ use tokio::{
 use super::index::LiveIndex;
 use crate::{clock, metrics::EngineMetrics};
 
-/// Outbox rows that are read at a time.
-const PAGE_ROWS: usize = 4_096;
+/// Outbox rows that are read at a time. Tests read in the smallest steps.
+const PAGE_ROWS: usize = if cfg!(test) { 2 } else { 4_096 };
 /// Events that may wait for delivery before no more rows are read.
-const MAX_PENDING_EVENTS: usize = 65_536;
+const MAX_PENDING_EVENTS: usize = if cfg!(test) { 3 } else { 65_536 };
 /// Events that are delivered before the tasks of clients get a turn to send them.
 const EVENTS_PER_TURN: usize = 64;
 /// After a failed read, the next try.
@@ -33,20 +33,13 @@ pub(crate) struct LiveDelivery {
     /// Events that became effective by these rows and are not delivered yet.
     pending: HashMap<EventId, PendingEvent>,
     failed_at: Option<Instant>,
-    page_rows: usize,
-    max_pending: usize,
 }
 
 /// The last outbox row of an event.
+#[derive(Clone, Copy)]
 struct PendingEvent {
     seq: Seq,
     written_at: Millis,
-}
-
-/// An event to deliver: admitted by this process just now, or read from the store.
-enum LiveSource<'f> {
-    Fresh(&'f Admitted),
-    Stored(BoundEvent),
 }
 
 impl LiveDelivery {
@@ -54,17 +47,7 @@ impl LiveDelivery {
     pub(crate) fn new(store: Arc<dyn Store>, index: Arc<LiveIndex>, metrics: Arc<EngineMetrics>) -> Self {
         let heads = store.watch_outbox();
         let read = *heads.borrow();
-        Self {
-            store,
-            index,
-            metrics,
-            heads,
-            read,
-            pending: HashMap::new(),
-            failed_at: None,
-            page_rows: PAGE_ROWS,
-            max_pending: MAX_PENDING_EVENTS,
-        }
+        Self { store, index, metrics, heads, read, pending: HashMap::new(), failed_at: None }
     }
 
     /// Returns when there may be something to deliver: another process has committed, or a retry is due.
@@ -113,7 +96,7 @@ impl LiveDelivery {
     /// it may follow.
     async fn read_rows(&mut self) -> Result<Option<EventId>, StoreError> {
         loop {
-            let page = match self.store.outbox(self.read, self.page_rows).await {
+            let page = match self.store.outbox(self.read, PAGE_ROWS).await {
                 Err(StoreError::Truncated { first, .. }) => {
                     tracing::error!(from = %self.read, to = %first, "outbox rows were purged before they were read: subscribers miss events");
                     self.read = Seq(first.0.saturating_sub(1));
@@ -122,23 +105,20 @@ impl LiveDelivery {
                 page => page?,
             };
             let Some(last) = page.last() else { return Ok(None) };
-            let (is_end, last_event) = (page.len() < self.page_rows, last.event_id);
+            let (is_end, last_event) = (page.len() < PAGE_ROWS, last.event_id);
             self.read = last.seq;
-            page.into_iter().for_each(|row| self.apply_row(row));
+            for OutboxRow { seq, op, event_id, written_at, .. } in page {
+                match op {
+                    Op::Upsert => drop(self.pending.insert(event_id, PendingEvent { seq, written_at })),
+                    Op::Delete(_) => drop(self.pending.remove(&event_id)),
+                }
+            }
             if is_end {
                 return Ok(None);
             }
-            if self.pending.len() >= self.max_pending {
+            if self.pending.len() >= MAX_PENDING_EVENTS {
                 return Ok(Some(last_event));
             }
-        }
-    }
-
-    fn apply_row(&mut self, row: OutboxRow) {
-        let OutboxRow { seq, op, event_id, written_at, .. } = row;
-        match op {
-            Op::Upsert => drop(self.pending.insert(event_id, PendingEvent { seq, written_at })),
-            Op::Delete(_) => drop(self.pending.remove(&event_id)),
         }
     }
 
@@ -153,52 +133,33 @@ impl LiveDelivery {
             self.pending.retain(|id, _| Some(*id) == except);
             return Ok(());
         }
-        let mut order: Vec<(Seq, EventId)> = self.pending.iter().map(|(id, pending)| (pending.seq, *id)).collect();
-        order.retain(|(_, id)| Some(*id) != except);
-        order.sort_unstable();
-        for ids in order.chunks(EVENTS_PER_TURN) {
-            for (id, found) in self.load_events(ids, fresh).await? {
-                let Some(pending) = self.pending.remove(&id) else { continue };
-                if let Some(found) = found {
-                    self.deliver_one(&found, &pending);
-                }
+        let due = self.pending.iter().filter(|(id, _)| Some(**id) != except);
+        let mut due: Vec<(EventId, PendingEvent)> = due.map(|(id, pending)| (*id, *pending)).collect();
+        due.sort_unstable_by_key(|(_, pending)| pending.seq);
+        for some in due.chunks(EVENTS_PER_TURN) {
+            let of_others: Vec<EventId> = some.iter().map(|(id, _)| *id).filter(|id| !fresh.contains_key(id)).collect();
+            let stored =
+                if of_others.is_empty() { Vec::new() } else { self.store.get(&of_others, clock::now()).await? };
+            let mut stored = stored.into_iter();
+            for (id, pending) in some {
+                self.pending.remove(id);
+                let delivered = match fresh.get(id) {
+                    Some(admitted) => self.index.deliver(admitted, Some(pending.seq)),
+                    // An event that is no longer effective is not found.
+                    None => stored.next().flatten().map_or(0, |bound| self.deliver_stored(&bound, pending)),
+                };
+                self.metrics.deliveries.increment(delivered as u64);
             }
             tokio::task::yield_now().await;
         }
         Ok(())
     }
 
-    /// Events by id; those of other processes are read from the store. One that is no longer effective is not found.
-    async fn load_events<'f>(
-        &self,
-        ids: &[(Seq, EventId)],
-        fresh: &'f HashMap<EventId, Admitted>,
-    ) -> Result<Vec<(EventId, Option<LiveSource<'f>>)>, StoreError> {
-        let of_others: Vec<EventId> = ids.iter().map(|(_, id)| *id).filter(|id| !fresh.contains_key(id)).collect();
-        let mut stored = Vec::new();
-        if !of_others.is_empty() {
-            stored = self.store.get(&of_others, clock::now()).await?;
-        }
-        let mut stored = stored.into_iter();
-        let found = ids.iter().map(|(_, id)| match fresh.get(id) {
-            Some(admitted) => (*id, Some(LiveSource::Fresh(admitted))),
-            None => (*id, stored.next().flatten().map(LiveSource::Stored)),
-        });
-        Ok(found.collect())
-    }
-
-    fn deliver_one(&self, found: &LiveSource<'_>, pending: &PendingEvent) {
-        let seq = Some(pending.seq);
-        let delivered = match found {
-            LiveSource::Fresh(admitted) => self.index.deliver(admitted, seq),
-            LiveSource::Stored(BoundEvent { event: stored, topics, .. }) => {
-                let delay = clock::now().0.saturating_sub(pending.written_at.0);
-                self.metrics.other_process_delay.record(Duration::from_millis(delay));
-                let Ok(event) = stored.event() else { return };
-                self.index.deliver_event(&event, topics, &stored.json, seq)
-            }
-        };
-        self.metrics.deliveries.increment(delivered as u64);
+    /// Delivers an event of another process.
+    fn deliver_stored(&self, BoundEvent { event: stored, topics, .. }: &BoundEvent, pending: &PendingEvent) -> usize {
+        let delay = clock::now().0.saturating_sub(pending.written_at.0);
+        self.metrics.other_process_delay.record(Duration::from_millis(delay));
+        stored.event().map_or(0, |event| self.index.deliver_event(&event, topics, &stored.json, Some(pending.seq)))
     }
 }
 
@@ -213,20 +174,16 @@ mod tests {
     };
 
     use super::*;
-    use crate::{
-        live::{LiveFilter, Outgoing, client_queue},
-        visibility::SharedVisibility,
-    };
+    use crate::live::{LiveFilter, Outgoing, client_queue};
 
     /// An outbox of another process's rows, read in the smallest steps.
     #[tokio::test]
     async fn events_of_other_processes_are_delivered_once_and_in_order() {
         // W-2, W-3
         let store = Arc::new(ModelStore::new(StoreRules::default()));
-        let index = Arc::new(LiveIndex::new(None, SharedVisibility::default()));
+        let index = Arc::new(LiveIndex::new(None, Arc::default()));
         let metrics = Arc::new(EngineMetrics::register());
         let mut live = LiveDelivery::new(Arc::clone(&store) as _, Arc::clone(&index), metrics);
-        (live.page_rows, live.max_pending) = (2, 3);
         let (queue, mut receiver) = client_queue();
         let filter = Filter::from_json(format!(r##"{{"#t":["{TOPIC}","{OTHER_TOPIC}"]}}"##)).unwrap();
         let _subscription =

@@ -8,10 +8,10 @@ use std::{cell::OnceCell, collections::HashMap, sync::Arc};
 use kukuri_domain::{Admitted, Event, EventId, Filter, Kind, Letter, PublicKey, TopicId, Viewer};
 use kukuri_search::{Finder, SearchQuery};
 use kukuri_store::Seq;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::queue::{ClientQueue, Delivery, LiveEvent};
-use crate::visibility::SharedVisibility;
+use crate::engine::SharedVisibility;
 
 /// A condition that filters are indexed by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -71,7 +71,7 @@ impl LiveSubscription {
 
     /// Changes the viewer, for events that are queued from now on.
     pub fn set_viewer(&self, viewer: Viewer) {
-        if let Some(entry) = self.index.lock().subscriptions.get_mut(&self.number) {
+        if let Some(entry) = self.index.entries.lock().subscriptions.get_mut(&self.number) {
             entry.viewer = viewer;
         }
     }
@@ -79,7 +79,19 @@ impl LiveSubscription {
 
 impl Drop for LiveSubscription {
     fn drop(&mut self) {
-        self.index.unsubscribe(self.number);
+        let number = self.number;
+        let mut entries = self.index.entries.lock();
+        let Some(entry) = entries.subscriptions.remove(&number) else { return };
+        for (key, nth) in keys_of_all(&entry.filters) {
+            if let Some(filters) = entries.by_key.get_mut(&key) {
+                if let Ok(position) = filters.binary_search(&(number, nth)) {
+                    filters.remove(position);
+                }
+                if filters.is_empty() {
+                    entries.by_key.remove(&key);
+                }
+            }
+        }
     }
 }
 
@@ -96,7 +108,7 @@ impl LiveIndex {
         viewer: Viewer,
         queue: Arc<ClientQueue>,
     ) -> LiveSubscription {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         entries.last += 1;
         let number = entries.last;
         for (key, nth) in keys_of_all(&filters) {
@@ -105,21 +117,6 @@ impl LiveIndex {
         }
         entries.subscriptions.insert(number, Entry { filters, viewer, queue });
         LiveSubscription { index: Arc::clone(self), number }
-    }
-
-    fn unsubscribe(&self, number: u64) {
-        let mut entries = self.lock();
-        let Some(entry) = entries.subscriptions.remove(&number) else { return };
-        for (key, nth) in keys_of_all(&entry.filters) {
-            if let Some(filters) = entries.by_key.get_mut(&key) {
-                if let Ok(position) = filters.binary_search(&(number, nth)) {
-                    filters.remove(position);
-                }
-                if filters.is_empty() {
-                    entries.by_key.remove(&key);
-                }
-            }
-        }
     }
 
     /// Queues an event that this process admitted for every subscription it matches. Returns how many those are.
@@ -135,7 +132,7 @@ impl LiveIndex {
         json: &bytes::Bytes,
         seq: Option<Seq>,
     ) -> usize {
-        let entries = self.lock();
+        let entries = self.entries.lock();
         if entries.subscriptions.is_empty() {
             return 0;
         }
@@ -150,7 +147,7 @@ impl LiveIndex {
         for key in keys_of_event(event, topics) {
             let Some(filters) = entries.by_key.get(&key) else { continue };
             // The condition a filter is indexed by need not be compared again.
-            let known = key.letter();
+            let known = if let Key::Tag(letter, _) = &key { Some(*letter) } else { None };
             for (number, nth) in filters {
                 let Some(Entry { filters, viewer, queue }) = entries.subscriptions.get(number) else { continue };
                 let Some(LiveFilter { filter, words }) = filters.get(*nth) else { continue };
@@ -179,20 +176,7 @@ impl LiveIndex {
 
     /// The number of live subscriptions.
     pub fn len(&self) -> usize {
-        self.lock().subscriptions.len()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock()
-    }
-}
-
-impl Key {
-    fn letter(&self) -> Option<Letter> {
-        match self {
-            Self::Tag(letter, _) => Some(*letter),
-            _ => None,
-        }
+        self.entries.lock().subscriptions.len()
     }
 }
 
@@ -285,7 +269,7 @@ mod tests {
             event(7).tag(["e", &other_id]).tag(["t", OTHER_TOPIC]).tag(["t", "cats"]).by(CAROL).at(5).build(),
             bare(30023).tag(["d", "x"]).tag(["e", &id]).at(4).build(),
         ];
-        let index = Arc::new(LiveIndex::new(None, SharedVisibility::default()));
+        let index = Arc::new(LiveIndex::new(None, Arc::default()));
         let (queue, mut receiver) = client_queue();
         let filters = filters([first.id, second.id]);
         let mut live: Vec<(LiveSubscription, Vec<Filter>)> = Vec::new();
@@ -325,7 +309,7 @@ mod tests {
             5,
             "a topic that is named often counts once"
         );
-        let entries = index.lock();
+        let entries = index.entries.lock();
         assert!(entries.by_key.is_empty() && entries.subscriptions.is_empty(), "nothing is left of them");
     }
 }

@@ -94,7 +94,7 @@ pub fn client_queue() -> (Arc<ClientQueue>, QueueReceiver) {
 impl ClientQueue {
     /// Queues the answer to an event. The client may be gone.
     pub fn push_answer(&self, id: EventId, outcome: Outcome) {
-        let mut queued = self.lock();
+        let mut queued = self.0.lock();
         if !queued.is_closed {
             queued.outgoing.push_back(Outgoing::Answer(id, outcome));
             wake_receiver(queued);
@@ -103,7 +103,7 @@ impl ClientQueue {
 
     /// Queues a live event; past the bound, reports an overflow instead.
     pub fn push_live(&self, delivery: Delivery) {
-        let mut queued = self.lock();
+        let mut queued = self.0.lock();
         if queued.is_closed || queued.has_overflowed {
             return;
         }
@@ -123,7 +123,7 @@ impl ClientQueue {
     /// Returns once the queue has overflowed.
     pub async fn overflowed(&self) {
         poll_fn(|context| {
-            let mut queued = self.lock();
+            let mut queued = self.0.lock();
             if queued.has_overflowed {
                 return Poll::Ready(());
             }
@@ -131,10 +131,6 @@ impl ClientQueue {
             Poll::Pending
         })
         .await;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Queued> {
-        self.0.lock()
     }
 }
 
@@ -162,7 +158,7 @@ impl QueueReceiver {
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Outgoing> {
         // Cooperative scheduling: other tasks get their turn however long the queue is.
         let turn = ready!(poll_proceed(context));
-        let mut queued = self.queue.lock();
+        let mut queued = self.queue.0.lock();
         match queued.next() {
             Some(next) => {
                 turn.made_progress();
@@ -177,7 +173,7 @@ impl QueueReceiver {
 
     /// The next entry, if there is one.
     pub fn next_if_ready(&mut self) -> Option<Outgoing> {
-        self.queue.lock().next()
+        self.queue.0.lock().next()
     }
 }
 
@@ -199,7 +195,7 @@ impl Queued {
 
 impl Drop for QueueReceiver {
     fn drop(&mut self) {
-        let mut queued = self.queue.lock();
+        let mut queued = self.queue.0.lock();
         *queued = Queued { is_closed: true, ..Queued::default() };
     }
 }
@@ -247,7 +243,7 @@ mod tests {
             assert_eq!(sent, MAX_QUEUED_BYTES / (bytes + ENTRY_BYTES) + 1);
             assert!(overflowed.as_mut().poll(&mut context).is_ready());
             queue.push_live(delivery(bytes));
-            assert_eq!(queue.lock().outgoing.len(), sent - 1);
+            assert_eq!(queue.0.lock().outgoing.len(), sent - 1);
             assert!(matches!(receiver.next_if_ready(), Some(Outgoing::Overflowed)));
         }
     }
@@ -274,7 +270,7 @@ mod tests {
             }
             assert!(matches!(receiver.next_if_ready(), Some(Outgoing::Answer(..))));
         }
-        assert_eq!(queue.lock().bytes, 0);
+        assert_eq!(queue.0.lock().bytes, 0);
     }
 
     #[test]
@@ -293,7 +289,7 @@ mod tests {
             assert!(matches!(receiver.next_if_ready(), Some(Outgoing::Answer(..))), "in the order they came");
         }
         assert!(receiver.poll_next(&mut Context::from_waker(&waker)).is_pending());
-        let queued = queue.lock();
+        let queued = queue.0.lock();
         assert_eq!(queued.bytes, 0);
         assert!(queued.outgoing.capacity() <= MAX_IDLE_CAPACITY);
     }
@@ -305,6 +301,6 @@ mod tests {
         drop(receiver);
         queue.push_live(delivery(100));
         queue.push_answer(EventId::from_bytes([1; 32]), Outcome::Stored);
-        assert_eq!(queue.lock().outgoing.capacity(), 0);
+        assert_eq!(queue.0.lock().outgoing.capacity(), 0);
     }
 }

@@ -11,7 +11,7 @@ use std::sync::{
 
 use kukuri_store::{Outcome, report::total};
 pub use metrics::{Counter, Gauge, Histogram};
-pub use table::{Handle, Labelled, Metric, MetricLabel, MetricSpec, PerConsumer, register};
+pub use table::{Handle, Labelled, Metric, MetricLabel, MetricSpec, PerConsumer};
 
 use crate::{engine::Health, metric_label, metric_table, refused::PublishRefused};
 

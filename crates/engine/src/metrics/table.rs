@@ -57,6 +57,12 @@ pub trait Metric: Sized {
     /// Makes the handles, at the recorder of the calling thread.
     fn make(name: &'static str) -> Self;
 
+    /// Makes the handles, and gives the metric its help text.
+    fn register(name: &'static str, help: &'static str) -> Self {
+        Self::Handle::describe(name, help);
+        Self::make(name)
+    }
+
     /// The label and its values.
     fn labels() -> Option<(&'static str, Vec<&'static str>)> {
         None
@@ -175,12 +181,6 @@ impl<H: Handle> Metric for PerConsumer<H> {
     }
 }
 
-/// For [`metric_table!`](crate::metric_table).
-pub fn register<M: Metric>(name: &'static str, help: &'static str) -> M {
-    M::Handle::describe(name, help);
-    M::make(name)
-}
-
 /// Declares the metrics of a crate as a struct of handles, with `register` and `SPECS`.
 #[macro_export]
 macro_rules! metric_table {
@@ -202,7 +202,7 @@ macro_rules! metric_table {
 
             /// Makes the handles, at the recorder of the calling thread.
             pub fn register() -> Self {
-                Self { $( $field: $crate::metrics::register($name, $help), )* }
+                Self { $( $field: $crate::metrics::Metric::register($name, $help), )* }
             }
         }
     };

@@ -26,7 +26,7 @@ pub(super) struct CapacityPolicy {
 impl Policy for CapacityPolicy {
     fn check_new_event(&self, _: &Context<'_>, screened: &Screened) -> Result<(), PublishRefused> {
         let (disk, lag) = (self.disk.level(), self.backlog.level());
-        let node = Load { stage: disk.stage().max(lag.stage()), is_full: disk == DiskLevel::Full };
+        let node = Load { stage: disk.stage().max(lag.stage()), is_full: disk == DiskLevel::Full, ..Load::default() };
         if node == Load::default() {
             return Ok(());
         }

@@ -96,12 +96,6 @@ pub trait Policy: Send + Sync + 'static {
     fn check_new_event(&self, _context: &Context<'_>, _screened: &Screened) -> Result<(), PublishRefused> {
         Ok(())
     }
-
-    /// The configuration has changed.
-    fn reconfigure(&self, _config: &EngineConfig) {}
-
-    /// Called once a minute.
-    fn tidy(&self) {}
 }
 
 /// The list.
@@ -135,13 +129,5 @@ impl Policies {
     /// Asks every policy, in order, until one refuses.
     pub(crate) fn ask<E>(&self, ask: impl FnMut(&dyn Policy) -> Result<(), E>) -> Result<(), E> {
         self.list.iter().map(AsRef::as_ref).try_for_each(ask)
-    }
-
-    pub(crate) fn reconfigure(&self, config: &EngineConfig) {
-        self.list.iter().for_each(|policy| policy.reconfigure(config));
-    }
-
-    pub(crate) fn tidy(&self) {
-        self.list.iter().for_each(|policy| policy.tidy());
     }
 }

@@ -61,10 +61,18 @@ impl RatePolicy {
         policy
     }
 
-    fn set_rates(&self, config: &EngineConfig) {
+    pub(crate) fn set_rates(&self, config: &EngineConfig) {
         let quotas = config.rates.as_ref().map(|rates| quotas(rates, &config.topics));
         if self.limiters.load().as_ref().map(|limiters| limiters.quotas) != quotas {
             self.limiters.store(quotas.map(|quotas| Arc::new(RateLimiters::new(quotas))));
+        }
+    }
+
+    /// Drops the counters of clients that are back to a full burst, so that memory does not grow with strangers.
+    pub(crate) fn forget_idle(&self) {
+        for limiter in self.limiters.load().iter().flat_map(|limiters| &limiters.by_act) {
+            limiter.retain_recent();
+            limiter.shrink_to_fit();
         }
     }
 
@@ -98,16 +106,6 @@ impl Policy for Arc<RatePolicy> {
         }
         let weight = weight.saturating_mul(RATE_CUT);
         self.check_weighted(Act::Publish, weight, client.ip, &client.keys).map_err(|_| PublishRefused::RateCut)
-    }
-
-    fn reconfigure(&self, config: &EngineConfig) {
-        self.set_rates(config);
-    }
-
-    fn tidy(&self) {
-        if let Some(limiters) = self.limiters.load().as_ref() {
-            limiters.forget_idle();
-        }
     }
 }
 
@@ -162,14 +160,6 @@ impl RateLimiters {
         }
         Ok(())
     }
-
-    /// Drops the counters of clients that are back to a full burst, so that memory does not grow with strangers.
-    fn forget_idle(&self) {
-        for limiter in &self.by_act {
-            limiter.retain_recent();
-            limiter.shrink_to_fit();
-        }
-    }
 }
 
 fn weight_of(bytes: usize) -> NonZeroU32 {
@@ -178,15 +168,9 @@ fn weight_of(bytes: usize) -> NonZeroU32 {
 
 /// The addresses that count as one client: a customer of an IPv6 provider has a /64 to choose from.
 pub fn network_of(ip: IpAddr) -> IpAddr {
-    match ip {
-        IpAddr::V4(_) => ip,
-        IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
-            Some(v4) => IpAddr::V4(v4),
-            None => {
-                let [a, b, c, d, ..] = v6.segments();
-                IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-            }
-        },
+    match ip.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64)),
+        v4 => v4,
     }
 }
 

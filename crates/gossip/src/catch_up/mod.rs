@@ -12,10 +12,10 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use kukuri_catchup::{NoHistory, Node, Peer, Settings, initiate, respond};
+use kukuri_catchup::{Node, Peer, Settings, initiate, respond};
 use kukuri_domain::{Event, EventId, Millis, Origin, Refusal, Timestamp, TopicId, Viewer, sharing::FloorHint};
 use kukuri_engine::{PublishRefused, clock};
-use kukuri_store::{HintOutcome, Outcome, Raised, Store, StoreError};
+use kukuri_store::{HintOutcome, Outcome, Store, StoreError};
 use parking_lot::Mutex;
 use tokio::time::sleep;
 
@@ -140,33 +140,27 @@ impl Node for BridgeContext {
         !self.refused_ids.contains(id)
     }
 
-    async fn submit(&self, peer: &Peer, events: Vec<Bytes>) -> Result<Vec<Outcome>, NoHistory> {
+    async fn submit(&self, peer: &Peer, events: Vec<Bytes>) -> Option<Vec<Outcome>> {
         let batch = events.iter().map(|json| (json.clone(), Origin::Sync { peer: *peer })).collect();
         let answers = self.engine.intake().submit_batch(batch).await;
         let mut outcomes = Vec::with_capacity(answers.len());
         for (answer, json) in answers.into_iter().zip(events) {
+            if answer.as_ref().is_err_and(PublishRefused::is_permanent)
+                && let Ok(event) = Event::from_json(&json)
+            {
+                self.refused_ids.insert(event.id);
+            }
             outcomes.push(match answer {
                 Ok(outcome) => outcome,
-                Err(PublishRefused::Behind) => return Err(NoHistory),
-                Err(refused) => {
-                    if refused.is_permanent()
-                        && let Ok(event) = Event::from_json(&json)
-                    {
-                        self.refused_ids.insert(event.id);
-                    }
-                    Outcome::Refused(if let PublishRefused::Rule(refusal) = refused {
-                        refusal
-                    } else {
-                        Refusal::Failed
-                    })
-                }
+                Err(PublishRefused::Behind) => return None,
+                Err(PublishRefused::Rule(refusal)) => Outcome::Refused(refusal),
+                Err(_) => Outcome::Refused(Refusal::Failed),
             });
         }
-        Ok(outcomes)
+        Some(outcomes)
     }
 
     async fn raise_floors(&self, topic: &TopicId, hints: Vec<FloorHint>) -> Result<Vec<HintOutcome>, StoreError> {
-        let Raised { outcomes, .. } = self.engine.raise_floors(topic, hints).await?;
-        Ok(outcomes)
+        Ok(self.engine.raise_floors(topic, hints).await?.outcomes)
     }
 }

@@ -6,7 +6,6 @@ use anyhow::{Context, anyhow, bail};
 use kukuri_engine::{Engine, EngineParts};
 use kukuri_http::Exporter;
 use kukuri_outbox::Services;
-use kukuri_store::Store;
 use serde::de::DeserializeOwned;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
@@ -35,27 +34,14 @@ pub(crate) enum AdminClient {
 }
 
 impl AdminClient {
-    /// Connects for a command that needs the store.
-    pub(crate) async fn open(settings: &Settings) -> anyhow::Result<Self> {
-        Self::in_process_or_connected(settings, None).await
-    }
-
-    /// Connects for a command about a service. `to_start`: the service has to run for it.
-    pub(crate) async fn open_for_service(settings: &Settings, to_start: Option<&Registration>) -> anyhow::Result<Self> {
-        match Self::running_node(settings).await? {
-            Some(client) => Ok(client),
-            None => Self::in_process_or_connected(settings, to_start).await,
-        }
-    }
-
     /// Connects to the node that runs in the data directory. `None`: no node runs.
     pub(crate) async fn running_node(settings: &Settings) -> anyhow::Result<Option<Self>> {
         if let StorePlace::Postgres(_) = settings.store_place() {
             return Ok(Self::connect(&settings.data).await.ok());
         }
-        match Self::open_store(settings).await? {
-            Some(_) => Ok(None),
-            None => Self::connect(&settings.data).await.map(Some),
+        match stores::for_changing(settings).await {
+            Err(error) if stores::is_locked(&error) => Self::connect(&settings.data).await.map(Some),
+            opened => opened.map(|_| None),
         }
     }
 
@@ -65,17 +51,19 @@ impl AdminClient {
         connected.map_err(|_| anyhow!("no node runs in {}; start it first", settings.data.display()))
     }
 
-    /// `None`: a running node has locked the store.
-    async fn open_store(settings: &Settings) -> anyhow::Result<Option<Arc<dyn Store>>> {
-        match stores::for_changing(settings).await {
-            Err(error) if stores::is_locked(&error) => Ok(None),
-            opened => opened.map(Some),
+    /// Opens the store in this process, or connects to the node that has locked it. `service`: has to run for this
+    /// command, so a node that runs it is preferred on Postgres too.
+    pub(crate) async fn open(settings: &Settings, service: Option<&Registration>) -> anyhow::Result<Self> {
+        if service.is_some()
+            && let Some(client) = Self::running_node(settings).await?
+        {
+            return Ok(client);
         }
-    }
-
-    async fn in_process_or_connected(settings: &Settings, to_start: Option<&Registration>) -> anyhow::Result<Self> {
-        let Some(store) = Self::open_store(settings).await? else { return Self::connect(&settings.data).await };
-        let services = match to_start {
+        let store = match stores::for_changing(settings).await {
+            Err(error) if stores::is_locked(&error) => return Self::connect(&settings.data).await,
+            opened => opened?,
+        };
+        let services = match service {
             Some(service) => services::start_one(service, settings, &store).await?,
             None => Services::default(),
         };
@@ -84,7 +72,7 @@ impl AdminClient {
         let parts = EngineParts { store, finder: None, config, policies: Vec::new(), recorder };
         let (engine, writer) = Engine::start(parts).await?;
         let services = Arc::new(services);
-        Ok(Self::InProcess(AdminContext { engine, services, bridge: None, is_command: true }, writer))
+        Ok(Self::InProcess(AdminContext { engine, services, bridge: None }, writer))
     }
 
     pub(super) async fn connect(data: &Path) -> anyhow::Result<Self> {

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use kukuri_domain::{
-    TopicId,
     subscription::{IngestPolicy, SubscriptionChange},
+    topic::TopicValue,
 };
 use kukuri_engine::{Engine, PublishRefused};
 use kukuri_gossip::Bridge;
@@ -38,15 +38,11 @@ type AdminReply = Result<Value, String>;
 /// The parts of a node that requests work on.
 pub(crate) struct AdminContext {
     pub(crate) engine: Arc<Engine>,
-    /// The services that run in this process.
     pub(crate) services: Arc<Services>,
     /// `None`: gossip is off, or no node runs.
     pub(crate) bridge: Option<Arc<Bridge>>,
-    /// Whether this process is a command, not a node.
-    pub(crate) is_command: bool,
 }
 
-/// A request of a command.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum AdminRequest {
@@ -58,13 +54,12 @@ pub(crate) enum AdminRequest {
     Import { lines: Vec<String> },
     /// Confirms that the system clock is right (P-5).
     ConfirmClock,
-    /// A request about outbox services.
+    /// [`service::answer`] carries it out.
     Service(ServiceRequest),
     /// Ticket, peers or topics of gossip. The reply is text for the operator.
     Gossip(gossip::Gossip),
 }
 
-/// The outcome of one imported line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LineOutcome {
@@ -73,7 +68,6 @@ pub(crate) enum LineOutcome {
     Refused(String),
 }
 
-/// Carries out a request.
 pub(crate) async fn answer(context: &AdminContext, request: AdminRequest) -> anyhow::Result<Value> {
     let engine = &*context.engine;
     Ok(match request {
@@ -99,7 +93,7 @@ async fn change_topic(
     policy: Option<Box<IngestPolicy>>,
 ) -> anyhow::Result<()> {
     let config = engine.config();
-    let kukuri_domain::topic::TopicValue::Topic(topic) = config.admission.topics.read(topic) else {
+    let TopicValue::Topic(topic) = config.admission.topics.read(topic) else {
         anyhow::bail!("`{topic}` is not a topic of this node");
     };
     let mut change = match enabled {
@@ -108,19 +102,14 @@ async fn change_topic(
         None => SubscriptionChange::default(),
     };
     if let Some(policy) = policy {
-        check_retention(engine, &topic, &policy).await?;
+        // The topic's own retention must not let purged events come back (P-2, P-5).
+        let all = engine.store().subscriptions().await?;
+        let others = all.iter().filter(|one| one.topic != topic).map(|one| &one.policy.retention);
+        config.retention.validate(others.chain([&policy.retention]))?;
         change.policy = Some(*policy);
     }
     engine.store().change_subscription(&topic, change, now()).await?;
     Ok(engine.reload_topics().await?)
-}
-
-/// A topic's own retention must not let purged events come back (P-2, P-5).
-async fn check_retention(engine: &Engine, topic: &TopicId, policy: &IngestPolicy) -> anyhow::Result<()> {
-    let all = engine.store().subscriptions().await?;
-    let others = all.iter().filter(|one| one.topic != *topic).map(|one| &one.policy.retention);
-    engine.config().retention.validate(others.chain([&policy.retention]))?;
-    Ok(())
 }
 
 fn line_outcome(outcome: Result<Outcome, PublishRefused>) -> LineOutcome {

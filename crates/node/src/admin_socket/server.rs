@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::ErrorKind,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -34,11 +35,10 @@ pub(super) fn path(data: &Path) -> anyhow::Result<(PathBuf, Option<fs::File>)> {
 /// Opens the socket. The caller holds the lock of the data directory, so an existing socket file is stale.
 pub(crate) fn listen(data: &Path) -> anyhow::Result<UnixListener> {
     let (path, _directory) = path(data)?;
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(error).with_context(|| path.display().to_string());
-        }
-        _ => {}
+    if let Err(error) = fs::remove_file(&path)
+        && error.kind() != ErrorKind::NotFound
+    {
+        return Err(error).with_context(|| path.display().to_string());
     }
     let listener = UnixListener::bind(&path).with_context(|| format!("can't make {}", path.display()))?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;

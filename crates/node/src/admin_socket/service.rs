@@ -8,9 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::AdminContext;
-use crate::wiring::now;
 
-/// A request about services.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ServiceRequest {
@@ -27,11 +25,11 @@ pub(crate) enum ServiceRequest {
 }
 
 /// The status of a service. With `--json` it is printed as it is: a stable contract.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ServiceReport {
     pub(crate) name: String,
     pub(crate) description: String,
-    /// The name of the state, `not_running` or `off`.
+    /// The name of the state, or `not_running`.
     pub(crate) state: String,
     /// The state in words.
     pub(crate) message: String,
@@ -54,7 +52,6 @@ pub(crate) struct RebuildProgress {
     pub(crate) of: u64,
 }
 
-/// The result of a verification.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct VerifyReport {
     pub(crate) summary: String,
@@ -77,11 +74,6 @@ pub(super) async fn answer(context: &AdminContext, request: ServiceRequest) -> a
             let service = services.get(&name)?;
             json!(ServiceReport::of_running(service, store).await?.with_figures(&service.figures().await?))
         }
-        // Without a node no service runs: the flag in the store is enough.
-        ServiceRequest::Pause(name) if context.is_command => {
-            json!(pause::set_paused(store, &name, Some(now())).await?)
-        }
-        ServiceRequest::Resume(name) if context.is_command => json!(pause::set_paused(store, &name, None).await?),
         ServiceRequest::Pause(name) => json!(services.get(&name)?.pause().await?),
         ServiceRequest::Resume(name) => json!(services.get(&name)?.resume().await?),
         ServiceRequest::Rebuild(name) => json!(services.get(&name)?.rebuild().await?),
@@ -119,14 +111,11 @@ impl ServiceReport {
             description: info.description.to_owned(),
             state: "not_running".to_owned(),
             message: "no node runs here".to_owned(),
-            needs_operator: false,
             paused_since,
-            rebuild_progress: None,
-            rebuilds: 0,
             offset,
             head,
             backlog: head.saturating_sub(offset),
-            figures: BTreeMap::new(),
+            ..Self::default()
         })
     }
 

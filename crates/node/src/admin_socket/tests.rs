@@ -124,12 +124,12 @@ async fn every_service_takes_the_same_commands() {
         recorder: Exporter::new().recorder(),
     };
     let (engine, _writer) = Engine::start(parts).await.unwrap();
-    let index = search_index::open(&settings).await.unwrap();
+    let index = search_index::open(&settings, settings.postgres.migrate).await.unwrap();
     let parts = ServiceParts { settings: &settings, store: Arc::clone(&store), index };
     let index = (REGISTRY[0].open)(&parts).unwrap();
     let counting = CountingService::default();
     let services = Arc::new(Services::start(vec![index, Arc::new(counting.clone())], &store).await);
-    let context = AdminContext { engine, services: Arc::clone(&services), bridge: None, is_command: false };
+    let context = AdminContext { engine, services: Arc::clone(&services), bridge: None };
     tokio::spawn(server::serve(server::listen(directory.path()).unwrap(), Arc::new(context)));
     let mut client = AdminClient::connect(directory.path()).await.unwrap();
 

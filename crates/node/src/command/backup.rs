@@ -15,8 +15,7 @@ use serde_json::json;
 use super::{check::check, table::bytes};
 use crate::{
     config::Settings,
-    key::NodeKey,
-    output,
+    key, output,
     wiring::{self, stores},
 };
 
@@ -52,9 +51,9 @@ pub(crate) async fn backup(settings: &Settings, options: Backup) -> anyhow::Resu
     store.copy_to(&copy)?;
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o600))?;
     File::open(&copy)?.sync_all()?;
-    let key = NodeKey::file(&settings.data);
-    if key.exists() {
-        copy_key(&key, &NodeKey::file(dir))?;
+    let key_file = key::nostr_file(&settings.data);
+    if key_file.exists() {
+        copy_key(&key_file, &key::nostr_file(dir))?;
     }
     let copied = stores::lmdb_for_reading(&dir.join(STORE), LmdbOptions::default())?.stats().await?;
     let manifest = json!({
@@ -66,7 +65,7 @@ pub(crate) async fn backup(settings: &Settings, options: Backup) -> anyhow::Resu
     // Written last: a directory without a manifest is an incomplete backup.
     fs::write(dir.join(MANIFEST), format!("{manifest}\n")).with_context(at)?;
     let size = fs::metadata(&copy)?.len();
-    Ok(output::print(&format!("{}: {} events, {}\n", dir.display(), copied.effective, bytes(size)))?)
+    output::print(&format!("{}: {} events, {}\n", dir.display(), copied.effective, bytes(size)))
 }
 
 /// Restores a backup into a data directory that has no store yet.
@@ -83,16 +82,15 @@ pub(crate) async fn restore(settings: &Settings, options: Restore) -> anyhow::Re
     stores::lmdb_for_reading(&from.join(STORE), LmdbOptions::default())?;
     fs::create_dir_all(&settings.data).with_context(|| settings.data.display().to_string())?;
     // The key first: a node that starts on the store without its key would create a new one.
-    let (key, ours) = (NodeKey::file(from), NodeKey::file(&settings.data));
-    if key.exists() && !ours.exists() {
-        copy_key(&key, &ours)?;
+    let (key_file, ours) = (key::nostr_file(from), key::nostr_file(&settings.data));
+    if key_file.exists() && !ours.exists() {
+        copy_key(&key_file, &ours)?;
     }
     LmdbStore::install(&place, from.join(STORE).join(DATA_FILE))?;
     check(&*stores::for_reading(settings).await?).await?;
-    Ok(output::print(&format!("restored to {}\n", place.display()))?)
+    output::print(&format!("restored to {}\n", place.display()))
 }
 
-/// Rewrites the store's file without free pages.
 pub(crate) fn compact(settings: &Settings) -> anyhow::Result<()> {
     let place = stores::embedded(settings, "the server does it: VACUUM (FULL)")?;
     stores::refuse_missing(&place)?;
@@ -102,7 +100,7 @@ pub(crate) fn compact(settings: &Settings) -> anyhow::Result<()> {
         }
         compacted => compacted?,
     };
-    Ok(output::print(&format!("{}: {} became {}\n", place.join(DATA_FILE).display(), bytes(before), bytes(after)))?)
+    output::print(&format!("{}: {} became {}\n", place.join(DATA_FILE).display(), bytes(before), bytes(after)))
 }
 
 fn copy_key(from: &Path, to: &Path) -> anyhow::Result<()> {

@@ -12,7 +12,7 @@ pub(crate) async fn run(settings: &Settings) -> anyhow::Result<()> {
 pub(crate) async fn check(store: &dyn Store) -> anyhow::Result<()> {
     let report = store.check().await?;
     if report.problems.is_empty() {
-        return Ok(output::print(&format!("{} rows checked: all is well\n", report.rows))?);
+        return output::print(&format!("{} rows checked: all is well\n", report.rows));
     }
     output::print(&report.problems.iter().map(|problem| format!("{problem}\n")).collect::<String>())?;
     anyhow::bail!("{} rows checked, {} problems found", report.rows, report.problems.len())

@@ -25,7 +25,6 @@ pub(crate) struct Copy {
     to: String,
 }
 
-/// Counts of the copied pieces.
 #[derive(Default)]
 struct CopyCounts {
     events: u64,
@@ -52,11 +51,6 @@ impl CopyCounts {
             }
         }
     }
-
-    /// Copied pieces, of the kinds that [`size`] counts.
-    fn done(&self) -> u64 {
-        self.events + self.ids + self.outbox
-    }
 }
 
 pub(crate) async fn run(settings: &Settings, options: Copy) -> anyhow::Result<()> {
@@ -78,10 +72,20 @@ pub(crate) async fn run(settings: &Settings, options: Copy) -> anyhow::Result<()
         })?,
         _ = tokio::signal::ctrl_c() => bail!("stopped: {}", stores::half_a_copy(&to)),
     };
-    output::print(&summary(&tally))?;
+    output::print(&count_table(
+        "copied",
+        &[
+            ("events", tally.events),
+            ("  hidden among them", tally.hidden),
+            ("ids of removed events", tally.ids),
+            ("outbox rows", tally.outbox),
+            ("consumers' offsets", tally.offsets),
+            ("topics", tally.subscriptions),
+        ],
+    ))?;
     compare(&*source, &*target).await?;
     check(&*target).await?;
-    Ok(output::print(&format!("copied from {from} to {to}\n"))?)
+    output::print(&format!("copied from {from} to {to}\n"))
 }
 
 fn parse_store(flag: &str, text: &str) -> anyhow::Result<StorePlace> {
@@ -106,26 +110,13 @@ async fn copy(
         tally.count(&page.pieces);
         let Some(cursor) = page.next else {
             target.load(page.pieces).await?;
-            progress.finish();
             return Ok(tally);
         };
         let (loaded, next) = tokio::join!(target.load(page.pieces), source.dump(cursor, PAGE));
         loaded?;
-        progress.reached(tally.done());
+        progress.reached(tally.events + tally.ids + tally.outbox);
         page = next?;
     }
-}
-
-fn summary(tally: &CopyCounts) -> String {
-    let counts = [
-        ("events", tally.events),
-        ("  hidden among them", tally.hidden),
-        ("ids of removed events", tally.ids),
-        ("outbox rows", tally.outbox),
-        ("consumers' offsets", tally.offsets),
-        ("topics", tally.subscriptions),
-    ];
-    count_table("copied", &counts)
 }
 
 /// Source and target must have the same statistics.

@@ -2,12 +2,12 @@
 
 use clap::Args;
 use kukuri_domain::{
-    Address, Event, EventId, Millis, Reason, Source, Timestamp,
+    Address, Event, EventId, Reason, Source,
     decision::KeyState,
     deletion::{DeletionTargetKind, Tombstone},
     vanish::VanishMark,
 };
-use kukuri_store::{Explanation, IdRecord, Standing, Store};
+use kukuri_store::{IdRecord, Standing, Store};
 
 use super::table::moment;
 use crate::{
@@ -32,26 +32,26 @@ pub(crate) async fn run(settings: &Settings, options: Explain) -> anyhow::Result
     } else {
         anyhow::bail!("`{}` is neither an event's id (64 hex digits) nor a key (kind:pubkey:d)", options.what);
     };
-    Ok(output::print(&text)?)
+    output::print(&text)
 }
 
 async fn of_event(store: &dyn Store, id: &EventId) -> anyhow::Result<String> {
     let known = store.explain(id).await?;
+    let event = known.row.as_ref().map(|row| Event::from_json(&row.json)).transpose()?;
     let mut lines = vec![format!("event {id}")];
     match &known.record {
         None => lines.push(
             "is not known: it never arrived, was refused before it was stored, or its id is past its retention (P-2)"
                 .into(),
         ),
-        Some(record) => about_record(record, &known, &mut lines),
+        Some(record) => about_record(record, event.as_ref(), &mut lines),
     }
-    if let Some(row) = &known.row {
-        let event = Event::from_json(&row.json)?;
+    if let (Some(row), Some(event)) = (&known.row, event) {
         let topics: Vec<_> = row.topics.iter().map(ToString::to_string).collect();
-        lines.push(format!("kind {}, made {} by {}", event.kind.0, seconds(event.created_at), event.pubkey));
+        lines.push(format!("kind {}, made {} by {}", event.kind.0, moment(event.created_at), event.pubkey));
         lines.push(format!("in {}", topics.join(", ")));
         if let Some(expires) = event.expiration() {
-            lines.push(format!("expires {} (NIP-40)", seconds(expires)));
+            lines.push(format!("expires {} (NIP-40)", moment(expires)));
         }
     } else if known.record.is_some() {
         lines.push("its content is not stored".into());
@@ -62,15 +62,15 @@ async fn of_event(store: &dyn Store, id: &EventId) -> anyhow::Result<String> {
     Ok(lines.join("\n") + "\n")
 }
 
-fn about_record(record: &IdRecord, known: &Explanation, lines: &mut Vec<String>) {
+fn about_record(record: &IdRecord, event: Option<&Event>, lines: &mut Vec<String>) {
     match record.standing {
-        Standing::Effective if is_expired(known) => {
+        Standing::Effective if event.is_some_and(|event| event.is_expired(wiring::now())) => {
             lines.push("is not visible: its expiration has passed (X-2); the next sweep removes it".into());
         }
         Standing::Effective => lines.push("is visible".into()),
         Standing::Gone { reason, cause, since } => {
             let cause = cause.map(|cause| format!(", by {cause}")).unwrap_or_default();
-            lines.push(format!("is not visible: {}{cause}, since {}", because(reason), millis(since)));
+            lines.push(format!("is not visible: {}{cause}, since {}", because(reason), moment(since.seconds())));
         }
     }
     let from = match record.source {
@@ -80,15 +80,10 @@ fn about_record(record: &IdRecord, known: &Explanation, lines: &mut Vec<String>)
         Source::Import => "an import",
         Source::Node => "this node itself",
     };
-    lines.push(format!("first arrived {} from {from}", millis(record.first_seen_at)));
+    lines.push(format!("first arrived {} from {from}", moment(record.first_seen_at.seconds())));
     if record.seen_count > 1 {
-        lines.push(format!("arrived {} times, last {}", record.seen_count, millis(record.last_seen_at)));
+        lines.push(format!("arrived {} times, last {}", record.seen_count, moment(record.last_seen_at.seconds())));
     }
-}
-
-fn is_expired(known: &Explanation) -> bool {
-    let event = known.row.as_ref().and_then(|row| Event::from_json(&row.json).ok());
-    event.is_some_and(|event| event.is_expired(wiring::now()))
 }
 
 fn because(reason: Reason) -> &'static str {
@@ -123,7 +118,7 @@ fn about_key(key: &KeyState) -> String {
         Some(current) => format!("its visible version is {current}"),
         None => "none of its versions is visible".to_owned(),
     };
-    let floor = format!("the highest version ever known is {} of {}", key.floor.id, seconds(key.floor.created_at));
+    let floor = format!("the highest version ever known is {} of {}", key.floor.id, moment(key.floor.created_at));
     format!("{current}; {floor}: nothing older comes back (D-9)")
 }
 
@@ -131,10 +126,10 @@ fn about_tombstone(tombstone: &Tombstone) -> String {
     let request = &tombstone.target;
     let target = match &request.target {
         DeletionTargetKind::EventId(_) => "this event".to_owned(),
-        DeletionTargetKind::Address(address) => format!("{address} up to {}", seconds(request.request_created_at)),
+        DeletionTargetKind::Address(address) => format!("{address} up to {}", moment(request.request_created_at)),
     };
     let applied = match tombstone.applied_at {
-        Some(at) => format!("applied {}", millis(at)),
+        Some(at) => format!("applied {}", moment(at.seconds())),
         None => "waits for its target (D-6)".to_owned(),
     };
     format!("deletion {} by {} names {target}; {applied}", tombstone.deletion_id, request.requester_pubkey)
@@ -145,14 +140,6 @@ fn about_vanish(mark: &VanishMark) -> String {
         "vanish request {} by {} covers everything up to {} (D-12)",
         mark.request_id,
         mark.pubkey,
-        seconds(mark.until)
+        moment(mark.until)
     )
-}
-
-fn seconds(Timestamp(seconds): Timestamp) -> String {
-    moment(seconds)
-}
-
-fn millis(millis: Millis) -> String {
-    seconds(millis.seconds())
 }

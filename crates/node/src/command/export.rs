@@ -60,7 +60,7 @@ fn parse_position(text: &str) -> Result<SnapshotCursor, &'static str> {
 }
 
 pub(crate) async fn run(settings: &Settings, options: Export) -> anyhow::Result<()> {
-    let selection = Selection::new(settings, &options)?;
+    let filters = filters(settings, &options)?;
     let store = stores::for_reading(settings).await?;
     let mut out = open(&options)?;
     let mut stop = tokio::signal::unix::signal(SignalKind::interrupt())?;
@@ -71,7 +71,7 @@ pub(crate) async fn run(settings: &Settings, options: Export) -> anyhow::Result<
     loop {
         let page = store.snapshot(cursor, PAGE).await?;
         for event in page.events.iter() {
-            if selection.contains(event)? {
+            if is_selected(event, &options, &filters)? {
                 out.write_all(&event.event.json)?;
                 out.write_all(b"\n")?;
                 written += 1;
@@ -84,13 +84,12 @@ pub(crate) async fn run(settings: &Settings, options: Export) -> anyhow::Result<
         // Polls once for Ctrl-C.
         if tokio::time::timeout(Duration::ZERO, stop.recv()).await.is_ok() {
             out.flush()?;
-            progress.finish();
             let position = format!("{}-{}", cursor.seq.unwrap_or_default(), cursor.after);
             bail!("stopped after {written} events; continue with --after {position}");
         }
     }
     out.flush()?;
-    progress.finish();
+    drop(progress);
     eprintln!("{written} events");
     Ok(())
 }
@@ -105,47 +104,40 @@ fn open(options: &Export) -> anyhow::Result<Box<dyn Write>> {
     Ok(Box::new(BufWriter::new(file.with_context(|| path.display().to_string())?)))
 }
 
-struct Selection {
-    all: bool,
-    filters: Vec<Filter>,
+/// The filters that are given, each narrowed by the other flags.
+fn filters(settings: &Settings, options: &Export) -> anyhow::Result<Vec<Filter>> {
+    let given = |text: &String| Filter::from_json(text).map_err(|error| anyhow::anyhow!("--filter {text}: {error}"));
+    let mut filters: Vec<Filter> = options.filters.iter().map(given).collect::<Result<_, _>>()?;
+    if filters.is_empty() {
+        filters.push(Filter::new());
+    }
+    let topic = options.topic.as_deref().map(|name| topic_id(settings, name)).transpose()?;
+    let narrow = |mut filter: Filter| {
+        if let Some(topic) = &topic {
+            filter = filter.with_tag(Letter::T, [topic.as_str()]);
+        }
+        if let Some(kind) = options.kind {
+            filter = filter.with_kinds([Kind(kind)]);
+        }
+        if let Some(author) = options.author {
+            filter = filter.with_authors([author]);
+        }
+        if let Some(since) = options.since {
+            filter = filter.with_since(Timestamp(since));
+        }
+        if let Some(until) = options.until {
+            filter = filter.with_until(Timestamp(until));
+        }
+        filter
+    };
+    Ok(filters.into_iter().map(narrow).collect())
 }
 
-impl Selection {
-    fn new(settings: &Settings, options: &Export) -> anyhow::Result<Self> {
-        let given =
-            |text: &String| Filter::from_json(text).map_err(|error| anyhow::anyhow!("--filter {text}: {error}"));
-        let mut filters: Vec<Filter> = options.filters.iter().map(given).collect::<Result<_, _>>()?;
-        if filters.is_empty() {
-            filters.push(Filter::new());
-        }
-        let topic = options.topic.as_deref().map(|name| topic_id(settings, name)).transpose()?;
-        let narrow = |mut filter: Filter| {
-            if let Some(topic) = &topic {
-                filter = filter.with_tag(Letter::T, [topic.as_str()]);
-            }
-            if let Some(kind) = options.kind {
-                filter = filter.with_kinds([Kind(kind)]);
-            }
-            if let Some(author) = options.author {
-                filter = filter.with_authors([author]);
-            }
-            if let Some(since) = options.since {
-                filter = filter.with_since(Timestamp(since));
-            }
-            if let Some(until) = options.until {
-                filter = filter.with_until(Timestamp(until));
-            }
-            filter
-        };
-        Ok(Self { all: options.all, filters: filters.into_iter().map(narrow).collect() })
+fn is_selected(event: &BoundEvent, options: &Export, filters: &[Filter]) -> anyhow::Result<bool> {
+    let parsed = event.event.event()?;
+    if parsed.is_expired(wiring::now()) {
+        return Ok(false);
     }
-
-    fn contains(&self, event: &BoundEvent) -> anyhow::Result<bool> {
-        let parsed = event.event.event()?;
-        if parsed.is_expired(wiring::now()) {
-            return Ok(false);
-        }
-        let needs_all = parsed.kind.is_request() || parsed.kind.is_private();
-        Ok((self.all || !needs_all) && self.filters.iter().any(|filter| filter.matches(&parsed, &event.topics)))
-    }
+    let needs_all = parsed.kind.is_request() || parsed.kind.is_private();
+    Ok((options.all || !needs_all) && filters.iter().any(|filter| filter.matches(&parsed, &event.topics)))
 }

@@ -2,6 +2,7 @@
 
 use anyhow::bail;
 use clap::Subcommand;
+use kukuri_domain::Timestamp;
 use kukuri_gossip::Bridge;
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +30,7 @@ pub(crate) async fn run(settings: &Settings, command: Gossip) -> anyhow::Result<
         bail!("gossip.enabled is off");
     }
     let mut client = AdminClient::require_running_node(settings).await?;
-    Ok(output::print(&client.ask::<String>(AdminRequest::Gossip(command)).await?)?)
+    output::print(&client.ask::<String>(AdminRequest::Gossip(command)).await?)
 }
 
 /// The text that a running node answers with.
@@ -46,7 +47,7 @@ pub(crate) fn answer(bridge: &Bridge, command: Gossip) -> anyhow::Result<String>
             }
             let rows = peers.into_iter().map(|peer| {
                 let from = if peer.is_configured { "configuration" } else { "met" };
-                let seen = if peer.seen == 0 { "never".to_owned() } else { moment(peer.seen) };
+                let seen = if peer.seen == 0 { "never".to_owned() } else { moment(Timestamp(peer.seen)) };
                 let name = peer.address.map_or_else(|| peer.id.to_string(), |address| address.to_string());
                 [from.to_owned(), peer.topics.to_string(), seen, name]
             });

@@ -24,7 +24,7 @@ use crate::{
 const MAX_BATCH_LINES: usize = 1_000;
 /// Bytes in one request to the node.
 const MAX_BATCH_BYTES: usize = 8 << 20;
-/// PublishRefused lines that are printed; further ones are only counted.
+/// Refused lines that are printed; further ones are only counted.
 const MAX_PRINTED_REFUSALS: u64 = 100;
 
 #[derive(Args)]
@@ -55,42 +55,23 @@ struct ImportCounts {
 
 pub(crate) async fn run(settings: &Settings, options: Import) -> anyhow::Result<()> {
     let (reader, size) = open(&options.file)?;
-    let mut client = AdminClient::open(settings).await?;
+    let mut client = AdminClient::open(settings, None).await?;
     // Standard input may block for long, so a thread reads it.
-    let (sender, mut chunks) = mpsc::channel(2);
+    let (sender, chunks) = mpsc::channel(2);
     let skip = options.skip;
     std::thread::spawn(move || read(reader, skip, &sender));
     let mut tally = ImportCounts::default();
-    let mut progress = Progress::new(size, if size.is_some() { "bytes" } else { "lines" });
-    let end = loop {
-        let chunk = tokio::select! {
-            chunk = chunks.recv() => chunk,
-            _ = tokio::signal::ctrl_c() => break Some(anyhow::anyhow!("stopped")),
-        };
-        match chunk {
-            None => break None,
-            Some(Err(error)) => break Some(anyhow::Error::from(error).context("can't read the rest of the file")),
-            Some(Ok(chunk)) => {
-                let (last_line, position) = (chunk.last_line, chunk.position);
-                if let Err(error) = import_chunk(chunk, &mut client, &mut tally, &progress).await {
-                    break Some(error);
-                }
-                tally.lines = last_line;
-                progress.reached(if size.is_some() { position } else { last_line });
-            }
-        }
-    };
-    progress.finish();
+    let ended = import(chunks, size, &mut client, &mut tally).await;
     client.close().await?;
     let ImportCounts { lines, stored, known, refused } = tally;
     output::print(&format!("{lines} lines: {stored} stored, {known} known, {refused} refused\n"))?;
-    match end {
-        Some(error) => {
+    match ended {
+        Err(error) => {
             let go_on = format!("kukuri-node import {} --skip {lines}", options.file.display());
             Err(error.context(format!("import ended after line {lines}; continue with: {go_on}")))
         }
-        None if refused > 0 => bail!("{refused} lines were refused"),
-        None => Ok(()),
+        Ok(()) if refused > 0 => bail!("{refused} lines were refused"),
+        Ok(()) => Ok(()),
     }
 }
 
@@ -110,59 +91,65 @@ fn read(mut reader: Box<dyn BufRead + Send>, skip: u64, chunks: &mpsc::Sender<io
     loop {
         let mut chunk = Chunk::default();
         let mut bytes = 0;
-        let ended = loop {
-            if chunk.lines.len() >= MAX_BATCH_LINES || bytes >= MAX_BATCH_BYTES {
-                break Ok(false);
-            }
+        let mut last_read = Ok(0);
+        while chunk.lines.len() < MAX_BATCH_LINES && bytes < MAX_BATCH_BYTES {
             let mut line = Vec::new();
-            match reader.read_until(b'\n', &mut line) {
-                Ok(0) => break Ok(true),
-                Ok(read) => {
-                    last_line += 1;
-                    position += read as u64;
-                    if last_line > skip && !line.trim_ascii().is_empty() {
-                        bytes += read;
-                        chunk.numbers.push(last_line);
-                        // A line that is not UTF-8 is not JSON either, and is refused as such.
-                        chunk.lines.push(String::from_utf8_lossy(line.trim_ascii()).into_owned());
-                    }
-                }
-                Err(error) => break Err(error),
+            last_read = reader.read_until(b'\n', &mut line);
+            let Ok(read @ 1..) = last_read else { break };
+            last_line += 1;
+            position += read as u64;
+            if last_line > skip && !line.trim_ascii().is_empty() {
+                bytes += read;
+                chunk.numbers.push(last_line);
+                // A line that is not UTF-8 is not JSON either, and is refused as such.
+                chunk.lines.push(String::from_utf8_lossy(line.trim_ascii()).into_owned());
             }
-        };
+        }
         (chunk.last_line, chunk.position) = (last_line, position);
         let is_received = chunks.blocking_send(Ok(chunk)).is_ok();
-        match ended {
-            Ok(false) if is_received => {}
+        match last_read {
+            Ok(1..) if is_received => {}
+            // The end of the file, or a command that has stopped.
             Ok(_) => return,
             Err(error) => return drop(chunks.blocking_send(Err(error))),
         }
     }
 }
 
-async fn import_chunk(
-    chunk: Chunk,
+/// Imports chunk by chunk to the end of the file. `size`: of the file, in bytes.
+async fn import(
+    mut chunks: mpsc::Receiver<io::Result<Chunk>>,
+    size: Option<u64>,
     client: &mut AdminClient,
     tally: &mut ImportCounts,
-    progress: &Progress,
 ) -> anyhow::Result<()> {
-    if chunk.lines.is_empty() {
-        return Ok(());
-    }
-    let outcomes: Vec<LineOutcome> = client.ask(AdminRequest::Import { lines: chunk.lines }).await?;
-    for (number, outcome) in chunk.numbers.into_iter().zip(outcomes) {
-        match outcome {
-            LineOutcome::Stored => tally.stored += 1,
-            LineOutcome::Known => tally.known += 1,
-            LineOutcome::Refused(reason) => {
-                tally.refused += 1;
-                if tally.refused <= MAX_PRINTED_REFUSALS {
-                    progress.say(&format!("line {number}: {reason}"));
-                } else if tally.refused == MAX_PRINTED_REFUSALS + 1 {
-                    progress.say("further refused lines are only counted");
+    let mut progress = Progress::new(size, if size.is_some() { "bytes" } else { "lines" });
+    loop {
+        let chunk = tokio::select! {
+            chunk = chunks.recv() => chunk,
+            _ = tokio::signal::ctrl_c() => bail!("stopped"),
+        };
+        let Some(chunk) = chunk else { return Ok(()) };
+        let Chunk { numbers, lines, last_line, position } = chunk.context("can't read the rest of the file")?;
+        let outcomes: Vec<LineOutcome> = match lines.is_empty() {
+            true => Vec::new(),
+            false => client.ask(AdminRequest::Import { lines }).await?,
+        };
+        for (number, outcome) in numbers.into_iter().zip(outcomes) {
+            match outcome {
+                LineOutcome::Stored => tally.stored += 1,
+                LineOutcome::Known => tally.known += 1,
+                LineOutcome::Refused(reason) => {
+                    tally.refused += 1;
+                    if tally.refused <= MAX_PRINTED_REFUSALS {
+                        progress.say(&format!("line {number}: {reason}"));
+                    } else if tally.refused == MAX_PRINTED_REFUSALS + 1 {
+                        progress.say("further refused lines are only counted");
+                    }
                 }
             }
         }
+        tally.lines = last_line;
+        progress.reached(if size.is_some() { position } else { last_line });
     }
-    Ok(())
 }

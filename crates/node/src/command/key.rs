@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use crate::{config::Settings, key::NodeKey, output};
+use crate::{config::Settings, key, output};
 
 #[derive(Subcommand)]
 pub(crate) enum Key {
@@ -12,10 +12,10 @@ pub(crate) enum Key {
 
 pub(crate) fn run(settings: &Settings, command: &Key) -> anyhow::Result<()> {
     let Key::Show = command;
-    let file = NodeKey::file(&settings.data);
+    let file = key::nostr_file(&settings.data);
     if !file.exists() {
         anyhow::bail!("{}: there is no key yet; the node creates it at its first start", file.display());
     }
-    let key = NodeKey::load(&file)?.public();
-    Ok(output::print(&format!("public key  {key}\nkept in     {}\n", file.display()))?)
+    let key = key::nostr_public_key(&settings.data)?;
+    output::print(&format!("public key  {key}\nkept in     {}\n", file.display()))
 }

@@ -19,7 +19,7 @@ pub(crate) async fn run(settings: &Settings) -> anyhow::Result<()> {
             }
         }
     };
-    Ok(output::print(&format!("{place}: {done}\n"))?)
+    output::print(&format!("{place}: {done}\n"))
 }
 
 fn in_words(versions: (u32, u32)) -> String {

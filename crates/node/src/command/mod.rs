@@ -28,8 +28,3 @@ pub(crate) struct Output {
     #[arg(long)]
     json: bool,
 }
-
-/// Runs a command on a single-threaded runtime, plus tokio's threads for blocking calls.
-pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
-}

@@ -63,12 +63,12 @@ async fn tail(settings: &Settings, lines: u64, after: Option<u64>, follow: bool,
 fn as_text(row: &OutboxRow) -> String {
     let op = match row.op {
         Op::Upsert => "upsert".to_owned(),
-        Op::Delete(reason) => format!("delete ({reason})"),
+        Op::Delete(reason) => format!("delete ({})", reason.as_str()),
     };
     format!(
         "{:>10}  {}  {op:<20}  kind {:<5}  {}  {}\n",
         row.seq,
-        moment(row.written_at.seconds().0),
+        moment(row.written_at.seconds()),
         row.kind.0,
         row.event_id,
         row.topic
@@ -78,7 +78,7 @@ fn as_text(row: &OutboxRow) -> String {
 fn as_json(row: &OutboxRow) -> String {
     let (op, reason) = match row.op {
         Op::Upsert => ("upsert", None),
-        Op::Delete(reason) => ("delete", Some(reason.to_string())),
+        Op::Delete(reason) => ("delete", Some(reason.as_str())),
     };
     let value = json!({
         "seq": row.seq.0,
@@ -99,12 +99,12 @@ async fn offsets(settings: &Settings) -> anyhow::Result<()> {
     let (mut offsets, stats) = (store.offsets().await?, store.stats().await?);
     offsets.retain(|offset| !pause::is_pause_flag(offset));
     if offsets.is_empty() {
-        return Ok(output::print(&format!("no consumer has started; the last row of the outbox is {}\n", stats.head))?);
+        return output::print(&format!("no consumer has started; the last row of the outbox is {}\n", stats.head));
     }
     let rows = offsets.into_iter().map(|offset| {
         let behind = stats.head.0.saturating_sub(offset.last_seq.0);
-        let updated = moment(offset.updated_at.seconds().0);
+        let updated = moment(offset.updated_at.seconds());
         [offset.consumer, offset.last_seq.to_string(), behind.to_string(), updated]
     });
-    Ok(output::print(&table(["consumer", "processed", "behind", "updated"], rows))?)
+    output::print(&table(["consumer", "processed", "behind", "updated"], rows))
 }

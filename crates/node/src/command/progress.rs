@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// Between two lines if the output is not a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Progress of work whose total size may be unknown.
+/// Progress of work whose total size may be unknown. Dropping it removes the bar.
 pub(super) struct Progress {
     bar: ProgressBar,
     last_line: Instant,
@@ -43,10 +43,5 @@ impl Progress {
     /// Prints a line without breaking the bar.
     pub(super) fn say(&self, line: &str) {
         self.bar.suspend(|| eprintln!("{line}"));
-    }
-
-    /// Removes the bar.
-    pub(super) fn finish(self) {
-        self.bar.finish_and_clear();
     }
 }

@@ -5,6 +5,8 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
+use kukuri_domain::{Millis, Timestamp};
+use kukuri_outbox::pause;
 use kukuri_search::index_consumer::CONSUMER as INDEX;
 
 use super::{
@@ -21,7 +23,7 @@ use crate::{
     config::Settings,
     output,
     wiring::{
-        search_index,
+        self, search_index,
         services::{REGISTRY, Registration, ServiceParts},
         stores,
     },
@@ -84,12 +86,12 @@ pub(crate) async fn run(settings: &Settings, command: ServiceCommand) -> anyhow:
         ServiceCommand::List(output) | ServiceCommand::Status { name: None, output } => list(settings, &output).await,
         ServiceCommand::Status { name: Some(name), output } => status(settings, &name, &output).await,
         ServiceCommand::Pause(Named { name }) => {
-            change(settings, &name, ServiceRequest::Pause).await?;
-            Ok(output::print(&format!("{name} is paused; kukuri-node service resume {name} ends the pause\n"))?)
+            change(settings, &name, ServiceRequest::Pause, Some(wiring::now())).await?;
+            output::print(&format!("{name} is paused; kukuri-node service resume {name} ends the pause\n"))
         }
         ServiceCommand::Resume(Named { name }) => {
-            change(settings, &name, ServiceRequest::Resume).await?;
-            Ok(output::print(&format!("{name} is resumed\n"))?)
+            change(settings, &name, ServiceRequest::Resume, None).await?;
+            output::print(&format!("{name} is resumed\n"))
         }
         ServiceCommand::Rebuild(Named { name }) => rebuild(settings, &name).await,
         ServiceCommand::Verify(Named { name }) => verify(settings, &name).await,
@@ -109,14 +111,14 @@ async fn list(settings: &Settings, output: &Output) -> anyhow::Result<()> {
         }
     };
     if output.json {
-        return Ok(output::print(&format!("{}\n", serde_json::to_string(&reports)?))?);
+        return output::print(&format!("{}\n", serde_json::to_string(&reports)?));
     }
     let rows = reports.into_iter().map(|report| {
         let is_paused = report.paused_since.is_some() && report.state != "paused";
         let state = format!("{}{}", report.state.replace('_', " "), if is_paused { ", paused" } else { "" });
         [report.name, state, report.backlog.to_string(), report.description]
     });
-    Ok(output::print(&table(["service", "state", "backlog", "description"], rows))?)
+    output::print(&table(["service", "state", "backlog", "description"], rows))
 }
 
 async fn status(settings: &Settings, name: &str, output: &Output) -> anyhow::Result<()> {
@@ -133,27 +135,33 @@ async fn status(settings: &Settings, name: &str, output: &Output) -> anyhow::Res
         }
     };
     if output.json {
-        return Ok(output::print(&format!("{}\n", serde_json::to_string(&report)?))?);
+        return output::print(&format!("{}\n", serde_json::to_string(&report)?));
     }
     let mut rows = vec![["state".to_owned(), report.message]];
-    rows.extend(report.paused_since.map(|since| ["paused since".to_owned(), moment(since)]));
+    rows.extend(report.paused_since.map(|since| ["paused since".to_owned(), moment(Timestamp(since))]));
     rows.extend(report.figures.iter().map(|(name, value)| figure(name, *value)));
     rows.push(["offset".to_owned(), report.offset.to_string()]);
     rows.push(["outbox head".to_owned(), report.head.to_string()]);
     rows.push(["backlog".to_owned(), report.backlog.to_string()]);
-    Ok(output::print(&table([name, ""], rows))?)
+    output::print(&table([name, ""], rows))
 }
 
-/// Pauses or resumes a service.
-async fn change(settings: &Settings, name: &str, request: fn(String) -> ServiceRequest) -> anyhow::Result<()> {
+/// Pauses or resumes a service. Without a node no service runs: the flag in the store is enough.
+async fn change(
+    settings: &Settings,
+    name: &str,
+    request: fn(String) -> ServiceRequest,
+    paused_since: Option<Millis>,
+) -> anyhow::Result<()> {
     Registration::find(name, settings)?;
-    let mut client = AdminClient::open_for_service(settings, None).await?;
-    client.ask::<()>(AdminRequest::Service(request(name.to_owned()))).await?;
-    client.close().await
+    match AdminClient::running_node(settings).await? {
+        Some(mut client) => client.ask(AdminRequest::Service(request(name.to_owned()))).await,
+        None => Ok(pause::set_paused(&*stores::for_changing(settings).await?, name, paused_since).await?),
+    }
 }
 
 async fn rebuild(settings: &Settings, name: &str) -> anyhow::Result<()> {
-    let mut client = AdminClient::open_for_service(settings, Some(Registration::find(name, settings)?)).await?;
+    let mut client = AdminClient::open(settings, Some(Registration::find(name, settings)?)).await?;
     let before: u64 = client.ask(AdminRequest::Service(ServiceRequest::Rebuild(name.to_owned()))).await?;
     let mut progress = None;
     let report = loop {
@@ -169,17 +177,15 @@ async fn rebuild(settings: &Settings, name: &str) -> anyhow::Result<()> {
         }
         tokio::time::sleep(STATUS_INTERVAL).await;
     };
-    if let Some(progress) = progress {
-        progress.finish();
-    }
+    drop(progress);
     client.close().await?;
     let figures = report.figures.iter().map(|(name, value)| figure(name, *value));
     let figures: Vec<String> = figures.map(|cells| cells.join(" ")).collect();
-    Ok(output::print(&format!("{name} is rebuilt: {}\n", figures.join(", ")))?)
+    output::print(&format!("{name} is rebuilt: {}\n", figures.join(", ")))
 }
 
 async fn verify(settings: &Settings, name: &str) -> anyhow::Result<()> {
-    let mut client = AdminClient::open_for_service(settings, Some(Registration::find(name, settings)?)).await?;
+    let mut client = AdminClient::open(settings, Some(Registration::find(name, settings)?)).await?;
     let request = AdminRequest::Service(ServiceRequest::Verify(name.to_owned()));
     let VerifyReport { summary, differences, examples } = client.ask(request).await?;
     client.close().await?;
@@ -187,7 +193,7 @@ async fn verify(settings: &Settings, name: &str) -> anyhow::Result<()> {
     if differences > 0 {
         bail!("{summary}; kukuri-node service rebuild {name} repairs them");
     }
-    Ok(output::print(&format!("{summary}\n"))?)
+    output::print(&format!("{summary}\n"))
 }
 
 /// Label and formatted value of a figure.

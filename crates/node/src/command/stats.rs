@@ -13,7 +13,7 @@ use crate::{config::Settings, output, wiring::stores};
 pub(crate) async fn run(settings: &Settings, output: Output) -> anyhow::Result<()> {
     let stats = stores::for_reading(settings).await?.stats().await?;
     let text = if output.json { format!("{}\n", as_value(&stats)) } else { as_text(&stats) };
-    Ok(output::print(&text)?)
+    output::print(&text)
 }
 
 fn name(class: RetentionClass) -> &'static str {
@@ -54,7 +54,7 @@ fn as_text(stats: &Stats) -> String {
                 stored.events.to_string(),
                 bytes(stored.bytes),
                 format!("{:?}", topic.stage),
-                topic.last_event_at.map(|at| moment(at.seconds().0)).unwrap_or_default(),
+                topic.last_event_at.map(|at| moment(at.seconds())).unwrap_or_default(),
             ]
         });
         text.push('\n');

@@ -1,6 +1,7 @@
 //! Formats tables, sizes and times for a terminal.
 
-use crate::config::DateTime;
+use kukuri_config::{OffsetDateTime, TextSetting, format_text};
+use kukuri_domain::Timestamp;
 
 /// Formats a table: each column is as wide as its widest cell; numbers are aligned to the right.
 pub(super) fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
@@ -19,7 +20,6 @@ pub(super) fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator
     text
 }
 
-/// Formats a table of counts.
 pub(super) fn count_table(heading: &str, counts: &[(&str, u64)]) -> String {
     table([heading, "count"], counts.iter().map(|(label, count)| [(*label).to_owned(), count.to_string()]))
 }
@@ -31,23 +31,17 @@ fn is_number(cell: &str) -> bool {
 
 /// Formats a number of bytes with a binary unit (KiB, MiB, …).
 pub(super) fn bytes(number: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = number as f64;
-    let mut units = UNITS.iter();
-    let mut unit = units.next().unwrap_or(&"B");
-    while value >= 1_024.0
-        && let Some(next) = units.next()
-    {
-        value /= 1_024.0;
-        unit = next;
+    const UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    match UNITS.iter().find(|(_, size)| number >= *size) {
+        Some((unit, size)) => format!("{:.1} {unit}", number as f64 / *size as f64),
+        None => format!("{number} B"),
     }
-    if number < 1_024 { format!("{number} B") } else { format!("{value:.1} {unit}") }
 }
 
-/// Unix seconds as date and time in UTC.
-pub(super) fn moment(seconds: u64) -> String {
-    match DateTime::from_seconds(seconds) {
-        Some(time) => format!("{} UTC", time.to_string().trim_end_matches('Z').replace('T', " ")),
+/// Date and time in UTC.
+pub(super) fn moment(Timestamp(seconds): Timestamp) -> String {
+    match OffsetDateTime::from_number(seconds) {
+        Some(time) => format!("{} UTC", format_text(&time).trim_end_matches('Z').replace('T', " ")),
         None => format!("second {seconds} since 1970"),
     }
 }
@@ -72,7 +66,7 @@ mod tests {
             (4_107_542_399, "2100-02-28 23:59:59 UTC"),
             (4_107_542_400, "2100-03-01 00:00:00 UTC"),
         ] {
-            assert_eq!(moment(seconds), text);
+            assert_eq!(moment(Timestamp(seconds)), text);
         }
         assert_eq!((bytes(1_023), bytes(1_048_576)), ("1023 B".to_owned(), "1.0 MiB".to_owned()));
     }

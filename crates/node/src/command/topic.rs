@@ -6,7 +6,6 @@ use kukuri_domain::{
     TopicId,
     retention::Keep,
     subscription::{IngestPolicy, Keeper, NodeSubscription},
-    topic::Mapping,
 };
 use kukuri_store::{Stats, report::total};
 use serde_json::json;
@@ -82,7 +81,7 @@ pub(crate) struct PolicyFlags {
 
 pub(crate) async fn run(settings: &Settings, command: Topic) -> anyhow::Result<()> {
     match command {
-        Topic::Id { name } => Ok(output::print(&format!("{}\n", topic_id(settings, &name)?))?),
+        Topic::Id { name } => output::print(&format!("{}\n", topic_id(settings, &name)?)),
         Topic::List { json } => list(settings, json).await,
         Topic::Enable { topic } => switch(settings, &topic, true).await,
         Topic::Disable { topic } => switch(settings, &topic, false).await,
@@ -92,13 +91,13 @@ pub(crate) async fn run(settings: &Settings, command: Topic) -> anyhow::Result<(
 
 /// The id of a name, or the id itself.
 pub(crate) fn topic_id(settings: &Settings, name: &str) -> anyhow::Result<TopicId> {
-    Ok(TopicId::from_name(&settings.topics.network, name, Mapping::V1, &settings.topic_rules()?)?)
+    Ok(TopicId::from_name(&settings.topics.network, name, &settings.topic_rules()?)?)
 }
 
 async fn switch(settings: &Settings, topic: &str, enabled: bool) -> anyhow::Result<()> {
     let id = topic_id(settings, topic)?;
     change(settings, &id, Some(enabled), None).await?;
-    Ok(output::print(&format!("{id} {}\n", if enabled { "is enabled" } else { "is disabled" }))?)
+    output::print(&format!("{id} {}\n", if enabled { "is enabled" } else { "is disabled" }))
 }
 
 async fn change(
@@ -107,7 +106,7 @@ async fn change(
     enabled: Option<bool>,
     policy: Option<IngestPolicy>,
 ) -> anyhow::Result<()> {
-    let mut client = AdminClient::open(settings).await?;
+    let mut client = AdminClient::open(settings, None).await?;
     client.ask::<()>(AdminRequest::Topic { topic: id.to_string(), enabled, policy: policy.map(Box::new) }).await?;
     client.close().await
 }
@@ -119,12 +118,12 @@ async fn set(settings: &Settings, topic: &str, flags: &PolicyFlags) -> anyhow::R
     let mut policy = known.policy;
     flags.apply(&mut policy)?;
     change(settings, &id, None, Some(policy)).await?;
-    Ok(output::print(&format!("{id}: {}\n", described(&policy)))?)
+    output::print(&format!("{id}: {}\n", described(&policy)))
 }
 
 impl PolicyFlags {
     fn apply(&self, policy: &mut IngestPolicy) -> anyhow::Result<()> {
-        let keep = |text: &str| parse_text::<Foreign<Keep>>(text).map(|keep| *keep);
+        let keep = |text: &str| parse_text::<Foreign<Keep>>(text).map(|keep| keep.0);
         set_or_default(&mut policy.retention.regular, "--keep-regular", self.keep_regular.as_deref(), keep)?;
         set_or_default(&mut policy.retention.current, "--keep-current", self.keep_current.as_deref(), keep)?;
         set_or_default(&mut policy.retention.replaced, "--keep-replaced", self.keep_replaced.as_deref(), keep)?;
@@ -164,10 +163,10 @@ async fn list(settings: &Settings, as_json: bool) -> anyhow::Result<()> {
     let (subscriptions, stats) = (store.subscriptions().await?, store.stats().await?);
     if as_json {
         let lines = subscriptions.iter().map(|one| format!("{}\n", as_value(one, &stats)));
-        return Ok(output::print(&lines.collect::<String>())?);
+        return output::print(&lines.collect::<String>());
     }
     let rows = subscriptions.iter().map(|one| row(one, &stats));
-    Ok(output::print(&table(["topic", "enabled", "events", "stored", "users", "policy"], rows))?)
+    output::print(&table(["topic", "enabled", "events", "stored", "users", "policy"], rows))
 }
 
 fn holds(topic: &TopicId, stats: &Stats) -> (u64, u64) {

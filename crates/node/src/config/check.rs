@@ -4,7 +4,7 @@ use kukuri_domain::retention::RetentionError;
 
 use super::{ConfigError, IndexPlace, Loaded, StorePlace};
 
-pub(crate) fn check(loaded: &Loaded) -> Result<(), ConfigError> {
+pub(crate) fn check(loaded: Loaded) -> Result<Loaded, ConfigError> {
     let settings = &loaded.settings;
     if settings.topics.network.is_empty() {
         return Err(loaded.reject("topics.network", "must not be empty"));
@@ -36,7 +36,8 @@ pub(crate) fn check(loaded: &Loaded) -> Result<(), ConfigError> {
         }
         _ => {}
     }
-    check_retention(loaded)
+    check_retention(&loaded)?;
+    Ok(loaded)
 }
 
 fn check_retention(loaded: &Loaded) -> Result<(), ConfigError> {

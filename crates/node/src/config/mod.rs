@@ -16,7 +16,7 @@ mod tests;
 
 use kukuri_config::Schema;
 
-pub(crate) use kukuri_config::{ByteSize, ConfigError, DateTime, Flags, Switch, format_text, parse_text, print};
+pub(crate) use kukuri_config::{ByteSize, ConfigError, Flags, Switch, format_text, parse_text, print};
 pub(crate) use place::StorePlace;
 pub(crate) use settings::Settings;
 pub(crate) use types::{AuthMode, Foreign, IndexPlace};
@@ -25,12 +25,7 @@ pub(crate) type Loaded = kukuri_config::Loaded<Settings>;
 
 /// Reads file and environment at each call, so that a reload is another call.
 pub(crate) fn load(flags: &Flags) -> Result<Loaded, ConfigError> {
-    checked(kukuri_config::load(flags)?)
-}
-
-fn checked(loaded: Loaded) -> Result<Loaded, ConfigError> {
-    check::check(&loaded)?;
-    Ok(loaded)
+    check::check(kukuri_config::load(flags)?)
 }
 
 /// Whether a reload leaves the old value of this key in effect.

@@ -9,7 +9,7 @@ use std::{io, path::Path};
 
 use kukuri_config::load_from;
 
-use super::{ConfigError, Flags, Loaded, checked};
+use super::{ConfigError, Flags, Loaded, check::check};
 
 /// The layers above the defaults.
 #[derive(Default)]
@@ -31,7 +31,7 @@ impl Given<'_> {
             Some(text) if path == Path::new("kukuri.toml") => Ok(text.to_owned()),
             _ => Err(io::ErrorKind::NotFound.into()),
         });
-        checked(loaded?)
+        check(loaded?)
     }
 }
 

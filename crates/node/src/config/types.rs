@@ -1,6 +1,6 @@
 //! Types of configuration keys that only the node has, and those that belong to another crate.
 
-use std::{ops::Deref, time::Duration};
+use std::time::Duration;
 
 use axum::http::HeaderName;
 use kukuri_config::{TextSetting, TomlValue, checked_text, choices};
@@ -19,7 +19,7 @@ pub(crate) enum AuthMode {
     Required,
 }
 
-choices!(AuthMode: "off or required", AuthMode::Off = "off", AuthMode::Required = "required");
+choices!(AuthMode: "off or required", (AuthMode::Off) = "off", (AuthMode::Required) = "required");
 
 /// `search.index`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(crate) enum IndexPlace {
 }
 
 choices!(IndexPlace: "embedded, postgres or off",
-    IndexPlace::Embedded = "embedded", IndexPlace::Postgres = "postgres", IndexPlace::Off = "off");
+    (IndexPlace::Embedded) = "embedded", (IndexPlace::Postgres) = "postgres", (IndexPlace::Off) = "off");
 
 checked_text! {
     /// A topic id, or a prefix of ids, that the operator adds to the reserved ones (T-1).
@@ -54,19 +54,12 @@ impl Default for LogFilter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Foreign<T>(pub(crate) T);
 
-impl<T> Deref for Foreign<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.0
-    }
-}
-
 choices!(Foreign<TopicsMode>: "required or global",
-    TopicsMode::Required = "required", TopicsMode::Global = "global");
+    (Foreign(TopicsMode::Required)) = "required", (Foreign(TopicsMode::Global)) = "global");
 choices!(Foreign<DeletionMode>: "soft or physical",
-    DeletionMode::Soft = "soft", DeletionMode::Physical = "physical");
-choices!(Foreign<PeerPolicy>: "known or open", PeerPolicy::Known = "known", PeerPolicy::Open = "open");
+    (Foreign(DeletionMode::Soft)) = "soft", (Foreign(DeletionMode::Physical)) = "physical");
+choices!(Foreign<PeerPolicy>: "known or open",
+    (Foreign(PeerPolicy::Known)) = "known", (Foreign(PeerPolicy::Open)) = "open");
 
 /// Types that `FromStr` reads and `Display` writes.
 macro_rules! texts {

@@ -23,14 +23,13 @@ impl Gate for ReadGate {
             RouteCost::Static => self.0.admit_static(request),
             RouteCost::Read | RouteCost::Search => self.0.admit_reader(request),
         };
-        match admitted {
-            Ok(()) => Ok(Identity::Anonymous),
-            Err(ReaderRefused::Policy(ReadRefused::TooFast(too_fast))) => {
-                Err(Error::RateLimited { retry_after_seconds: too_fast.seconds })
+        admitted.map(|()| Identity::Anonymous).map_err(|refused| match refused {
+            ReaderRefused::Policy(ReadRefused::TooFast(too_fast)) => {
+                Error::RateLimited { retry_after_seconds: too_fast.seconds }
             }
-            Err(ReaderRefused::Policy(_)) => Err(Error::AuthRequired),
-            Err(ReaderRefused::Denied) => Err(Error::AddressDenied),
-        }
+            ReaderRefused::Policy(_) => Error::AuthRequired,
+            ReaderRefused::Denied => Error::AddressDenied,
+        })
     }
 }
 
@@ -46,7 +45,7 @@ pub(crate) fn routes(
         store,
         finder,
         topics: Box::new(move || engine.config().admission.topics.clone()),
-        visibility: Box::new(move || visibility.get()),
+        visibility: Box::new(move || visibility.load().as_ref().clone()),
         gate: Arc::new(ReadGate(Arc::clone(front))),
         clock: super::now,
         streams: Arc::new(Semaphore::new(MAX_STREAMS)),

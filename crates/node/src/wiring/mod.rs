@@ -1,21 +1,24 @@
-//! Makes the node's parts from its configuration: the relay's configuration here, the store in [`stores`], the search
-//! index in [`search_index`], outbox services in [`services`], the HTTP API in [`http_api`], gossip in [`gossip`].
+//! Makes the node's parts from its configuration: the engine's configuration and gossip here, the store in [`stores`],
+//! the search index in [`search_index`], outbox services in [`services`], the HTTP API in [`http_api`].
 
-pub(crate) mod gossip;
 pub(crate) mod http_api;
 pub(crate) mod search_index;
 pub(crate) mod services;
 pub(crate) mod stores;
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Context;
 use kukuri_domain::{Admission, vanish::RelayUrls};
-use kukuri_engine::EngineConfig;
 pub(crate) use kukuri_engine::clock::now;
+use kukuri_engine::{Engine, EngineConfig};
+use kukuri_gossip::Bridge;
 use kukuri_store::Store;
 
-use crate::config::{Settings, Switch};
+use crate::{
+    config::{Settings, Switch},
+    key,
+};
 
 /// The engine's configuration. `public_url` may contain the port, which is known only when the node listens.
 pub(crate) fn engine_config(settings: &Settings, public_url: &str) -> anyhow::Result<EngineConfig> {
@@ -46,4 +49,15 @@ pub(crate) async fn check_retention(settings: &Settings, store: &dyn Store) -> a
     let subscriptions = store.subscriptions().await?;
     let topics = subscriptions.iter().map(|subscription| &subscription.policy.retention);
     settings.retention().validate(topics).context("a topic keeps events longer than the configuration allows")
+}
+
+/// Starts the gossip bridge. `None`: gossip is off.
+pub(crate) async fn start_gossip(settings: &Settings, engine: &Arc<Engine>) -> anyhow::Result<Option<Arc<Bridge>>> {
+    if settings.gossip.enabled == Switch::Off {
+        return Ok(None);
+    }
+    let key = key::for_gossip(&settings.data)?;
+    let bridge = Bridge::start(Arc::clone(engine), settings.gossip_settings(), key).await;
+    let bridge = bridge.context("gossip can't start; gossip.enabled = \"off\" runs the node without peers")?;
+    Ok(Some(Arc::new(bridge)))
 }

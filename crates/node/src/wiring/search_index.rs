@@ -4,18 +4,13 @@ use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context, bail};
 use kukuri_outbox::{ConsumerSettings, Service};
-use kukuri_search::{Finder, IndexService, SearchIndex};
+use kukuri_search::{IndexService, SearchIndex};
 use kukuri_search_postgres::{PostgresIndex, PostgresIndexOptions};
 use kukuri_search_tantivy::TantivyIndex;
-use kukuri_store::{Holder, Store};
+use kukuri_store::Holder;
 
 use super::services::ServiceParts;
 use crate::config::{IndexPlace, Settings, StorePlace, Switch, place::PostgresUrl};
-
-/// Opens the index, and creates it if there is none. `None`: search is off.
-pub(crate) async fn open(settings: &Settings) -> anyhow::Result<Option<Arc<dyn SearchIndex>>> {
-    open_index(settings, settings.postgres.migrate).await
-}
 
 /// Opens the index for a command that only reads. `None`: search is off.
 pub(crate) async fn open_existing(settings: &Settings) -> anyhow::Result<Option<Arc<dyn SearchIndex>>> {
@@ -23,12 +18,7 @@ pub(crate) async fn open_existing(settings: &Settings) -> anyhow::Result<Option<
     if settings.index_place() == IndexPlace::Embedded && !directory.exists() {
         bail!("{}: there is no index here yet; a node creates it when it starts", directory.display());
     }
-    open_index(settings, Switch::Off).await
-}
-
-/// The finder of relay and API.
-pub(crate) fn finder(settings: &Settings, index: &Arc<dyn SearchIndex>, store: &Arc<dyn Store>) -> Finder {
-    Finder::new(Arc::clone(index), Arc::clone(store), settings.indexed_kinds())
+    open(settings, Switch::Off).await
 }
 
 /// `index-v1`.
@@ -48,7 +38,9 @@ pub(crate) async fn migrate(url: &PostgresUrl) -> anyhow::Result<(u32, u32)> {
     PostgresIndex::migrate(url.with_password()).await.with_context(|| cannot_open(url))
 }
 
-async fn open_index(settings: &Settings, migrate: Switch) -> anyhow::Result<Option<Arc<dyn SearchIndex>>> {
+/// Opens the index; an embedded one is created if there is none. On Postgres it fails on missing or older tables unless
+/// `migrate` is on. `None`: search is off.
+pub(crate) async fn open(settings: &Settings, migrate: Switch) -> anyhow::Result<Option<Arc<dyn SearchIndex>>> {
     match (settings.index_place(), settings.store_place()) {
         (IndexPlace::Embedded, _) => {
             let directory = directory(settings);

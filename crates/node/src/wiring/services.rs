@@ -18,7 +18,6 @@ pub(crate) struct ServiceParts<'s> {
     pub(crate) index: Option<Arc<dyn SearchIndex>>,
 }
 
-/// An entry of the registry.
 pub(crate) struct Registration {
     pub(crate) info: ServiceInfo,
     pub(crate) is_on: fn(&Settings) -> bool,
@@ -62,7 +61,7 @@ pub(crate) async fn start_one(
     settings: &Settings,
     store: &Arc<dyn Store>,
 ) -> anyhow::Result<Services> {
-    let index = search_index::open(settings).await?;
+    let index = search_index::open(settings, settings.postgres.migrate).await?;
     let parts = ServiceParts { settings, store: Arc::clone(store), index };
     Ok(Services::start(vec![(registration.open)(&parts)?], store).await)
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, anyhow, bail};
-use kukuri_store::{Archive, Store, StoreError, StoreRules};
+use kukuri_store::{Archive, Store, StoreError};
 use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
 use kukuri_store_postgres::{PostgresOptions, PostgresStore};
 
@@ -16,21 +16,12 @@ use crate::config::{Settings, StorePlace, Switch, place::PostgresUrl};
 
 /// Opens the store for a node, and creates it if there is none.
 pub(crate) async fn for_serving(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
-    match settings.store_place() {
-        StorePlace::Lmdb(path) => Ok(Arc::new(lmdb(&path, settings)?)),
-        StorePlace::Postgres(url) => Ok(Arc::new(postgres(&url, settings, settings.postgres.migrate).await?)),
-    }
+    Ok(open(&settings.store_place(), settings, settings.postgres.migrate).await?)
 }
 
-/// Opens the store for a command that writes. Creates none: a mistyped path must fail.
+/// Opens the store for a command that writes.
 pub(crate) async fn for_changing(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
-    match settings.store_place() {
-        StorePlace::Lmdb(path) => {
-            refuse_missing(&path)?;
-            Ok(Arc::new(lmdb(&path, settings)?))
-        }
-        StorePlace::Postgres(url) => Ok(Arc::new(postgres(&url, settings, Switch::Off).await?)),
-    }
+    Ok(open_existing(&settings.store_place(), settings).await?)
 }
 
 /// Opens the store for a command that only reads; a node may run on it.
@@ -47,33 +38,46 @@ pub(crate) async fn for_reading(settings: &Settings) -> anyhow::Result<Arc<dyn S
 
 /// Opens the source of a copy. No node may run on an embedded store. Nodes on Postgres wait while the copy reads; their
 /// later writes are not in the copy.
-pub(crate) async fn to_copy_from(place: &StorePlace, settings: &Settings) -> anyhow::Result<Box<dyn Archive>> {
-    match place {
-        StorePlace::Lmdb(path) => {
-            refuse_missing(path)?;
-            match lmdb(path, settings) {
-                Err(error) if is_locked(&error) => bail!("a node runs on {place}; stop it first"),
-                opened => Ok(Box::new(opened?)),
-            }
-        }
-        StorePlace::Postgres(url) => Ok(Box::new(postgres(url, settings, Switch::Off).await?)),
+pub(crate) async fn to_copy_from(place: &StorePlace, settings: &Settings) -> anyhow::Result<Arc<dyn Archive>> {
+    match open_existing(place, settings).await {
+        Err(error) if is_locked(&error) => bail!("a node runs on {place}; stop it first"),
+        opened => opened,
     }
 }
 
 /// Opens the target of a copy, and creates it if there is none.
-pub(crate) async fn to_copy_into(place: &StorePlace, settings: &Settings) -> anyhow::Result<Box<dyn Archive>> {
-    match place {
-        StorePlace::Lmdb(path) => {
-            // The store will hold private messages and hidden events: owner only.
-            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-            made.with_context(|| path.display().to_string())?;
-            match lmdb(path, settings) {
-                Err(error) if is_locked(&error) => bail!("{place} is in use; only an empty store can be copied into"),
-                opened => Ok(Box::new(opened?)),
-            }
-        }
-        StorePlace::Postgres(url) => Ok(Box::new(postgres(url, settings, Switch::On).await?)),
+pub(crate) async fn to_copy_into(place: &StorePlace, settings: &Settings) -> anyhow::Result<Arc<dyn Archive>> {
+    if let StorePlace::Lmdb(path) = place {
+        // The store will hold private messages and hidden events: owner only.
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+        made.with_context(|| path.display().to_string())?;
     }
+    match open(place, settings, Switch::On).await {
+        Err(error) if is_locked(&error) => bail!("{place} is in use; only an empty store can be copied into"),
+        opened => opened,
+    }
+}
+
+/// Opens a store. Creates none: a mistyped path must fail.
+async fn open_existing(place: &StorePlace, settings: &Settings) -> anyhow::Result<Arc<dyn Archive>> {
+    if let StorePlace::Lmdb(path) = place {
+        refuse_missing(path)?;
+    }
+    open(place, settings, Switch::Off).await
+}
+
+/// Opens a store. On Postgres it fails on missing or older tables unless `migrate` is on.
+async fn open(place: &StorePlace, settings: &Settings, migrate: Switch) -> anyhow::Result<Arc<dyn Archive>> {
+    Ok(match place {
+        StorePlace::Lmdb(path) => {
+            let opened = LmdbStore::open(path, lmdb_options(settings));
+            Arc::new(opened.map_err(|error| about_lmdb(path, error))?)
+        }
+        StorePlace::Postgres(url) => {
+            let opened = PostgresStore::connect(url.with_password(), postgres_options(settings, migrate)).await;
+            Arc::new(opened.map_err(|error| about_postgres(url, error))?)
+        }
+    })
 }
 
 /// Tells the operator how to remove an incomplete copy.
@@ -113,7 +117,6 @@ pub(crate) fn refuse_missing(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Opens the embedded store in a directory for reading.
 pub(crate) fn lmdb_for_reading(path: &Path, options: LmdbOptions) -> anyhow::Result<LmdbStore> {
     refuse_missing(path)?;
     LmdbStore::open_for_reading(path, options)
@@ -121,33 +124,18 @@ pub(crate) fn lmdb_for_reading(path: &Path, options: LmdbOptions) -> anyhow::Res
         .with_context(|| format!("can't read the store in {}", path.display()))
 }
 
-/// The embedded store's options.
 pub(crate) fn lmdb_options(settings: &Settings) -> LmdbOptions {
-    LmdbOptions { rules: rules(settings), ..LmdbOptions::default() }
-}
-
-fn lmdb(path: &Path, settings: &Settings) -> anyhow::Result<LmdbStore> {
-    LmdbStore::open(path, lmdb_options(settings)).map_err(|error| about_lmdb(path, error))
-}
-
-/// Opens a store on Postgres. Fails on missing or older tables unless `migrate` is on.
-async fn postgres(url: &PostgresUrl, settings: &Settings, migrate: Switch) -> anyhow::Result<PostgresStore> {
-    let opened = PostgresStore::connect(url.with_password(), postgres_options(settings, migrate)).await;
-    opened.map_err(|error| about_postgres(url, error))
+    LmdbOptions { rules: settings.store_rules(), ..LmdbOptions::default() }
 }
 
 fn postgres_options(settings: &Settings, migrate: Switch) -> PostgresOptions {
     PostgresOptions {
-        rules: rules(settings),
+        rules: settings.store_rules(),
         readers: settings.postgres.readers,
         query_timeout: settings.postgres.query_timeout,
         migrate: migrate == Switch::On,
         ..PostgresOptions::default()
     }
-}
-
-fn rules(settings: &Settings) -> StoreRules {
-    StoreRules { deletion: *settings.deletion, capacity: settings.capacity(), thresholds: settings.thresholds() }
 }
 
 /// Adds the remedy to an error at opening.

@@ -42,10 +42,9 @@ async fn publish(mut client: Client, accepted: Arc<AtomicUsize>) -> Told {
             open = client.connection.send_text(&text).await.is_ok();
             waiting += 1;
         }
-        let receiver = &mut client.connection.receiver;
-        match tokio::time::timeout(TIMEOUT, receiver.receive()).await.expect("an answer or an end") {
-            Ok(range) => {
-                let message: Value = serde_json::from_slice(receiver.text(&range)).unwrap();
+        match tokio::time::timeout(TIMEOUT, client.connection.receive()).await.expect("an answer or an end") {
+            Ok(text) => {
+                let message: Value = serde_json::from_slice(text).unwrap();
                 if message[0] == "OK" {
                     waiting -= 1;
                     let id = message[1].as_str().unwrap().to_owned();

@@ -1,14 +1,17 @@
 //! EVENT and AUTH: what a client publishes, and as whom.
 
-use kukuri_domain::{Event, PublicKey, Refusal};
-use kukuri_engine::{PublishRefused, clock, intake::Submitted, refused::TooFast};
+use kukuri_domain::{Event, PublicKey};
+use kukuri_engine::{PublishRefused, clock, intake::Submitted};
 use kukuri_store::Outcome;
 
-use super::{Session, SessionEnd, limits::MAX_KEYS};
+use super::{Session, SessionEnd};
 use crate::{
     auth::Rejected,
     message::{ClientMessage, claimed_id, reply},
 };
+
+/// Keys that one connection may authenticate as.
+const MAX_KEYS: usize = 32;
 
 impl Session {
     /// Publishes the event of a message in the common form. Returns `false` if the message is no EVENT after all and has to
@@ -66,7 +69,7 @@ impl Session {
     fn check_authentication(&self, json: &str) -> Result<PublicKey, AuthRefused> {
         let engine = &self.relay.engine;
         engine.count_authentication(&self.client)?;
-        let event = Event::from_json(json)?;
+        let event = Event::from_json(json).map_err(PublishRefused::from)?;
         let key = self.challenge.check(event, &engine.config().admission.relay_urls, clock::now())?;
         engine.check_key(&key)?;
         if self.client.keys.len() >= MAX_KEYS && !self.client.keys.contains(&key) {
@@ -80,13 +83,9 @@ impl Session {
 #[derive(Debug, thiserror::Error)]
 enum AuthRefused {
     #[error(transparent)]
-    TooFast(#[from] TooFast),
-    #[error(transparent)]
-    Malformed(#[from] Refusal),
+    Engine(#[from] PublishRefused),
     #[error(transparent)]
     Challenge(#[from] Rejected),
-    #[error(transparent)]
-    Denied(#[from] PublishRefused),
     #[error("restricted: a connection has at most {MAX_KEYS} keys")]
     TooManyKeys,
 }

@@ -2,17 +2,16 @@
 //!
 //! - `inputs`: what the connection waits for; `wake_gate`: which of that has to be polled.
 //! - `event`: EVENT and AUTH · `request`: REQ and COUNT · `neg`: NEG-OPEN, NEG-MSG (NIP-77).
-//! - `subscriptions`: the live ones · `deadlines`: time-outs · `limits`: bounds of a connection.
+//! - `subscriptions`: the live ones · `deadlines`: time-outs.
 //! - `wire`: sending and closing; `frames`: the send buffer.
 
 mod deadlines;
 mod event;
 pub(crate) mod frames;
 mod inputs;
-pub(crate) mod limits;
 mod neg;
 mod request;
-mod subscriptions;
+pub(crate) mod subscriptions;
 mod wake_gate;
 mod wire;
 
@@ -39,7 +38,7 @@ use tokio_tungstenite::{
 
 use crate::{
     auth::Challenge,
-    message::{BadMessage, ClientMessage, SubscriptionId, common_event_form, reply},
+    message::{ClientMessage, SubscriptionId, common_event_form, reply},
     metrics::{CloseCause, Verb},
     negentropy::Reconciliation,
     relay::Relay,
@@ -190,19 +189,13 @@ impl Session {
                 self.subscriptions.end(&id);
                 Ok(())
             }
-            Ok(ClientMessage::NegOpen(id, filter, message)) => self.open_reconciliation(id, *filter, &message).await,
-            Ok(ClientMessage::NegMessage(id, message)) => self.continue_reconciliation(&id, &message).await,
+            Ok(ClientMessage::NegOpen(id, opening)) => self.open_reconciliation(id, opening).await,
+            Ok(ClientMessage::NegMessage(id, message)) => self.continue_reconciliation(&id, message).await,
             Ok(ClientMessage::NegClose(id)) => {
                 self.reconciliations.remove(&id);
                 Ok(())
             }
-            Err(BadMessage::Notice(notice)) => self.send(reply::notice(&notice)).await,
-            Err(BadMessage::Req(id, reason)) => {
-                self.subscriptions.end(&id);
-                self.refuse_request(&id, &reason).await
-            }
-            Err(BadMessage::Count(id, reason)) => self.refuse_request(&id, &reason).await,
-            Err(BadMessage::Neg(id, reason)) => self.end_reconciliation(&id, &reason).await,
+            Err(notice) => self.send(reply::notice(&notice)).await,
         }
     }
 

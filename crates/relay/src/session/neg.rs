@@ -1,8 +1,6 @@
 //! NEG-OPEN and NEG-MSG: reconciliations (NIP-77).
 
-use std::sync::Arc;
-
-use kukuri_domain::Filter;
+use kukuri_domain::{EventId, Filter, Timestamp};
 use kukuri_engine::ReadKind;
 
 use super::{Session, SessionEnd};
@@ -16,31 +14,25 @@ impl Session {
     pub(super) async fn open_reconciliation(
         &mut self,
         id: SubscriptionId,
-        filter: Filter,
-        message: &[u8],
+        opening: Result<(Box<Filter>, Vec<u8>), Closed>,
     ) -> Result<(), SessionEnd> {
         self.reconciliations.remove(&id);
-        let relay = Arc::clone(&self.relay);
-        let budget = &relay.neg_budget;
-        let opened = match self.while_connected(self.read_ids(filter)).await? {
-            Ok(ids) => Reconciliation::new(ids, budget),
-            Err(reason) => Err(reason),
+        let opened = async {
+            let (filter, message) = opening?;
+            let reconciliation = Reconciliation::new(self.read_ids(*filter).await?, &self.relay.neg_budget)?;
+            Ok::<_, Closed>((reconciliation, message))
         };
-        match opened {
-            Ok(reconciliation) => {
+        match self.while_connected(opened).await? {
+            Ok((reconciliation, message)) => {
                 self.reconciliations.insert(id.clone(), reconciliation);
-                self.answer_reconciliation(&id, message).await
+                self.answer_reconciliation(&id, &message).await
             }
             Err(reason) => self.end_reconciliation(&id, &reason).await,
         }
     }
 
-    async fn read_ids(
-        &self,
-        filter: Filter,
-    ) -> Result<Vec<(kukuri_domain::Timestamp, kukuri_domain::EventId)>, Closed> {
-        let filters = vec![filter];
-        self.check_history(&filters)?;
+    async fn read_ids(&self, filter: Filter) -> Result<Vec<(Timestamp, EventId)>, Closed> {
+        let filters = self.check_history(vec![filter])?;
         let config = self.relay.engine.config();
         let max = config.requests.sync_sessions;
         if self.reconciliations.len() >= max {
@@ -57,11 +49,15 @@ impl Session {
     pub(super) async fn continue_reconciliation(
         &mut self,
         id: &SubscriptionId,
-        message: &[u8],
+        message: Result<Vec<u8>, Closed>,
     ) -> Result<(), SessionEnd> {
-        match self.relay.engine.reads().check(&self.client, ReadKind::Recent, &[]) {
-            Ok(()) => self.answer_reconciliation(id, message).await,
-            Err(refused) => self.end_reconciliation(id, &refused.into()).await,
+        let check = |message| {
+            self.relay.engine.reads().check(&self.client, ReadKind::Recent, &[])?;
+            Ok(message)
+        };
+        match message.and_then(check) {
+            Ok(message) => self.answer_reconciliation(id, &message).await,
+            Err(reason) => self.end_reconciliation(id, &reason).await,
         }
     }
 

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use kukuri_domain::{Filter, Sketch, Timestamp};
-use kukuri_engine::{ReadKind, ReadRefused};
+use kukuri_engine::{ReadKind, ReadRefused, live::LiveFilter};
 
 use super::{
     Session, SessionEnd,
-    limits::{MAX_FILTER_VALUES, values_of},
-    subscriptions::LiveRequest,
+    subscriptions::{LiveRequest, MAX_FILTER_VALUES, values_of},
 };
 use crate::{
     closed::Closed,
@@ -20,15 +19,19 @@ impl Session {
     ///
     /// The subscription is live before its query is read. Its live events wait in the queue meanwhile; those that the query
     /// has seen are dropped when their turn comes.
-    pub(super) async fn serve_req(&mut self, id: SubscriptionId, filters: Vec<Filter>) -> Result<(), SessionEnd> {
+    pub(super) async fn serve_req(
+        &mut self,
+        id: SubscriptionId,
+        filters: Result<Vec<Filter>, Closed>,
+    ) -> Result<(), SessionEnd> {
         self.subscriptions.end(&id);
-        let (filters, values) = match self.check_subscription(filters) {
+        let (filters, values) = match filters.and_then(|filters| self.check_subscription(filters)) {
             Ok(checked) => checked,
             Err(reason) => return self.refuse_request(&id, &reason).await,
         };
         let (relay, viewer) = (Arc::clone(&self.relay), self.viewer());
         let reads = relay.engine.reads();
-        let live = reads.subscribe_live(filters.clone(), viewer.clone(), Arc::clone(&self.queue));
+        let live = reads.live().subscribe(filters.clone(), viewer.clone(), Arc::clone(&self.queue));
         let answer = match self.while_connected(reads.stored(filters, &viewer)).await? {
             Ok(answer) => answer,
             Err(error) => {
@@ -45,10 +48,7 @@ impl Session {
     }
 
     /// The filters, ready to subscribe, and how many values they count as.
-    fn check_subscription(
-        &self,
-        filters: Vec<Filter>,
-    ) -> Result<(Vec<kukuri_engine::live::LiveFilter>, usize), Closed> {
+    fn check_subscription(&self, filters: Vec<Filter>) -> Result<(Vec<LiveFilter>, usize), Closed> {
         let reads = self.relay.engine.reads();
         let is_history = |filter: &Filter| *filter.window().end() < Timestamp(u64::MAX) || filter.search().is_some();
         let kind = if filters.iter().any(is_history) { ReadKind::History } else { ReadKind::Recent };
@@ -65,10 +65,15 @@ impl Session {
         Ok((filters, values))
     }
 
-    pub(super) async fn serve_count(&mut self, id: &SubscriptionId, filters: Vec<Filter>) -> Result<(), SessionEnd> {
-        if let Err(reason) = self.check_history(&filters) {
-            return self.refuse_request(id, &reason).await;
-        }
+    pub(super) async fn serve_count(
+        &mut self,
+        id: &SubscriptionId,
+        filters: Result<Vec<Filter>, Closed>,
+    ) -> Result<(), SessionEnd> {
+        let filters = match filters.and_then(|filters| self.check_history(filters)) {
+            Ok(filters) => filters,
+            Err(reason) => return self.refuse_request(id, &reason).await,
+        };
         let sketch = match filters.as_slice() {
             [filter] => Sketch::for_filter(filter),
             _ => None,
@@ -83,11 +88,11 @@ impl Session {
         }
     }
 
-    /// Whether a COUNT or NEG-OPEN may read. Neither can search.
-    pub(super) fn check_history(&self, filters: &[Filter]) -> Result<(), Closed> {
-        self.relay.engine.reads().check(&self.client, ReadKind::History, filters)?;
+    /// The filters of a COUNT or NEG-OPEN, if it may read. Neither can search.
+    pub(super) fn check_history(&self, filters: Vec<Filter>) -> Result<Vec<Filter>, Closed> {
+        self.relay.engine.reads().check(&self.client, ReadKind::History, &filters)?;
         let searches = filters.iter().any(|filter| filter.search().is_some());
-        if searches { Err(ReadRefused::SearchOutsideReq.into()) } else { Ok(()) }
+        if searches { Err(ReadRefused::SearchOutsideReq.into()) } else { Ok(filters) }
     }
 
     /// Every refused request is closed with a reason (W-4).

@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::support::{TOPIC, TestRelay, as_json, id_of, note};
 
 /// Withholds the events of one author from everybody else, but not from filters that name ids.
+#[derive(Debug)]
 struct WithheldAuthor(PublicKey);
 
 impl Overlay for WithheldAuthor {

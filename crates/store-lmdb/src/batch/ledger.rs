@@ -20,7 +20,7 @@ use super::{Batch, StoredRow};
 use crate::{
     error::{Failure, Result, damaged},
     key::{self, AuthorNo, EventNo, Order, TopicNo, prefix},
-    record::{Cover, KeyRecord, Row, TombstoneRecord, VanishRecord},
+    record::{Cover, KeyRecord, TombstoneRecord, VanishRecord},
     tables::Table,
     traces,
 };
@@ -66,7 +66,7 @@ impl Ledger for Batch<'_> {
     type Row = StoredRow<'static>;
 
     fn known_state(&self, id: &EventId) -> Result<Option<State>> {
-        Ok(self.known_id(id)?.map(|known| known.record.standing.state()))
+        Ok(self.view().known_id(id)?.map(|known| known.record.standing.state()))
     }
 
     fn is_disk_full(&self) -> bool {
@@ -74,34 +74,32 @@ impl Ledger for Batch<'_> {
     }
 
     fn tombstones_of(&self, event: &Event) -> Result<Vec<Tombstone>> {
-        self.ctx.tables.tombstones_of(&self.txn, event)
+        self.view().tombstones_of(event)
     }
 
     fn key_state(&self, address: &Address) -> Result<Option<KeyState>> {
-        Ok(self.key(address)?.map(|key| key.state()))
+        Ok(self.view().key(address)?.map(|key| key.state()))
     }
 
     fn tombstone(&self, target: &DeletionTargetKind, requester: &PublicKey) -> Result<Option<Tombstone>> {
-        let record: Option<TombstoneRecord> = self.find(&key::tombstone(target, requester))?;
+        let record: Option<TombstoneRecord> = self.view().find(&key::tombstone(target, requester))?;
         Ok(record.map(|record| record.tombstone))
     }
 
     fn vanish_mark(&self, author: &PublicKey) -> Result<Option<VanishMark>> {
-        let record: Option<VanishRecord> = self.find(author.as_bytes())?;
-        Ok(record.map(|record| record.mark))
+        self.view().vanish_mark(author)
     }
 
     fn effective_request(&self, id: &EventId) -> Result<Option<Arc<Event>>> {
-        let row = self.ctx.tables.row_of(&self.txn, id)?.filter(Row::is_effective);
-        Ok(row.map(|row| row.event()).transpose()?.map(Arc::new))
+        self.view().effective_row_of(id)?.map(|row| row.event().map(Arc::new)).transpose()
     }
 
     fn row_id(&self, id: &EventId) -> Result<Option<EventNo>> {
-        Ok(self.known_id(id)?.and_then(|known| known.no))
+        Ok(self.view().known_id(id)?.and_then(|known| known.no))
     }
 
     fn versions_until(&self, address: &Address, until: Timestamp) -> Result<Vec<EventNo>> {
-        let mut rows: Vec<_> = self.key(address)?.and_then(|key| key.current).into_iter().collect();
+        let mut rows: Vec<_> = self.view().key(address)?.and_then(|key| key.current).into_iter().collect();
         for no in self.hidden_rows(&key::hidden_versions(address))? {
             // An address may have many versions: later ones need no parsing.
             if self.row(no)?.created_at()? <= until {
@@ -114,7 +112,7 @@ impl Ledger for Batch<'_> {
     /// Rows of the mark's author, gift wraps for the author, and hidden rows of either.
     fn rows_owned_by(&self, mark: &VanishMark) -> Result<Vec<EventNo>> {
         let mut rows = self.hidden_rows(mark.pubkey.as_bytes())?;
-        if let Some(author) = self.find::<AuthorNo>(mark.pubkey.as_bytes())? {
+        if let Some(author) = self.view().find::<AuthorNo>(mark.pubkey.as_bytes())? {
             self.indexed_until(mark.until, Table::ByAuthor, &prefix::author(author), |_| true, &mut rows)?;
         }
         let recipient = prefix::tag(Letter::P, &mark.pubkey.to_string());
@@ -123,7 +121,7 @@ impl Ledger for Batch<'_> {
     }
 
     fn outline(&self, row: EventNo) -> Result<Option<(Cow<'_, Event>, State)>> {
-        let Some(row) = self.ctx.tables.row(&self.txn, row)? else { return Ok(None) };
+        let Some(row) = self.view().row(row)? else { return Ok(None) };
         let mut event = row.event()?;
         event.content = String::new();
         if event.kind != Kind::GIFT_WRAP && !event.kind.is_keyed() {
@@ -133,7 +131,7 @@ impl Ledger for Batch<'_> {
     }
 
     fn read_row(&self, no: EventNo) -> Result<Option<StoredRow<'static>>> {
-        self.ctx.tables.row(&self.txn, no)?.map(|row| StoredRow::read(no, row)).transpose()
+        self.view().row(no)?.map(|row| StoredRow::read(no, row)).transpose()
     }
 
     fn event_of<'r>(row: &'r StoredRow<'static>) -> &'r Event {
@@ -143,7 +141,7 @@ impl Ledger for Batch<'_> {
     fn topics_reached(&mut self, row: &StoredRow<'static>) -> Result<Vec<TopicId>> {
         let mut topics = self.topic_ids(&row.topics)?;
         if row.event.kind.is_request() {
-            let traces = traces::of_id(&self.ctx.tables, &self.txn, &row.event.id)?;
+            let traces = traces::of_id(self.view(), &row.event.id)?;
             topics.extend(traces.into_iter().map(|record| record.topic));
         }
         Ok(topics)
@@ -177,7 +175,7 @@ impl Ledger for Batch<'_> {
             let address = row.event.address();
             // The key keeps its floor and has no effective version any more (D-9).
             if let Some(address) = &address
-                && let Some(key) = self.key(address)?
+                && let Some(key) = self.view().key(address)?
             {
                 self.put_key(address, &KeyRecord { current: None, ..key })?;
             }
@@ -188,7 +186,7 @@ impl Ledger for Batch<'_> {
         }
         let keeps_row = self.ctx.rules.deletion.keeps_row(reason);
         let id = row.event.id;
-        let mut known = self.known_id(&id)?.ok_or_else(|| damaged(format!("row {id} has no id record")))?;
+        let mut known = self.view().known_id(&id)?.ok_or_else(|| damaged(format!("row {id} has no id record")))?;
         known.no = keeps_row.then_some(row.no);
         known.record.standing = Standing::Gone { reason, cause, since: self.stamp() };
         self.put_known_id(&id, known)?;
@@ -222,12 +220,11 @@ impl Ledger for Batch<'_> {
             let request = trace.request();
             let passes = match last {
                 Some((id, passes)) if id == request => passes,
-                _ => traces::passed_on(&self.ctx.tables, &self.txn, &request)?.is_some(),
+                _ => traces::passed_on(self.view(), &request)?.is_some(),
             };
             last = Some((request, passes));
             if passes {
-                self.mark_written();
-                is_new |= traces::put(&self.ctx.tables, &mut self.txn, topic, trace)?;
+                is_new |= self.put_trace(topic, trace)?;
             }
         }
         Ok(is_new)
@@ -236,7 +233,7 @@ impl Ledger for Batch<'_> {
 
 impl Batch<'_> {
     fn hidden_rows(&self, prefix: &[u8]) -> Result<Vec<EventNo>> {
-        let entries = self.ctx.tables.of(Table::Hidden).prefix_iter(&self.txn, prefix)?;
+        let entries = self.view().prefix_iter(Table::Hidden, prefix)?;
         entries.map(|entry| EventNo::of_key(entry?.0)).collect()
     }
 
@@ -248,7 +245,7 @@ impl Batch<'_> {
         wanted: impl Fn(&Cover) -> bool,
         numbers: &mut Vec<EventNo>,
     ) -> Result<()> {
-        for entry in self.ctx.tables.of(table).prefix_iter(&self.txn, prefix)? {
+        for entry in self.view().prefix_iter(table, prefix)? {
             let (key, cover) = entry?;
             let Some(order) = Order::of_key(key) else { continue };
             if order.created_at() <= until && wanted(&Cover::unpack(cover)?) {

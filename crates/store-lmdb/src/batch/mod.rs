@@ -8,22 +8,27 @@
 mod ledger;
 mod rows;
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
-use heed::RwTxn;
-use kukuri_domain::{Address, Millis, PublicKey, TopicId, capacity::Stage, clock::Clock};
+use heed::{PutFlags, RwTxn};
+use kukuri_domain::{Address, Admitted, Millis, PublicKey, TopicId, capacity::Stage, clock::Clock};
 use kukuri_store::{
-    Op, OutboxRow, Seq, StageChange, StoreRules, counters::Tally as _, ingest::Ledger as _,
+    Op, OutboxRow, Seq, StageChange, StoreRules,
+    counters::Tally as _,
+    ingest::{BatchEffect, EventFailure, Ledger as _, ingest_batch},
     subscriptions::Subscriptions,
 };
 
 use crate::{
-    error::{Result, damaged},
+    error::{Failure, Result, damaged},
     format,
     key::{self, AuthorNo, TopicNo},
     pack::{Field as _, Record},
     record::{NodeRecord, OutboxRecord, TopicRecord},
-    tables::{LmdbEnv, Table, Tables},
+    tables::{Table, Tables, View},
 };
 
 pub(crate) use rows::StoredRow;
@@ -31,12 +36,13 @@ pub(crate) use rows::StoredRow;
 /// The writer's state that a batch works with.
 #[derive(Clone, Copy)]
 pub(crate) struct BatchContext<'s> {
-    pub(crate) env: &'s LmdbEnv,
-    pub(crate) tables: Tables,
+    pub(crate) tables: &'s Tables,
     pub(crate) rules: &'s StoreRules,
     pub(crate) subscriptions: &'s Subscriptions,
     /// The clock as this process has seen it; the clock on disk may lag a little.
     pub(crate) clock: Clock,
+    #[cfg(test)]
+    pub(crate) faults: &'s kukuri_store::conformance::faults::Faults,
 }
 
 /// How far the clock on disk may lag while nothing else is written.
@@ -69,9 +75,9 @@ pub(crate) struct Batch<'s> {
     topic_nos: HashMap<TopicId, TopicNo>,
     authors: HashMap<PublicKey, AuthorNo>,
     changed_topics: Vec<TopicNo>,
-    stages: Vec<StageChange>,
+    pub(crate) stages: Vec<StageChange>,
     /// Copies of the outbox rows that this batch wrote, if readers need them before the commit.
-    emitted: Option<Vec<OutboxRow>>,
+    pub(crate) emitted: Option<Vec<OutboxRow>>,
     /// The node's own counters on disk.
     stored: NodeRecord,
     /// Rows inserted or deleted.
@@ -88,14 +94,36 @@ impl<'s> Batch<'s> {
         Ok(batch)
     }
 
+    /// The number that LMDB gives to this transaction.
+    pub(crate) fn transaction(&self) -> u64 {
+        self.txn.id() as u64
+    }
+
+    /// Ingests events in this transaction. Copies of known events alone do not advance the clock.
+    pub(crate) fn ingest(
+        &mut self,
+        events: &[Admitted],
+        failed: &HashSet<usize>,
+        now: Millis,
+    ) -> Result<BatchEffect, EventFailure<Failure>> {
+        let before = self.node.clock;
+        self.tick(now);
+        #[cfg(test)]
+        let faults = self.ctx.faults;
+        let effect = ingest_batch(self, events, failed, now, |_admitted| {
+            #[cfg(test)]
+            faults.strike(_admitted)?;
+            Ok(())
+        })?;
+        if !effect.has_unknown {
+            self.node.clock = before;
+        }
+        Ok(effect)
+    }
+
     /// Advances the clock of the open transaction.
     pub(crate) fn tick(&mut self, now: Millis) {
         self.node.clock = self.node.clock.tick(now);
-    }
-
-    /// Starts to keep copies of the outbox rows that this batch writes, for readers before the commit.
-    pub(crate) fn record_outbox_rows(&mut self) {
-        self.emitted = Some(Vec::new());
     }
 
     /// Outbox rows since the last call.
@@ -103,15 +131,10 @@ impl<'s> Batch<'s> {
         self.emitted.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Stage changes since the last call.
-    pub(crate) fn take_stages(&mut self) -> Vec<StageChange> {
-        std::mem::take(&mut self.stages)
-    }
-
     /// Begins a transaction without advancing the clock.
     pub(crate) fn resume(ctx: BatchContext<'s>) -> Result<Self> {
-        let txn = ctx.env.write_txn()?;
-        let stored = format::node_record(&ctx.tables, &txn)?;
+        let txn = ctx.tables.env.write_txn()?;
+        let stored = View { tables: ctx.tables, txn: &txn }.node()?;
         Ok(Self {
             ctx,
             node: NodeRecord { clock: ctx.clock, ..stored },
@@ -143,20 +166,16 @@ impl<'s> Batch<'s> {
                 "the clock jumped by more than an hour; purges wait for `retention run --confirm-clock`"
             );
         }
-        let committed = Committed { stages: self.stages, head: self.node.head, clock: self.node.clock };
-        let is_same = self.node == NodeRecord { clock: self.node.clock, ..self.stored };
-        let clock_is_near = self.node.clock.held == self.stored.clock.held
-            && self.node.clock.last.0.abs_diff(self.stored.clock.last.0) < CLOCK_LAG.as_millis() as u64;
-        if self.written > 0 || !is_same || !clock_is_near {
-            self.ctx.tables.put(&mut self.txn, Table::Meta, format::STATE_KEY, &self.node.pack())?;
+        let committed = Committed { stages: std::mem::take(&mut self.stages), head: self.node.head, clock };
+        let is_same = self.node == NodeRecord { clock, ..self.stored };
+        let clock_is_near = clock.held == self.stored.clock.held
+            && clock.last.0.abs_diff(self.stored.clock.last.0) < CLOCK_LAG.as_millis() as u64;
+        // A full disk takes no write for the clock alone.
+        if self.written > 0 || !is_same || !(clock_is_near || self.is_disk_full) {
+            self.put(Table::Meta, format::STATE_KEY, &self.node.pack())?;
             self.txn.commit()?;
         }
         Ok(committed)
-    }
-
-    /// Aborts the transaction. The clock that this process has seen stays.
-    pub(crate) fn abandon(self) -> Committed {
-        Committed { stages: Vec::new(), head: self.stored.head, clock: self.node.clock }
     }
 
     /// Writes the clock, if nothing else has changed.
@@ -165,17 +184,8 @@ impl<'s> Batch<'s> {
         self.commit().map(drop)
     }
 
-    /// Marks the transaction as changed after a write that bypassed this batch.
-    pub(crate) fn mark_written(&mut self) {
-        self.written += 1;
-    }
-
-    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>> {
-        self.ctx.tables.get(&self.txn, table, key)
-    }
-
-    pub(crate) fn find<R: Record>(&self, key: &[u8]) -> Result<Option<R>> {
-        self.ctx.tables.find(&self.txn, key)
+    pub(crate) fn view(&self) -> View<'_> {
+        View { tables: self.ctx.tables, txn: &self.txn }
     }
 
     pub(crate) fn put_record<R: Record>(&mut self, key: &[u8], record: &R) -> Result<()> {
@@ -183,19 +193,20 @@ impl<'s> Batch<'s> {
     }
 
     pub(crate) fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
-        self.mark_written();
-        self.ctx.tables.put(&mut self.txn, table, key, value)
+        self.written += 1;
+        Ok(self.ctx.tables.of(table).put(&mut self.txn, key, value)?)
     }
 
     pub(crate) fn delete(&mut self, table: Table, key: &[u8]) -> Result<()> {
-        self.mark_written();
-        self.ctx.tables.delete(&mut self.txn, table, key)
+        self.written += 1;
+        self.ctx.tables.of(table).delete(&mut self.txn, key)?;
+        Ok(())
     }
 
-    /// Appends a key that is greater than all others of its table.
+    /// Appends a key that is greater than all others of its table, which fills pages completely.
     fn append(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
-        self.mark_written();
-        self.ctx.tables.append(&mut self.txn, table, key, value)
+        self.written += 1;
+        Ok(self.ctx.tables.of(table).put_with_flags(&mut self.txn, PutFlags::APPEND, key, value)?)
     }
 
     // Topic and author numbers.
@@ -205,7 +216,7 @@ impl<'s> Batch<'s> {
         if let Some(no) = self.topic_nos.get(id) {
             return Ok(Some(*no));
         }
-        let stored: Option<TopicRecord> = self.find(id.as_str().as_bytes())?;
+        let stored: Option<TopicRecord> = self.view().find(id.as_str().as_bytes())?;
         if let Some(record) = stored {
             self.hold_topic(id, record, stored);
         }
@@ -252,7 +263,7 @@ impl<'s> Batch<'s> {
 
     fn topic(&mut self, no: TopicNo) -> Result<&mut Topic> {
         if !self.topics.contains_key(&no) {
-            let id = self.ctx.tables.topic_id(&self.txn, no)?;
+            let id = self.view().topic_id(no)?;
             self.topic_no(&id)?;
         }
         self.topics.get_mut(&no).ok_or_else(|| damaged(format!("topic number {} is not its name's", no.0)))
@@ -262,7 +273,7 @@ impl<'s> Batch<'s> {
         if let Some(no) = self.authors.get(pubkey) {
             return Ok(*no);
         }
-        let no = match self.find(pubkey.as_bytes())? {
+        let no = match self.view().find(pubkey.as_bytes())? {
             Some(no) => no,
             None => {
                 self.node.last_author.0 += 1;

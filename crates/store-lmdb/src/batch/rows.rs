@@ -15,7 +15,7 @@ use crate::{
     error::{Result, damaged},
     index::IndexRows,
     key::{self, EventNo, TopicNo},
-    pack::Record as _,
+    pack::{Pack, Record as _},
     record::{KeyRecord, KnownId, Row, TopicRecord, Traits},
     tables::Table,
 };
@@ -45,27 +45,24 @@ impl StoredRow<'_> {
     }
 
     pub(super) fn pack(&self) -> Vec<u8> {
-        let (ingested_at, state, topics) = (self.ingested_at, self.state, self.topics.clone());
-        Row { ingested_at, state, traits: Traits::of(&self.event, topics.len()), topics, json: &self.json }.pack()
+        let topics = &self.topics;
+        let pack = Pack::with_capacity(12 + 4 * topics.len() + self.json.len())
+            .field(&self.ingested_at)
+            .field(&self.state)
+            .field(&Traits::of(&self.event, topics.len()))
+            .field(&(topics.len() as u16));
+        topics.iter().fold(pack, Pack::field).bytes(&self.json).done()
     }
 }
 
 impl Batch<'_> {
-    pub(crate) fn known_id(&self, id: &EventId) -> Result<Option<KnownId>> {
-        self.ctx.tables.known_id(&self.txn, id)
-    }
-
-    pub(crate) fn key(&self, address: &Address) -> Result<Option<KeyRecord>> {
-        self.ctx.tables.key(&self.txn, address)
-    }
-
     pub(crate) fn put_key(&mut self, address: &Address, key: &KeyRecord) -> Result<()> {
         self.put_record(&address.digest().0, key)
     }
 
     /// A row that an index or another record names.
     pub(crate) fn row(&self, no: EventNo) -> Result<Row<'_>> {
-        self.ctx.tables.row(&self.txn, no)?.ok_or_else(|| damaged(format!("row {} is missing", no.0)))
+        self.view().row(no)?.ok_or_else(|| damaged(format!("row {} is missing", no.0)))
     }
 
     /// Stores a new row with its index rows and counters.
@@ -106,7 +103,7 @@ impl Batch<'_> {
         if row.is_effective() {
             return self.retire(row, reason, None);
         }
-        if let Some(known) = self.known_id(&row.event.id)? {
+        if let Some(known) = self.view().known_id(&row.event.id)? {
             self.put_known_id(&row.event.id, KnownId { no: None, ..known })?;
         }
         self.unfile(&row)?;
@@ -158,7 +155,7 @@ impl Batch<'_> {
 
     /// The first topic after this one, by id, that is at its last stage.
     pub(crate) fn purging_topic_after(&self, after: &[u8]) -> Result<Option<(Vec<u8>, TopicNo)>> {
-        for entry in self.ctx.tables.after(&self.txn, Table::Topics, after)? {
+        for entry in self.view().after(Table::Topics, after)? {
             let (id, record) = entry?;
             let stored = TopicRecord::unpack(record)?;
             let TopicRecord { no, counters, .. } = self.topics.get(&stored.no).map_or(stored, |topic| topic.record);

@@ -1,30 +1,23 @@
 //! Group commit: batches are logged one by one and committed in one transaction.
 
-use std::{
-    collections::HashSet,
-    sync::mpsc::{Receiver, RecvTimeoutError},
-    time::Instant,
-};
+use std::{collections::HashSet, sync::mpsc::Receiver, time::Instant};
 
 use kukuri_domain::{Admitted, Millis, clock::Clock};
 use kukuri_store::{
-    Ingested, Seq, StoreError,
-    ingest::{Ledger as _, ingest_batch, replay_event},
-    repeats::Repeats,
+    Ingested, StoreError,
+    ingest::{Ledger as _, replay_event},
 };
-use parking_lot::Mutex;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use crate::{
     batch::{Batch, BatchContext, Committed},
     error::Result,
-    open::io,
     space::{FreeSpace, WriteEstimate},
-    writer::{Writer, notify_head},
+    writer::{SharedState, Writer},
     writer_thread::Job,
 };
 
-use super::{Log, LogRecord, Uncommitted};
+use super::{Log, LogRecord};
 
 /// A transaction of this size is committed: a larger one is cheaper per event, but its commit takes longer.
 const MAX_TRANSACTION_EVENTS: usize = 2_048;
@@ -39,14 +32,12 @@ pub(crate) struct IngestJob {
 
 /// Why a group takes no more batches.
 enum GroupEnd {
-    /// The group is large or old enough, or this job has to run next.
+    /// The group is large or old enough, or nothing was logged, or this job has to run next.
     WindowOver(Option<Job>),
     /// This batch does not fit into the transaction, or into the log.
     TooLarge(IngestJob),
     /// This batch failed, and the transaction with it.
     Failed(IngestJob),
-    /// Nothing was logged, so there is no reason to wait for more batches.
-    NothingLogged(IngestJob, Ingested),
 }
 
 impl Writer {
@@ -57,29 +48,23 @@ impl Writer {
             self.ingest_alone(first);
             return None;
         }
-        let (end, committed) = match self.begin_group() {
-            Ok(mut group) => match group.collect(first, jobs, until) {
-                GroupEnd::Failed(job) => (GroupEnd::Failed(job), Ok(())),
-                end => (end, group.commit()),
-            },
+        let mut group = match self.begin_group() {
+            Ok(group) => group,
             Err(error) => {
                 let _ = first.answer.send(Err(error));
                 return None;
             }
         };
-        match committed {
-            Ok(()) if !matches!(end, GroupEnd::Failed(_)) => self.clear_pending(),
-            Ok(()) => {}
-            Err(error) => {
-                tracing::error!(%error, "can't commit acknowledged events; trying again before the next write")
-            }
+        let end = group.collect(first, jobs, until);
+        if let GroupEnd::Failed(_) = end {
+            drop(group);
+        } else if let Err(error) = group.commit() {
+            tracing::error!(%error, "can't commit acknowledged events; trying again before the next write");
+        } else {
+            self.clear_pending();
         }
         match end {
             GroupEnd::WindowOver(next) => next,
-            GroupEnd::NothingLogged(job, ingested) => {
-                let _ = job.answer.send(Ok(ingested));
-                None
-            }
             GroupEnd::TooLarge(job) | GroupEnd::Failed(job) => {
                 self.ingest_alone(job);
                 None
@@ -91,46 +76,29 @@ impl Writer {
     fn ingest_alone(&mut self, job: IngestJob) {
         let ingested = self.commit_pending().and_then(|()| self.ingest_committed(&job.events, job.now));
         if let Ok(ingested) = &ingested {
-            notify_head(&self.head, ingested.head);
+            self.shared.notify_head(ingested.head);
         }
         let _ = job.answer.send(ingested);
     }
 
     fn begin_group(&mut self) -> Result<GroupCommit<'_>> {
-        let Self {
-            env,
-            tables,
-            rules,
-            subscriptions,
-            space,
-            clock,
-            wal,
-            pending,
-            uncommitted,
-            repeats,
-            head,
+        let ctx = BatchContext {
+            tables: &self.tables,
+            rules: &self.rules,
+            subscriptions: &self.subscriptions,
+            clock: *self.shared.clock.lock(),
             #[cfg(test)]
-            faults,
-            ..
-        } = self;
-        let ctx = BatchContext { env, tables: *tables, rules, subscriptions, clock: *clock.lock() };
+            faults: &self.faults,
+        };
         let mut batch = Batch::resume(ctx)?;
-        batch.record_outbox_rows();
-        let transaction = batch.txn.id() as u64;
+        batch.emitted = Some(Vec::new());
         Ok(GroupCommit {
             batch,
-            transaction,
-            space,
-            wal,
-            pending,
-            uncommitted,
-            repeats,
-            clock,
-            head,
+            space: &mut self.space,
+            wal: &mut self.wal,
+            pending: &mut self.pending,
+            shared: &self.shared,
             load: WriteEstimate::default(),
-            is_heavy: false,
-            #[cfg(test)]
-            faults,
         })
     }
 
@@ -146,7 +114,7 @@ impl Writer {
 
     fn replay_pending(&self) -> Result<()> {
         // From the clock of the first attempt: outbox rows that were read since carry its timestamps.
-        let clock = self.stored()?.clock;
+        let clock = self.tables.read(|view| view.node())?.clock;
         let mut batch = Batch::resume(BatchContext { clock, ..self.context() })?;
         for record in &self.pending {
             batch.tick(record.now);
@@ -157,9 +125,9 @@ impl Writer {
             }
         }
         let Committed { clock, .. } = batch.commit()?;
-        let seen = self.context().clock;
+        let mut seen = self.shared.clock.lock();
         if clock.latest >= seen.latest {
-            self.note_clock(Clock { held: clock.held || seen.held, ..clock });
+            *seen = Clock { held: clock.held || seen.held, ..clock };
         }
         Ok(())
     }
@@ -168,7 +136,7 @@ impl Writer {
     fn clear_pending(&mut self) {
         let now = self.pending.last().map(|record| record.now);
         self.pending.clear();
-        self.uncommitted.clear();
+        self.shared.uncommitted.clear();
         if let Some(now) = now {
             self.write_duplicate_counts_if_due(now);
         }
@@ -178,19 +146,11 @@ impl Writer {
 /// An open transaction and its batches.
 struct GroupCommit<'w> {
     batch: Batch<'w>,
-    transaction: u64,
     space: &'w mut FreeSpace,
     wal: &'w mut Log,
     pending: &'w mut Vec<LogRecord>,
-    uncommitted: &'w Uncommitted,
-    repeats: &'w Repeats,
-    clock: &'w Mutex<Clock>,
-    head: &'w watch::Sender<Seq>,
+    shared: &'w SharedState,
     load: WriteEstimate,
-    /// It retires enough rows that it should be committed now.
-    is_heavy: bool,
-    #[cfg(test)]
-    faults: &'w kukuri_store::conformance::faults::Faults,
 }
 
 impl GroupCommit<'_> {
@@ -203,7 +163,6 @@ impl GroupCommit<'_> {
                 Err(_) => return GroupEnd::Failed(job),
             }
             match self.log_batch(&job) {
-                Ok(ingested) if self.pending.is_empty() => return GroupEnd::NothingLogged(job, ingested),
                 Ok(ingested) => drop(job.answer.send(Ok(ingested))),
                 Err(error) => {
                     tracing::debug!(%error, "can't ingest a batch with others; ingesting it alone");
@@ -211,74 +170,58 @@ impl GroupCommit<'_> {
                 }
             }
             let left = until.saturating_duration_since(Instant::now());
-            let is_large =
-                self.load.events >= MAX_TRANSACTION_EVENTS || self.load.bytes >= MAX_TRANSACTION_BYTES || self.is_heavy;
-            if is_large || left.is_zero() {
+            let is_large = self.load.events >= MAX_TRANSACTION_EVENTS
+                || self.load.bytes >= MAX_TRANSACTION_BYTES
+                || self.space.reserve_taken(self.load, self.batch.written) > 0.5;
+            if is_large || left.is_zero() || self.pending.is_empty() {
                 return GroupEnd::WindowOver(None);
             }
             match jobs.recv_timeout(left) {
                 Ok(Job::Ingest(more)) => job = more,
                 Ok(other) => return GroupEnd::WindowOver(Some(other)),
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return GroupEnd::WindowOver(None),
+                Err(_) => return GroupEnd::WindowOver(None),
             }
         }
     }
 
     fn fits(&mut self, events: &[Admitted]) -> Result<bool> {
-        let (ctx, load) = (self.batch.ctx, self.load.with(WriteEstimate::of(events)));
-        let has_space = self.space.fits(ctx.env, &ctx.tables, &self.batch.txn, load)?;
-        Ok(has_space && self.wal.fits(self.transaction, events))
+        let has_space = self.space.fits(self.batch.view(), self.load.with(WriteEstimate::of(events)))?;
+        Ok(has_space && self.wal.fits(self.batch.transaction(), events))
     }
 
     /// Ingests a batch and logs it. Durable when it returns. After an error the transaction must be dropped.
     fn log_batch(&mut self, job: &IngestJob) -> Result<Ingested> {
         let batch = &mut self.batch;
-        let before = batch.node.clock;
-        batch.tick(job.now);
-        #[cfg(test)]
-        let faults = self.faults;
-        let effect = ingest_batch(batch, &job.events, &HashSet::new(), job.now, |_admitted| {
-            #[cfg(test)]
-            faults.strike(_admitted)?;
-            Ok(())
-        });
-        let effect = effect.map_err(|failure| failure.error)?;
-        if !effect.has_unknown {
-            batch.node.clock = before;
-        }
-        let (rows, stages, head) = (batch.take_outbox_rows(), batch.take_stages(), batch.node.head);
-        let (clock, stamp) = (batch.node.clock, batch.stamp().max(job.now));
+        let effect = batch.ingest(&job.events, &HashSet::new(), job.now).map_err(|failure| failure.error)?;
+        let (rows, stages, head) = (batch.take_outbox_rows(), std::mem::take(&mut batch.stages), batch.node.head);
         let events = effect.applied.iter().map(|index| job.events[*index].clone()).collect();
         let record = LogRecord { events, now: job.now };
         let load = self.load.with(WriteEstimate::of(&record.events));
-        let reserve_taken = self.space.reserve_taken(load, batch.written);
-        if reserve_taken > 1.0 {
+        if self.space.reserve_taken(load, batch.written) > 1.0 {
             // In its own transaction it is committed before the answer, and fails if there is no space.
             return Err(StoreError::Full("the batch retires more rows than the reserve can hold".to_owned()).into());
         }
-        self.is_heavy = reserve_taken > 0.5;
         if !record.events.is_empty() {
-            self.wal.append(self.transaction, &record).map_err(io)?;
+            self.wal.append(batch.transaction(), &record)?;
             self.load = load;
-            self.uncommitted.add(&record.events, rows);
+            self.shared.uncommitted.add(&record.events, rows);
             self.pending.push(record);
         }
-        *self.clock.lock() = clock;
-        self.repeats.note(effect.repeats, stamp);
-        notify_head(self.head, head);
+        *self.shared.clock.lock() = batch.node.clock;
+        self.shared.repeats.note(effect.repeats, batch.stamp().max(job.now));
+        self.shared.notify_head(head);
         Ok(Ingested { outcomes: effect.outcomes, head, deletions: effect.deletions, stages })
     }
 
     fn commit(self) -> Result<()> {
-        let Committed { clock, .. } = self.batch.commit()?;
-        *self.clock.lock() = clock;
-        Ok(())
+        self.batch.commit().map(drop)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use kukuri_store::{
+        Seq,
         conformance::build::{NOW, admitted, note},
         port::*,
     };
@@ -297,11 +240,12 @@ mod tests {
         // The state after a failed commit: the clock has advanced, and repeated copies were counted.
         store.with_writer(move |writer| {
             let record = LogRecord { events: vec![event], now: NOW };
-            writer.wal.append(writer.env.info().last_txn_id as u64 + 1, &record).unwrap();
+            writer.wal.append(writer.tables.env.info().last_txn_id as u64 + 1, &record).unwrap();
             writer.faults.failing = vec![id];
             writer.pending.push(record);
-            writer.note_clock(writer.context().clock.tick(NOW));
-            writer.repeats.note(vec![id], NOW);
+            let clock = writer.context().clock.tick(NOW);
+            *writer.shared.clock.lock() = clock;
+            writer.shared.repeats.note(vec![id], NOW);
         });
         drop(store);
         let store = LmdbStore::open(dir.path(), options).unwrap();
@@ -321,7 +265,7 @@ mod tests {
             let (id, record) = (event.event().id, LogRecord { events: vec![event], now: NOW });
             // The state after a failed commit.
             store.with_writer(move |writer| {
-                writer.uncommitted.add(&record.events, Vec::new());
+                writer.shared.uncommitted.add(&record.events, Vec::new());
                 writer.pending.push(record);
             });
             id

@@ -8,12 +8,12 @@ use std::{
 };
 
 use kukuri_domain::{Admitted, Event, Millis, TopicId};
-use kukuri_store::StoreError;
 
 use crate::{
+    error::Result,
     open::Durability,
-    pack::{Pack, Unpack},
-    record::{SOURCES, code_of, decode},
+    pack::{Pack, take, unpack},
+    record::take_topic,
 };
 
 const FILE: &str = "wal.log";
@@ -107,7 +107,7 @@ pub(crate) fn remove_files(directory: &Path) -> io::Result<()> {
     [FILE, FORMER_FILE].iter().try_for_each(|file| remove_if_there(&directory.join(file)))
 }
 
-fn remove_if_there(path: &Path) -> io::Result<()> {
+pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),
@@ -115,21 +115,20 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
 }
 
 /// The records of this transaction, in order.
-pub(crate) fn read(directory: &Path, transaction: u64) -> io::Result<Vec<LogRecord>> {
+pub(crate) fn read(directory: &Path, transaction: u64) -> Result<Vec<LogRecord>> {
     let records = read_file(&directory.join(FILE), transaction)?;
     if records.is_empty() { read_file(&directory.join(FORMER_FILE), transaction) } else { Ok(records) }
 }
 
-fn read_file(path: &Path, transaction: u64) -> io::Result<Vec<LogRecord>> {
+fn read_file(path: &Path, transaction: u64) -> Result<Vec<LogRecord>> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
+        Err(error) => return Err(error.into()),
     };
     let (mut batches, mut rest) = (Vec::new(), &bytes[..]);
     while let Some((body, after)) = next(rest) {
-        let record = unpack(body, transaction, batches.len() as u32);
-        let Some(record) = record.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))? else { break };
+        let Some(record) = unpack_record(body, transaction, batches.len() as u32)? else { break };
         batches.push(record);
         rest = after;
     }
@@ -167,14 +166,13 @@ fn length_of(events: &[Admitted]) -> usize {
 
 fn pack(transaction: u64, number: u32, record: &LogRecord) -> Vec<u8> {
     let mut packed = Pack::with_capacity(length_of(&record.events)).bytes(&[0; HEADER_BYTES]);
-    packed = packed.u64(transaction).u32(number).millis(record.now).u32(record.events.len() as u32);
+    packed = packed.field(&transaction).field(&number).field(&record.now).field(&(record.events.len() as u32));
     for event in &record.events {
-        packed = packed.u8(code_of(&SOURCES, &event.source())).u8(event.vanishes().into());
-        packed = packed.u16(event.topics().len() as u16);
+        packed = packed.field(&event.source()).field(&event.vanishes()).field(&(event.topics().len() as u16));
         for topic in event.topics() {
-            packed = packed.u16(topic.as_str().len() as u16).bytes(topic.as_str().as_bytes());
+            packed = packed.field(&(topic.as_str().len() as u16)).bytes(topic.as_str().as_bytes());
         }
-        packed = packed.u32(event.json().len() as u32).bytes(event.json());
+        packed = packed.field(&(event.json().len() as u32)).bytes(event.json());
     }
     let mut packed = packed.done();
     let (head, body) = packed.split_at_mut(HEADER_BYTES);
@@ -198,28 +196,23 @@ fn next(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// `None`: the record belongs to another transaction.
-fn unpack(body: &[u8], transaction: u64, number: u32) -> Result<Option<LogRecord>, StoreError> {
-    let mut record = Unpack::new(FILE, body);
-    if (record.u64()?, record.u32()?) != (transaction, number) {
-        return Ok(None);
-    }
-    let (now, count) = (record.millis()?, record.u32()?);
-    let events = (0..count).map(|_| unpack_event(&mut record)).collect::<Result<_, _>>()?;
-    Ok(Some(LogRecord { events, now }))
+fn unpack_record(body: &[u8], transaction: u64, number: u32) -> Result<Option<LogRecord>> {
+    unpack(FILE, body, |body| {
+        if (take::<u64>(body)?, take::<u32>(body)?) != (transaction, number) {
+            return Some(None);
+        }
+        let (now, count): (_, u32) = (take(body)?, take(body)?);
+        let events = (0..count).map(|_| take_event(body)).collect::<Option<_>>()?;
+        Some(Some(LogRecord { events, now }))
+    })
 }
 
-fn unpack_event(record: &mut Unpack<'_>) -> Result<Admitted, StoreError> {
-    let source = decode(&SOURCES, record.u8()?, record)?;
-    let vanishes = record.u8()? != 0;
-    let mut topics = Vec::new();
-    for _ in 0..record.u16()? {
-        let length = record.u16()?;
-        let topic = std::str::from_utf8(record.bytes(length.into())?).map_err(|_| record.damaged())?;
-        topics.push(TopicId::new_unchecked(topic));
-    }
-    let length = record.u32()?;
-    let event = Event::from_json(record.bytes(length as usize)?).map_err(|_| record.damaged())?;
-    Ok(Admitted::restored(event, topics.into(), source, vanishes))
+fn take_event(body: &mut &[u8]) -> Option<Admitted> {
+    let (source, vanishes) = (take(body)?, take(body)?);
+    let topics = (0..take::<u16>(body)?).map(|_| take_topic(body)).collect::<Option<_>>()?;
+    let length: u32 = take(body)?;
+    let event = Event::from_json(body.split_off(..length as usize)?).ok()?;
+    Some(Admitted::restored(event, topics, source, vanishes))
 }
 
 #[cfg(test)]

@@ -31,5 +31,5 @@ mod log;
 mod uncommitted;
 
 pub(crate) use group_commit::IngestJob;
-pub(crate) use log::{Log, LogRecord, exists, read, remove_files};
+pub(crate) use log::{Log, LogRecord, exists, read, remove_files, remove_if_there};
 pub(crate) use uncommitted::Uncommitted;

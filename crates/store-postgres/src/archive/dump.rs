@@ -1,52 +1,83 @@
 //! Dump of a whole store, page by page, while writers are blocked.
 
-use std::collections::BTreeSet;
-
 use kukuri_store::{DumpCursor, DumpPage, Piece, StoreError};
 use sqlx::{Connection, PgConnection, PgPool, Row as _, postgres::PgRow};
 use tokio::sync::Mutex;
 
 use crate::{
     batch::{read_node, writers_lock},
-    columns::{ReadColumn as _, number_at, signed},
+    columns::{ReadColumn as _, from_columns, number_at, signed},
     error::Result,
-    records, sharing, subscriptions,
-    work::TopicNo,
+    records::{self, topic_ids},
+    sharing, subscriptions,
     writer::Writer,
 };
 
-/// The sections of a dump, in the order of [`Piece`]. $1 is the number of rows to read, after the position $2 (and $3
-/// for events). Column `after` is the position where the next page starts.
-const SECTIONS: [&str; 10] = [
-    "SELECT *, convert_to(topic_id, 'UTF8') AS after FROM cn_relay.node_subscriptions \
-     WHERE topic_id > convert_from($2, 'UTF8') ORDER BY topic_id LIMIT $1",
-    "SELECT *, convert_to(topic_id, 'UTF8') AS after FROM cn_relay.topics \
-     WHERE topic_id > convert_from($2, 'UTF8') ORDER BY topic_id LIMIT $1",
-    "SELECT *, key AS after FROM cn_relay.floors WHERE key > $2 ORDER BY key LIMIT $1",
-    "SELECT *, target || boolsend(is_address) || requester AS after FROM cn_relay.deletion_tombstones \
-     WHERE (target, is_address, requester) > (substr($2, 1, 32), substr($2, 33, 1) = '\\x01', substr($2, 34)) \
-     ORDER BY target, is_address, requester LIMIT $1",
-    "SELECT *, pubkey AS after FROM cn_relay.vanish_marks WHERE pubkey > $2 ORDER BY pubkey LIMIT $1",
-    "SELECT *, id || convert_to(topic_id, 'UTF8') AS after FROM cn_relay.traces \
-     WHERE (id, topic_id) > (substr($2, 1, 32), convert_from(substr($2, 33), 'UTF8')) ORDER BY id, topic_id LIMIT $1",
+type ReadPiece = fn(&PgRow) -> Result<Piece>;
+
+/// The sections of a dump, in the order of [`Piece`]: a statement, and how its rows are read. $1 is the number of rows to
+/// read, after the position $2 (and $3 for events). Column `after` is the position where the next page starts.
+const SECTIONS: [(&str, ReadPiece); 10] = [
+    (
+        "SELECT *, convert_to(topic_id, 'UTF8') AS after FROM cn_relay.node_subscriptions \
+         WHERE topic_id > convert_from($2, 'UTF8') ORDER BY topic_id LIMIT $1",
+        |row| Ok(Piece::Subscription(subscriptions::read(row)?)),
+    ),
+    (
+        "SELECT *, convert_to(topic_id, 'UTF8') AS after FROM cn_relay.topics \
+         WHERE topic_id > convert_from($2, 'UTF8') ORDER BY topic_id LIMIT $1",
+        |row| Ok(from_columns!(row => Piece::Topic { stage, last_event_at; topic: row.read("topic_id")? })),
+    ),
+    ("SELECT *, key AS after FROM cn_relay.floors WHERE key > $2 ORDER BY key LIMIT $1", |row| {
+        Ok(from_columns!(row => Piece::Floor { key, raised_at; floor: records::rank(row)? }))
+    }),
+    (
+        "SELECT *, target || boolsend(is_address) || requester AS after FROM cn_relay.deletion_tombstones \
+         WHERE (target, is_address, requester) > (substr($2, 1, 32), substr($2, 33, 1) = '\\x01', substr($2, 34)) \
+         ORDER BY target, is_address, requester LIMIT $1",
+        |row| records::tombstone(row).map(|noted| Piece::Tombstone(noted.what, noted.at)),
+    ),
+    ("SELECT *, pubkey AS after FROM cn_relay.vanish_marks WHERE pubkey > $2 ORDER BY pubkey LIMIT $1", |row| {
+        records::vanish_mark(row).map(|noted| Piece::Vanish(noted.what, noted.at))
+    }),
+    (
+        "SELECT *, id || convert_to(topic_id, 'UTF8') AS after FROM cn_relay.traces \
+         WHERE (id, topic_id) > (substr($2, 1, 32), convert_from(substr($2, 33), 'UTF8')) ORDER BY id, topic_id LIMIT $1",
+        |row| sharing::trace(row).map(|(topic, trace)| Piece::Trace(topic, trace)),
+    ),
     // Arrival times never decrease: within a class this is the order of an index, and of the months.
-    "SELECT e.*, int8send(e.ingested_at) || int8send(e.no) AS after, \
-     d.source, d.first_seen_at, d.last_seen_at, d.seen_count, d.reason, d.cause, d.since FROM ( \
-         (SELECT class, ingested_at, no, id, topics, json FROM cn_relay.events WHERE class = 'default' \
-             AND ingested_at >= $2 AND (ingested_at, no) > ($2, $3) ORDER BY ingested_at, no LIMIT $1) \
-         UNION ALL \
-         (SELECT class, ingested_at, no, id, topics, json FROM cn_relay.events WHERE class = 'long' \
-             AND ingested_at >= $2 AND (ingested_at, no) > ($2, $3) ORDER BY ingested_at, no LIMIT $1) \
-         UNION ALL \
-         (SELECT class, ingested_at, no, id, topics, json FROM cn_relay.events WHERE class = 'requests' \
-             AND ingested_at >= $2 AND (ingested_at, no) > ($2, $3) ORDER BY ingested_at, no LIMIT $1) \
-         ORDER BY ingested_at, no LIMIT $1 \
-     ) e LEFT JOIN cn_relay.event_dedupe d ON d.event_id = e.id ORDER BY e.ingested_at, e.no",
-    "SELECT *, event_id AS after FROM cn_relay.ids WHERE event_id > $2 AND no IS NULL \
-     ORDER BY event_id LIMIT $1",
-    "SELECT *, int8send(seq) AS after FROM cn_relay.events_outbox WHERE seq > $2 ORDER BY seq LIMIT $1",
-    "SELECT *, convert_to(consumer, 'UTF8') AS after FROM cn_relay.consumer_offsets \
-     WHERE consumer > convert_from($2, 'UTF8') ORDER BY consumer LIMIT $1",
+    (
+        concat!(
+            "SELECT e.id, e.ingested_at, e.json, ",
+            topic_ids!(),
+            " AS topics, int8send(e.ingested_at) || int8send(e.no) AS after, \
+             d.source, d.first_seen_at, d.last_seen_at, d.seen_count, d.reason, d.cause, d.since \
+             FROM ( \
+                 (SELECT ingested_at, no, id, topics, json FROM cn_relay.events WHERE class = 'default' \
+                     AND ingested_at >= $2 AND (ingested_at, no) > ($2, $3) ORDER BY ingested_at, no LIMIT $1) \
+                 UNION ALL \
+                 (SELECT ingested_at, no, id, topics, json FROM cn_relay.events WHERE class = 'long' \
+                     AND ingested_at >= $2 AND (ingested_at, no) > ($2, $3) ORDER BY ingested_at, no LIMIT $1) \
+                 UNION ALL \
+                 (SELECT ingested_at, no, id, topics, json FROM cn_relay.events WHERE class = 'requests' \
+                     AND ingested_at >= $2 AND (ingested_at, no) > ($2, $3) ORDER BY ingested_at, no LIMIT $1) \
+                 ORDER BY ingested_at, no LIMIT $1 \
+             ) e LEFT JOIN cn_relay.event_dedupe d ON d.event_id = e.id ORDER BY e.ingested_at, e.no"
+        ),
+        |row| Ok(Piece::Event(row.read("id")?, records::id_record(row)?, records::row_record(row)?)),
+    ),
+    (
+        "SELECT *, event_id AS after FROM cn_relay.ids WHERE event_id > $2 AND no IS NULL ORDER BY event_id LIMIT $1",
+        |row| Ok(Piece::Id(row.read("event_id")?, records::id_record(row)?)),
+    ),
+    ("SELECT *, int8send(seq) AS after FROM cn_relay.events_outbox WHERE seq > $2 ORDER BY seq LIMIT $1", |row| {
+        records::outbox_row(row).map(Piece::Outbox)
+    }),
+    (
+        "SELECT *, convert_to(consumer, 'UTF8') AS after FROM cn_relay.consumer_offsets \
+         WHERE consumer > convert_from($2, 'UTF8') ORDER BY consumer LIMIT $1",
+        |row| records::offset(row).map(Piece::Offset),
+    ),
 ];
 const EVENTS: usize = 6;
 const OUTBOX: usize = 8;
@@ -99,7 +130,7 @@ async fn begin(readers: &PgPool, writer: &Writer) -> Result<PgConnection> {
 
 async fn read_page(cursor: DumpCursor, limit: usize, session: &mut PgConnection) -> Result<DumpPage> {
     let section = usize::from(cursor.section);
-    let Some(sql) = SECTIONS.get(section) else {
+    let Some((sql, read)) = SECTIONS.get(section) else {
         let node = read_node(session).await?;
         let standing = Piece::Standing {
             head: node.head,
@@ -116,53 +147,11 @@ async fn read_page(cursor: DumpCursor, limit: usize, session: &mut PgConnection)
         OUTBOX => query.bind(number_at(&cursor.after, 0)),
         _ => query.bind(cursor.after),
     };
-    let rows = query.fetch_all(&mut *session).await?;
-    let pieces = match section {
-        EVENTS => read_events(&rows, session).await?,
-        _ => rows.iter().map(|row| piece(section, row)).collect::<Result<_>>()?,
-    };
+    let rows = query.fetch_all(session).await?;
+    let pieces = rows.iter().map(read).collect::<Result<_>>()?;
     let next = match rows.last() {
         Some(last) if rows.len() == limit => DumpCursor { section: cursor.section, after: last.try_get("after")? },
         _ => DumpCursor { section: cursor.section + 1, after: Vec::new() },
     };
     Ok(DumpPage { pieces, next: Some(next) })
-}
-
-fn piece(section: usize, row: &PgRow) -> Result<Piece> {
-    Ok(match section {
-        0 => Piece::Subscription(subscriptions::read(row)?),
-        1 => {
-            let topic = records::topic(row)?;
-            Piece::Topic { topic: topic.id, stage: topic.counters.stage, last_event_at: topic.last_event_at }
-        }
-        2 => Piece::Floor { key: row.read("key")?, floor: records::rank(row)?, raised_at: row.read("raised_at")? },
-        3 => {
-            let noted = records::tombstone(row)?;
-            Piece::Tombstone(noted.what, noted.at)
-        }
-        4 => {
-            let noted = records::vanish_mark(row)?;
-            Piece::Vanish(noted.what, noted.at)
-        }
-        5 => {
-            let (topic, trace) = sharing::trace(row)?;
-            Piece::Trace(topic, trace)
-        }
-        7 => Piece::Id(row.read("event_id")?, records::id_record(row)?),
-        OUTBOX => Piece::Outbox(records::outbox_row(row)?),
-        _ => Piece::Offset(records::offset(row)?),
-    })
-}
-
-async fn read_events(rows: &[PgRow], session: &mut PgConnection) -> Result<Vec<Piece>> {
-    let mut numbers = BTreeSet::new();
-    for row in rows {
-        numbers.extend(row.read::<Vec<TopicNo>>("topics")?);
-    }
-    let names = sqlx::query("SELECT no, topic_id FROM cn_relay.topics WHERE no = ANY($1)");
-    let names = names.bind(numbers.into_iter().collect::<Vec<_>>()).fetch_all(session).await?;
-    let names = records::topic_names(&names)?;
-    let read =
-        |row: &PgRow| Ok(Piece::Event(row.read("id")?, records::id_record(row)?, records::row_record(row, &names)?));
-    rows.iter().map(read).collect()
 }

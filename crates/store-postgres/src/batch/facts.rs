@@ -1,19 +1,27 @@
 //! Facts for the decisions on a batch: one statement per kind of fact, independent of the number of events.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use kukuri_domain::{
     Address, AddressDigest, Admitted, EventId, Kind, PublicKey, Reason, Timestamp, TopicId,
     deletion::{DeletionTarget, DeletionTargetKind},
     sharing::FloorHint,
 };
-use sqlx::postgres::PgRow;
+use sqlx::{
+    Postgres,
+    postgres::{PgArguments, PgRow},
+    query::Query,
+};
 
 use super::Batch;
 use crate::{
     columns::{Column as _, ReadColumn as _, array, bind_arrays},
     error::Result,
     records::{self, select_rows},
+    sharing::stored,
     work::TopicNo,
 };
 
@@ -54,13 +62,21 @@ impl Batch<'_> {
     }
 
     /// Reads every fact that may affect the decisions on these hints.
-    pub(crate) async fn read_hint_facts(&mut self, hints: &[FloorHint]) -> Result<()> {
+    pub(crate) async fn read_hint_facts(&mut self, topic: &TopicId, hints: &[FloorHint]) -> Result<()> {
         let ids: Vec<EventId> = hints.iter().map(|hint| hint.floor.id).collect();
         self.read_ids(&ids).await?;
         self.read_tombstones(array(&ids)).await?;
         self.read_keys(hints.iter().map(|hint| hint.key.clone())).await?;
         self.read_rows_of(HashSet::new()).await?;
-        self.read_references(&HashSet::new()).await
+        self.read_references(&HashSet::new()).await?;
+        let requests = stored(&mut self.txn, &hints.iter().map(|hint| hint.request).collect()).await?;
+        self.work.requests = requests.into_iter().map(|(id, request)| (id, Arc::new(request))).collect();
+        let items: Vec<EventId> = hints.iter().flat_map(|hint| [hint.request, hint.floor.id]).collect();
+        let rows = sqlx::query("SELECT id FROM cn_relay.traces WHERE topic_id = $1 AND id = ANY($2)");
+        for row in rows.bind(topic.to_sql()).bind(array(&items)).fetch_all(&mut *self.txn).await? {
+            self.work.traced.insert((topic.clone(), row.read("id")?));
+        }
+        Ok(())
     }
 
     /// The rows that a statement selects by these keys.
@@ -104,8 +120,10 @@ impl Batch<'_> {
             "FROM cn_relay.event_dedupe d JOIN cn_relay.events e \
              ON e.class = d.class AND e.ingested_at = d.ingested_at AND e.no = d.no WHERE d.event_id = ANY($1)"
         );
-        let rows = self.fetch(sql, array(&ids)).await?;
-        self.put_rows(&rows)
+        if !ids.is_empty() {
+            self.read_rows(sqlx::query(sql).bind(array(&ids))).await?;
+        }
+        Ok(())
     }
 
     /// Reads replaced versions of addresses that a deletion names, up to its time. Versions already deleted are
@@ -122,8 +140,7 @@ impl Batch<'_> {
              WHERE NOT e.effective AND e.key IS NOT NULL AND d.reason <> $3"
         ));
         let query = bind_arrays!(query, for (key, until) in versions; key, until).bind(Reason::Nip09.to_sql());
-        let rows = query.fetch_all(&mut *self.txn).await?;
-        self.put_rows(&rows)
+        self.read_rows(query).await.map(drop)
     }
 
     /// Reads rows of vanishing authors, gift wraps for them, and hidden rows of either.
@@ -143,16 +160,18 @@ impl Batch<'_> {
              ) e JOIN cn_relay.event_dedupe d ON d.event_id = e.id"
         ));
         let query = bind_arrays!(query, for (author, until) in vanishing; author, until).bind(Kind::GIFT_WRAP.to_sql());
-        let rows = query.fetch_all(&mut *self.txn).await?;
-        self.put_rows(&rows)
+        self.read_rows(query).await.map(drop)
     }
 
-    /// Adds rows that were selected with [`select_rows`].
-    pub(crate) fn put_rows(&mut self, rows: &[PgRow]) -> Result<()> {
-        rows.iter().try_for_each(|row| {
-            self.work.put_row(records::row(row)?);
-            Ok(())
-        })
+    /// Reads rows that are selected with [`select_rows`]. Returns their ids, in order.
+    pub(crate) async fn read_rows(&mut self, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<EventId>> {
+        let mut ids = Vec::new();
+        for row in query.fetch_all(&mut *self.txn).await? {
+            let row = records::row(&row)?;
+            ids.push(row.outline.id);
+            self.work.put_row(row);
+        }
+        Ok(ids)
     }
 
     /// Reads these topics, the topics of the loaded rows, and the keys whose effective version they are.

@@ -58,8 +58,7 @@ pub(crate) struct Batch<'w> {
     pub(crate) work: Work,
     stored: Node,
     new_month: Option<Millis>,
-    /// `None` within a dry run, whose caller holds the turn.
-    pub(crate) turn: Option<MutexGuard<'w, ()>>,
+    _turn: MutexGuard<'w, ()>,
 }
 
 impl<'w> Batch<'w> {
@@ -82,29 +81,16 @@ impl<'w> Batch<'w> {
             return Err(StoreError::ReadOnly.into());
         }
         let turn = writer.turn.lock().await;
-        let txn = writer.pool.begin_with(BEGIN).await?;
-        Self::within(writer, txn, Some(turn)).await
+        let mut txn = writer.pool.begin_with(BEGIN).await?;
+        let work = read_work(writer, &mut txn).await?;
+        Ok(Self { writer, txn, stored: work.node, work, new_month: None, _turn: turn })
     }
 
-    /// Wraps a transaction that has already begun.
-    pub(crate) async fn within(
-        writer: &'w Writer,
-        mut txn: Transaction<'static, Postgres>,
-        turn: Option<MutexGuard<'w, ()>>,
-    ) -> Result<Self> {
-        let node = read_node(&mut txn).await?;
-        let version = node.subscriptions_version;
-        let cached = writer.subscriptions.lock().clone().filter(|(cached, _)| *cached == version);
-        let subscriptions = match cached {
-            Some((_, subscriptions)) => subscriptions,
-            None => {
-                let read = Arc::new(subscriptions::load(&mut txn).await?);
-                *writer.subscriptions.lock() = Some((version, Arc::clone(&read)));
-                read
-            }
-        };
-        let work = Work { rules: Arc::clone(&writer.rules), subscriptions, node, ..Work::default() };
-        Ok(Self { writer, txn, work, stored: node, new_month: None, turn })
+    /// Continues the transaction as if it had just begun: changes that were not written are forgotten.
+    pub(crate) async fn restart(&mut self) -> Result<()> {
+        self.work = read_work(self.writer, &mut self.txn).await?;
+        self.stored = self.work.node;
+        Ok(())
     }
 
     pub(crate) fn connection(&mut self) -> &mut PgConnection {
@@ -159,6 +145,22 @@ impl<'w> Batch<'w> {
         notify.execute(&mut *self.txn).await?;
         Ok(())
     }
+}
+
+/// The state of the node and its subscriptions.
+async fn read_work(writer: &Writer, connection: &mut PgConnection) -> Result<Work> {
+    let node = read_node(connection).await?;
+    let version = node.subscriptions_version;
+    let cached = writer.subscriptions.lock().clone().filter(|(cached, _)| *cached == version);
+    let subscriptions = match cached {
+        Some((_, subscriptions)) => subscriptions,
+        None => {
+            let read = Arc::new(subscriptions::load(connection).await?);
+            *writer.subscriptions.lock() = Some((version, Arc::clone(&read)));
+            read
+        }
+    };
+    Ok(Work { rules: Arc::clone(&writer.rules), subscriptions, node, ..Work::default() })
 }
 
 pub(crate) async fn read_node(connection: &mut PgConnection) -> Result<Node> {

@@ -11,7 +11,7 @@ use super::Batch;
 use crate::{
     columns::{Column as _, write_arrays},
     error::Result,
-    sharing::passed_on,
+    sharing::stored,
     work::RowSource,
 };
 
@@ -27,8 +27,8 @@ impl Batch<'_> {
         );
         let mut traces = std::mem::take(&mut self.work.traces);
         let requests: HashSet<EventId> = traces.iter().map(|(_, trace)| trace.request()).collect();
-        let passed_on = passed_on(&mut self.txn, &requests).await?;
-        traces.retain(|(_, trace)| passed_on.contains_key(&trace.request()));
+        let requests = stored(&mut self.txn, &requests).await?;
+        traces.retain(|(_, trace)| requests.get(&trace.request()).is_some_and(sharing::may_pass_on));
         self.put_traces(&traces).await
     }
 

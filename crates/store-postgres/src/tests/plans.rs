@@ -2,6 +2,7 @@
 
 use kukuri_domain::{Event, Filter, Kind, Letter, PublicKey, Viewer};
 use kukuri_store::{
+    Query,
     conformance::build::{ALICE, BOB, NOW, OTHER_TOPIC, TOPIC, admitted, article, deletion, note, profile},
     port::*,
 };
@@ -95,7 +96,8 @@ fn no_filter_reads_a_whole_table_or_more_than_its_limit() {
             ("a window", limited().with_until(events[100].created_at), "_created_at_id_idx"),
         ] {
             for viewer in [Viewer::unauthenticated(), Viewer::Client([ALICE].into())] {
-                let Plan { sql, binds } = Plan::of(&filter, &viewer, NOW, Some(51), Part::Event);
+                let query = Query::of(filter.clone(), viewer, NOW);
+                let Plan { sql, binds } = Plan::of(&query, &filter, Some(51), Part::Event);
                 let values = binds.iter().map(text_of).collect::<Vec<_>>().join(", ");
                 let mut session = store.readers.acquire().await.unwrap();
                 sqlx::raw_sql(AssertSqlSafe(format!("DEALLOCATE ALL; PREPARE plan AS {sql}")))

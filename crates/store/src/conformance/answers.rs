@@ -47,6 +47,7 @@ struct QuerySpec {
 }
 
 /// Withholds an author's events in [`TOPIC`] from all other viewers, except from filters that name ids.
+#[derive(Debug)]
 struct WithheldAuthor(PublicKey);
 
 impl Overlay for WithheldAuthor {

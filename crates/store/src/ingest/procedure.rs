@@ -223,19 +223,13 @@ fn with_topics<L: Ledger>(
     traces: Vec<(EventId, Trace)>,
 ) -> Result<Vec<(TopicId, Trace)>, L::Error> {
     let mut placed = Vec::new();
-    // An event may have two consecutive traces; its topics are looked up once.
-    let mut last: Option<(EventId, Vec<TopicId>)> = None;
     for (id, trace) in traces {
-        if last.as_ref().is_none_or(|(of, _)| *of != id) {
-            let topics = if id == admitted.event().id {
-                admitted.topics().to_vec()
-            } else {
-                row_of(ledger, &id)?.map(|row| ledger.topics_reached(&row)).transpose()?.unwrap_or_default()
-            };
-            last = Some((id, topics));
-        }
-        let topics = last.iter().flat_map(|(_, topics)| topics);
-        placed.extend(topics.map(|topic| (topic.clone(), trace.clone())));
+        let topics = if id == admitted.event().id {
+            admitted.topics().to_vec()
+        } else {
+            row_of(ledger, &id)?.map(|row| ledger.topics_reached(&row)).transpose()?.unwrap_or_default()
+        };
+        placed.extend(topics.into_iter().map(|topic| (topic, trace.clone())));
     }
     Ok(placed)
 }

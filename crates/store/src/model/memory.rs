@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use kukuri_domain::{
     Address, Admitted, Event, EventId, Kind, KindClass, Millis, PublicKey, Rank, Reason, Refusal, State, TopicId,
-    capacity::{self, Capacity, Load, Stage, TopicLoad, Usage},
+    capacity::{self, Capacity, Load, Stage, Usage},
     clock::Clock,
     decision::{self, Decision, KeyState, Row as KnownRow, StoreFacts, Verdict},
     deletion::{DeletionResult, DeletionTarget, DeletionTargetKind, Tombstone},
@@ -309,15 +309,16 @@ impl Memory {
 
     fn load(&self, topic: Option<&TopicId>) -> Load {
         let lasting = report::lasting(&self.usage(topic));
-        Load { stage: self.stage(topic), is_full: self.capacity(topic).is_reached(lasting, 100) }
+        let is_full = self.capacity(topic).is_reached(lasting, 100);
+        Load { stage: self.stage(topic), is_full, is_shed_first: false }
     }
 
     fn refuse_for_capacity(&self, admitted: &Admitted) -> Option<Refusal> {
         let enabled = self.subscriptions.values().filter(|subscription| subscription.enabled);
         let shed_priority = capacity::shed_priority(enabled.map(|subscription| subscription.policy.priority));
-        let topic_load = |topic: &TopicId| TopicLoad {
-            load: self.load(Some(topic)),
-            is_shed_first: shed_priority == Some(self.policy(topic).priority),
+        let topic_load = |topic: &TopicId| {
+            let is_shed_first = shed_priority == Some(self.policy(topic).priority);
+            Load { is_shed_first, ..self.load(Some(topic)) }
         };
         let topics: Vec<_> = admitted.topics().iter().map(topic_load).collect();
         capacity::refuse(admitted.event().kind, admitted.source(), self.load(None), &topics)

@@ -14,7 +14,7 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use kukuri_catchup::{NoHistory, Node, Peer, Report, Settings, initiate, respond};
+use kukuri_catchup::{Node, Peer, Report, SessionEnd, Settings, initiate, respond};
 use kukuri_domain::{Event, EventId, Millis, Origin, Refusal, Signature, Timestamp, TopicId, sharing::FloorHint};
 use kukuri_store::{
     HintOutcome, Outcome, StoreError, StoreRules,
@@ -99,9 +99,9 @@ impl Node for TestNode {
         self.withheld.is_none_or(|withheld| Event::from_json(json).unwrap().id != withheld)
     }
 
-    async fn submit(&self, _: &Peer, events: Vec<Bytes>) -> Result<Vec<Outcome>, NoHistory> {
+    async fn submit(&self, _: &Peer, events: Vec<Bytes>) -> Option<Vec<Outcome>> {
         if self.is_behind.load(Relaxed) {
-            return Err(NoHistory);
+            return None;
         }
         let mut outcomes = Vec::new();
         for json in events {
@@ -122,12 +122,16 @@ impl Node for TestNode {
             let batch = vec![admitted_from(&event, Origin::Sync { peer: PEER })];
             outcomes.extend(self.store.ingest(batch, NOW).await.unwrap().outcomes);
         }
-        Ok(outcomes)
+        Some(outcomes)
     }
 
     async fn raise_floors(&self, topic: &TopicId, hints: Vec<FloorHint>) -> Result<Vec<HintOutcome>, StoreError> {
         Ok(self.store.raise_floors(topic, hints, NOW).await?.outcomes)
     }
+}
+
+pub(crate) fn is_finished(report: &Report) -> bool {
+    matches!(report.end, SessionEnd::Finished)
 }
 
 /// One node catches up with another, over a stream with a small buffer.

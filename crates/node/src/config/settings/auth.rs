@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kukuri_config::{DateTime, section};
+use kukuri_config::{OffsetDateTime, section};
 use kukuri_domain::Millis;
 
 use crate::config::AuthMode;
@@ -18,7 +18,7 @@ section! {
         /// set: at once.
         ja "`required` が有効になる時刻。UTC からの時差を付けた日時（RFC 3339）、または Unix 秒で指定します。未設定ならすぐに\
             有効になります。"
-        enforce_at: Option<DateTime> = None, such as "2030-01-31T12:00:00Z";
+        enforce_at: Option<OffsetDateTime> = None, such as "2030-01-31T12:00:00Z";
         /// How many seconds clients have to authenticate if they are connected when `required` takes effect.
         ja "`required` が有効になった時点で接続中のクライアントに与える、認証までの猶予（秒）。"
         grace_seconds: u64 = 300, at most 31_536_000;
@@ -34,7 +34,7 @@ impl Auth {
         match self.mode {
             AuthMode::Off => kukuri_engine::config::Auth::Off,
             AuthMode::Required => kukuri_engine::config::Auth::Required {
-                enforce_at: self.enforce_at.map_or(now, |time| Millis::from_secs(time.seconds())),
+                enforce_at: self.enforce_at.map_or(now, |time| Millis::from_secs(time.unix_timestamp().unsigned_abs())),
                 grace: Duration::from_secs(self.grace_seconds),
                 timeout: Duration::from_secs(self.ws_auth_timeout_seconds),
             },

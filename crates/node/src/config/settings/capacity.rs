@@ -2,6 +2,7 @@
 
 use kukuri_config::{ByteSize, Percent, section};
 use kukuri_domain::capacity::{Capacity as MaxUsage, Thresholds};
+use kukuri_store::StoreRules;
 
 use super::Settings;
 
@@ -36,18 +37,18 @@ section! {
 }
 
 impl Settings {
-    pub(crate) fn capacity(&self) -> MaxUsage {
-        MaxUsage { max_events: self.capacity.max_events, max_bytes: self.capacity.max_bytes.map(|size| size.0) }
-    }
-
-    pub(crate) fn thresholds(&self) -> Thresholds {
+    pub(crate) fn store_rules(&self) -> StoreRules {
         let capacity = &self.capacity;
-        Thresholds {
-            live_only: capacity.live_only.0,
-            shedding: capacity.shedding.0,
-            purging: capacity.purging.0,
-            leave_below: capacity.leave_below.0,
-            purge_to: capacity.purge_to.0,
+        StoreRules {
+            deletion: self.deletion.0,
+            capacity: MaxUsage { max_events: capacity.max_events, max_bytes: capacity.max_bytes.map(|size| size.0) },
+            thresholds: Thresholds {
+                live_only: capacity.live_only.0,
+                shedding: capacity.shedding.0,
+                purging: capacity.purging.0,
+                leave_below: capacity.leave_below.0,
+                purge_to: capacity.purge_to.0,
+            },
         }
     }
 }

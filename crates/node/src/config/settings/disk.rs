@@ -13,13 +13,13 @@ section! {
     Disk in "disk." {
         /// With less free space than this, history from imports and other nodes is refused.
         ja "空き容量がこれを下回ると、インポートや他ノードからの過去のイベントを拒否します。"
-        live_only: ByteSize = ByteSize::gib(2);
+        live_only: ByteSize = ByteSize(2 << 30);
         /// With less free space than this, topics of the lowest priority are refused too.
         ja "空き容量がこれを下回ると、優先度が最も低いトピックのイベントも拒否します。"
-        shedding: ByteSize = ByteSize::gib(1);
+        shedding: ByteSize = ByteSize(1 << 30);
         /// With less free space than this, only deletion and vanish requests are accepted.
         ja "空き容量がこれを下回ると、削除要求と消去要求だけを受け付けます。"
-        full: ByteSize = ByteSize::mib(256);
+        full: ByteSize = ByteSize(256 << 20);
     }
 }
 

@@ -53,28 +53,28 @@ section! {
         /// The size of these messages.
         ja "同じくメッセージのサイズ。"
         peer_bytes_per_second: ByteSize = ByteSize(GossipLimits::default().peer.bytes),
-            at least ByteSize::kib(128), needs restart;
+            at least ByteSize(128 << 10), needs restart;
         /// The messages that are accepted from all peers in a second.
         ja "全ピアから 1 秒間に受け取るメッセージの数。"
         received_messages_per_second: u32 = GossipLimits::default().received.messages, at least 1, needs restart;
         /// The size of these messages.
         ja "同じくメッセージのサイズ。"
         received_bytes_per_second: ByteSize = ByteSize(GossipLimits::default().received.bytes),
-            at least ByteSize::kib(128), needs restart;
+            at least ByteSize(128 << 10), needs restart;
         /// The messages that are sent to one topic in a second. Messages beyond it wait for up to 30 seconds.
         ja "1 つのトピックに 1 秒間に送信するメッセージの数。超えた分は最大 30 秒待たせます。"
         topic_messages_per_second: u32 = GossipLimits::default().topic.messages, at least 1, needs restart;
         /// The size of these messages.
         ja "同じくメッセージのサイズ。"
         topic_bytes_per_second: ByteSize = ByteSize(GossipLimits::default().topic.bytes),
-            at least ByteSize::kib(128), needs restart;
+            at least ByteSize(128 << 10), needs restart;
         /// The messages that are sent to all topics in a second.
         ja "全トピックに 1 秒間に送信するメッセージの数。"
         sent_messages_per_second: u32 = GossipLimits::default().sent.messages, at least 1, needs restart;
         /// The size of these messages.
         ja "同じくメッセージのサイズ。"
         sent_bytes_per_second: ByteSize = ByteSize(GossipLimits::default().sent.bytes),
-            at least ByteSize::kib(128), needs restart;
+            at least ByteSize(128 << 10), needs restart;
         /// How often each topic is compared with one of its peers, in addition to every arrival of a peer, so that lost
         /// events are fetched. A topic whose policy says `backfill = false` is not compared.
         ja "各トピックをピアの 1 つと照合し、取りこぼしたイベントを補う間隔。ピアが接続したときにも照合します。ポリシーが \
@@ -86,7 +86,7 @@ section! {
         /// The size of these events.
         ja "同じくイベントのサイズ。"
         catch_up_bytes_per_second: ByteSize = ByteSize(CatchUpSettings::default().bytes_per_second),
-            at least ByteSize::kib(128), needs restart;
+            at least ByteSize(128 << 10), needs restart;
     }
 }
 
@@ -95,7 +95,7 @@ impl Settings {
     pub(crate) fn peer_policy(&self) -> PeerPolicy {
         match self.auth.mode {
             AuthMode::Required => PeerPolicy::Known,
-            AuthMode::Off => *self.gossip.peers,
+            AuthMode::Off => self.gossip.peers.0,
         }
     }
 

@@ -34,7 +34,7 @@ section! {
         created_at_ahead: Duration = EventLimits::default().created_at_ahead;
         /// The size of one WebSocket message.
         ja "WebSocket メッセージ 1 件のサイズ。"
-        message_bytes: ByteSize = RequestLimits::default().message_bytes.into(), at least ByteSize::kib(1);
+        message_bytes: ByteSize = RequestLimits::default().message_bytes.into(), at least ByteSize(1 << 10);
         /// The filters in one request.
         ja "1 つのリクエストに含められるフィルターの数。"
         filters: usize = RequestLimits::default().filters, at least 1;
@@ -49,7 +49,7 @@ section! {
         limit: usize = RequestLimits::default().limit, at least 1;
         /// The size of the stored events returned for one request. Events beyond it are left out, as by a limit.
         ja "1 つのリクエストに対して返す保存済みイベントの合計サイズ。超えた分は `limit` のときと同じく省きます。"
-        answer_bytes: ByteSize = RequestLimits::default().answer_bytes.into(), at least ByteSize::kib(128);
+        answer_bytes: ByteSize = RequestLimits::default().answer_bytes.into(), at least ByteSize(128 << 10);
         /// The events of one connection that may wait for their OK. No further message is read until one is answered.
         ja "1 つの接続で OK を待てるイベントの数。達すると、応答するまで次のメッセージを読みません。"
         in_flight: usize = RequestLimits::default().in_flight, at least 1;

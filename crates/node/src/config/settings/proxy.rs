@@ -25,7 +25,7 @@ section! {
 impl Proxy {
     /// `None`: no proxy is trusted.
     pub(crate) fn trusted_proxy(&self) -> Option<kukuri_http::Proxy> {
-        let header = self.header.as_ref()?.as_str().to_owned();
+        let header = self.header.as_ref()?.0.as_str().to_owned();
         Some(kukuri_http::Proxy { header, trusted: self.trusted.clone() })
     }
 }

@@ -39,12 +39,12 @@ impl Settings {
     pub(crate) fn retention(&self) -> Rules {
         let retention = &self.retention;
         Rules {
-            regular: *retention.regular,
-            current: *retention.current,
-            replaced: *retention.replaced,
-            requests: *retention.requests,
-            dedupe: *retention.dedupe,
-            outbox: *retention.outbox,
+            regular: retention.regular.0,
+            current: retention.current.0,
+            replaced: retention.replaced.0,
+            requests: retention.requests.0,
+            dedupe: retention.dedupe.0,
+            outbox: retention.outbox.0,
         }
     }
 }

@@ -53,6 +53,6 @@ impl Topics {
 impl Settings {
     /// Fails only on a reserved topic, which was checked when the configuration was loaded.
     pub(crate) fn topic_rules(&self) -> Result<TopicRules, TopicError> {
-        TopicRules::new(*self.topics.mode, &self.topics.reserved)
+        TopicRules::new(self.topics.mode.0, &self.topics.reserved)
     }
 }

@@ -10,8 +10,8 @@ fn an_error_in_the_file_is_one_line_with_path_key_and_value() {
     let key = "0".repeat(63);
     let schema = Schema::of::<Settings>();
     let names = |section: &str| {
-        let keys = schema.keys().filter(|key| key.section() == section).map(|key| key.name());
-        keys.collect::<Vec<_>>().join(", ")
+        let section = schema.sections.iter().find(|info| info.name == section).unwrap();
+        section.keys.iter().map(|key| key.name()).collect::<Vec<_>>().join(", ")
     };
     let (at_the_top, in_limits) = (names(""), names("limits"));
     let sections = schema.sections.iter().skip(1).map(|section| format!("[{}]", section.name));

@@ -66,8 +66,8 @@ fn variables_are_read_in_the_form_of_their_key() {
     assert_eq!(settings.relay.contact.as_deref(), Some("true"));
     assert_eq!(settings.relay.language_tags, ["ja", "en"]);
     assert_eq!(settings.deny.kinds.len(), 2);
-    assert_eq!(settings.capacity().max_bytes, Some(1_024));
-    assert_eq!(settings.auth.enforce_at.unwrap().seconds(), 1_772_323_200);
+    assert_eq!(settings.store_rules().capacity.max_bytes, Some(1_024));
+    assert_eq!(settings.auth.enforce_at.unwrap().unix_timestamp(), 1_772_323_200);
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn empty_variables_and_variables_of_tests_and_other_programs_set_nothing() {
 fn a_time_is_text_a_toml_time_or_a_number() {
     for value in ["'2026-03-01T09:00:00+09:00'", "2026-03-01T00:00:00Z", "2026-03-01 00:00:00Z", "1772323200"] {
         let settings = from_file(&format!("auth.enforce_at = {value}")).unwrap().settings;
-        assert_eq!(settings.auth.enforce_at.unwrap().seconds(), 1_772_323_200, "{value}");
+        assert_eq!(settings.auth.enforce_at.unwrap().unix_timestamp(), 1_772_323_200, "{value}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, path::Path};
 
 use clap::CommandFactory;
-use kukuri_config::{KeyInfo, Language, Schema, flag_of, reference};
+use kukuri_config::{Language, Schema, flag_of, reference, variable_of};
 
 use super::from_file;
 use crate::{config::Settings, options::Cli};
@@ -42,10 +42,10 @@ fn the_example_in_the_documentation_can_be_loaded() {
 #[test]
 fn every_key_has_a_variable_of_its_own_and_a_default_or_an_example() {
     let schema = Schema::of::<Settings>();
-    let variables: BTreeSet<_> = schema.keys().map(KeyInfo::variable).collect();
+    let variables: BTreeSet<_> = schema.keys().map(|key| variable_of(key.full)).collect();
     assert_eq!(variables.len(), schema.keys().count());
     for key in schema.keys() {
-        assert!(key.default.is_some() || key.example.is_some(), "{}", key.full);
+        assert!(key.value.is_some() || key.example.is_some(), "{}", key.full);
     }
 }
 

@@ -100,6 +100,6 @@ fn the_example_file_sets_nothing_until_a_line_is_uncommented() {
         .collect();
     let loaded = from_file(&uncommented.join("\n")).unwrap();
     let schema = Schema::of::<Settings>();
-    let unset: Vec<_> = schema.keys().filter(|key| key.default.is_none()).map(|key| key.full).collect();
+    let unset: Vec<_> = schema.keys().filter(|key| key.value.is_none()).map(|key| key.full).collect();
     assert_eq!(loaded.changed_keys(&from_file("").unwrap()), unset);
 }
