@@ -198,26 +198,22 @@ pub fn decide(admitted: &Admitted, known: &StoreFacts<'_>, now: Millis) -> Verdi
         return Verdict::Refused(Refusal::Expired);
     }
 
-    let marks: Vec<_> = known.vanish_marks.iter().filter(|mark| mark.covers(event)).collect();
-    let tombstones: Vec<_> = known.tombstones.iter().filter(|tombstone| tombstone.target.covers(event)).collect();
+    let vanished = known.vanish_marks.iter().find(|mark| mark.covers(event));
+    let deleted = known.tombstones.iter().find(|tombstone| tombstone.target.covers(event));
     let superseded = known.key.filter(|key| key.floor > event.rank());
     let against = None
-        .or(marks.first().map(|mark| (Reason::Vanish, mark.request_id)))
-        .or(tombstones.first().map(|tombstone| (Reason::Nip09, tombstone.deletion_id)))
+        .or(vanished.map(|mark| (Reason::Vanish, mark.request_id)))
+        .or(deleted.map(|tombstone| (Reason::Nip09, tombstone.deletion_id)))
         .or(superseded.map(|key| (Reason::Replaced, key.floor.id)));
 
-    // All requests that keep this event out leave a trace (G-7). Tombstones without a match before are applied now (D-6).
-    let vanished = marks.iter().map(|mark| Trace::Request { created_at: mark.until, id: mark.request_id });
-    let deleted = tombstones.iter().flat_map(|it| Trace::of_deletion(&it.target, it.deletion_id, event));
-    let waiting = tombstones.iter().filter(|tombstone| tombstone.applied_at.is_none());
     let mut decision = Decision {
         against,
         floor: None,
         taken: Vec::new(),
-        tombstones: waiting.map(|&it| Tombstone { applied_at: Some(now), ..it.clone() }).collect(),
+        tombstones: newly_matched_tombstones(known.tombstones, event, now),
         vanish: None,
         deletion: None,
-        traces: vanished.chain(deleted).map(|trace| (event.id, trace)).collect(),
+        traces: traces_of_blockers(event, known),
     };
     if event.kind.is_keyed() && superseded.is_none() {
         decision.floor = Some(event.rank());
@@ -236,6 +232,24 @@ pub fn decide(admitted: &Admitted, known: &StoreFacts<'_>, now: Millis) -> Verdi
     Verdict::Apply(Box::new(decision))
 }
 
+/// The traces of all requests that keep this event out (G-7).
+fn traces_of_blockers(event: &Event, known: &StoreFacts<'_>) -> Vec<(EventId, Trace)> {
+    let marks = known.vanish_marks.iter().filter(|mark| mark.covers(event));
+    let vanished = marks.map(|mark| Trace::Request { created_at: mark.until, id: mark.request_id });
+    let tombstones = known.tombstones.iter().filter(|tombstone| tombstone.target.covers(event));
+    let deleted = tombstones.flat_map(|it| Trace::of_deletion(&it.target, it.deletion_id, event));
+    vanished.chain(deleted).map(|trace| (event.id, trace)).collect()
+}
+
+/// The tombstones that cover this event and had no match before, marked as applied now (D-6).
+fn newly_matched_tombstones(tombstones: &[Tombstone], event: &Event, now: Millis) -> Vec<Tombstone> {
+    let waiting = tombstones.iter().filter(|tombstone| tombstone.applied_at.is_none());
+    waiting
+        .filter(|tombstone| tombstone.target.covers(event))
+        .map(|tombstone| Tombstone { applied_at: Some(now), ..tombstone.clone() })
+        .collect()
+}
+
 /// Removes the stored targets, and leaves a tombstone for each target that may arrive later (D-3 to D-6).
 fn apply_deletion_request(request: &Event, rows: &[Row<'_>], now: Millis, decision: &mut Decision) {
     let mut result = DeletionResult { deleted_count: 0, skipped_count: deletion::named_count(request) };
@@ -250,17 +264,16 @@ fn apply_deletion_request(request: &Event, rows: &[Row<'_>], now: Millis, decisi
             // needed.
             continue;
         }
-        if covered.iter().any(|row| row.state != State::Deleted) {
+        let mut new = covered.iter().filter(|row| row.state != State::Deleted).map(|row| row.event.id).peekable();
+        if new.peek().is_some() {
             result.skipped_count -= 1;
         }
-        for Row { event, .. } in covered.iter().filter(|row| row.state != State::Deleted) {
-            let traces = Trace::of_deletion(&target, request.id, event);
-            decision.traces.extend(traces.map(|trace| (event.id, trace)));
-            // A request may name an event both by id and by address.
-            if taken.insert(event.id) {
-                decision.taken.push((event.id, Reason::Nip09));
-            }
+        for row in covered.iter().filter(|row| row.state != State::Deleted) {
+            let traces = Trace::of_deletion(&target, request.id, row.event);
+            decision.traces.extend(traces.map(|trace| (row.event.id, trace)));
         }
+        // A request may name an event both by id and by address.
+        decision.taken.extend(new.filter(|id| taken.insert(*id)).map(|id| (id, Reason::Nip09)));
         decision.tombstones.push(Tombstone {
             applied_at: (!covered.is_empty()).then_some(now),
             target,

@@ -27,9 +27,11 @@ pub(crate) fn decode<const N: usize>(text: &[u8]) -> Result<[u8; N], HexError> {
 
 /// Appends the digits of `bytes` to `out`.
 pub(crate) fn encode_into(bytes: &[u8], out: &mut Vec<u8>) {
-    out.reserve(2 * bytes.len());
-    for byte in bytes {
-        out.extend_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    let start = out.len();
+    out.resize(start + 2 * bytes.len(), 0);
+    for (digits, byte) in out[start..].chunks_exact_mut(2).zip(bytes) {
+        digits[0] = DIGITS[usize::from(byte >> 4)];
+        digits[1] = DIGITS[usize::from(byte & 15)];
     }
 }
 

@@ -76,9 +76,9 @@ impl Visibility {
     /// Whether the overlay withholds the event. The node itself sees everything.
     #[inline]
     pub fn withholds(&self, event: &Event, topics: &[TopicId], viewer: &Viewer, filter: Option<&Filter>) -> bool {
-        match (&self.0, viewer) {
-            (None, _) | (_, Viewer::Node) => false,
-            (Some(overlay), _) => overlay.withholds(event, topics, viewer, filter),
+        match &self.0 {
+            Some(overlay) if !matches!(viewer, Viewer::Node) => overlay.withholds(event, topics, viewer, filter),
+            _ => false,
         }
     }
 }

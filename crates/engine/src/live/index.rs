@@ -13,6 +13,9 @@ use parking_lot::Mutex;
 use super::queue::{ClientQueue, Delivery, LiveEvent};
 use crate::engine::SharedVisibility;
 
+/// Room that an event's list of matching subscriptions has at once for each key. A longer list grows as it fills.
+const MAX_RESERVED_MATCHES: usize = 256;
+
 /// A condition that filters are indexed by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key {
@@ -148,6 +151,7 @@ impl LiveIndex {
             let Some(filters) = entries.by_key.get(&key) else { continue };
             // The condition a filter is indexed by need not be compared again.
             let known = if let Key::Tag(letter, _) = &key { Some(*letter) } else { None };
+            found.reserve(filters.len().min(MAX_RESERVED_MATCHES));
             for (number, nth) in filters {
                 let Some(Entry { filters, viewer, queue }) = entries.subscriptions.get(number) else { continue };
                 let Some(LiveFilter { filter, words }) = filters.get(*nth) else { continue };
@@ -158,6 +162,9 @@ impl LiveIndex {
                     found.push((*number, queue));
                 }
             }
+        }
+        if found.is_empty() {
+            return 0;
         }
         // Several filters of a subscription may match, and a filter may be indexed by several keys.
         found.sort_unstable_by_key(|(number, _)| *number);

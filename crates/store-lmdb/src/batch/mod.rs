@@ -9,7 +9,7 @@ mod ledger;
 mod rows;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     time::Duration,
 };
 
@@ -71,7 +71,8 @@ pub(crate) struct Batch<'s> {
     pub(crate) ctx: BatchContext<'s>,
     pub(crate) txn: RwTxn<'s>,
     pub(crate) node: NodeRecord,
-    topics: HashMap<TopicNo, Topic>,
+    /// Ordered: a batch has few topics, and finding one by its number costs less than a hash.
+    topics: BTreeMap<TopicNo, Topic>,
     topic_nos: HashMap<TopicId, TopicNo>,
     authors: HashMap<PublicKey, AuthorNo>,
     changed_topics: Vec<TopicNo>,
@@ -142,7 +143,7 @@ impl<'s> Batch<'s> {
             written: 0,
             is_disk_full: false,
             txn,
-            topics: HashMap::new(),
+            topics: BTreeMap::new(),
             topic_nos: HashMap::new(),
             authors: HashMap::new(),
             changed_topics: Vec::new(),
