@@ -196,8 +196,10 @@ fn read_file(path: &Path) -> io::Result<BTreeMap<PeerId, SeenPeer>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
         text => text?,
     };
-    let seen: BTreeMap<PeerId, SeenPeer> = serde_json::from_str(&text)?;
-    Ok(seen.into_iter().take(MAX_SEEN_PEERS).collect())
+    let seen: BTreeMap<String, SeenPeer> = serde_json::from_str(&text)?;
+    // A malformed id loses one peer, not all.
+    let peers = seen.into_iter().filter_map(|(id, peer)| Some((id.parse().ok()?, peer)));
+    Ok(peers.take(MAX_SEEN_PEERS).collect())
 }
 
 /// Writes a temporary file and renames it, so that a crash leaves the old file.
@@ -250,6 +252,19 @@ mod tests {
         assert_eq!(again.all()[&id(2)].addresses, BTreeSet::from([address(2)]));
         let looked_up = again.lookup().get_endpoint_info(id(2)).unwrap().into_endpoint_addr();
         assert_eq!(looked_up.ip_addrs().collect::<Vec<_>>(), [&address(2)], "without the former address");
+    }
+
+    #[test]
+    fn a_malformed_id_in_the_file_loses_one_peer_not_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || PeerStore::open(id(0), PeerPolicy::Open, &[], dir.path());
+        let peers = open();
+        [2, 3].into_iter().for_each(|number| peers.record_seen(id(number), [address(number)]));
+        peers.save();
+        let file = dir.path().join(FILE);
+        let text = fs::read_to_string(&file).unwrap().replace(&id(2).to_string(), "not an id");
+        fs::write(&file, text).unwrap();
+        assert_eq!(open().candidates(), [id(3)]);
     }
 
     #[test]

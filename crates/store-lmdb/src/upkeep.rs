@@ -154,13 +154,34 @@ impl Scanned {
     }
 }
 
+/// The phases of a purge, in order.
+const PHASES: [Phase; 8] = [
+    Phase::Age,
+    Phase::RoomInTopics,
+    Phase::RoomInNode,
+    Phase::Ids,
+    Phase::Outbox,
+    Phase::Memories(Table::Tombstones),
+    Phase::Memories(Table::Vanished),
+    Phase::Memories(Table::Keys),
+];
+
+enum Phase {
+    Age,
+    RoomInTopics,
+    RoomInNode,
+    Ids,
+    Outbox,
+    Memories(Table),
+}
+
 /// A purge in progress.
 #[derive(Clone)]
 struct Purge<'r> {
     retention: &'r Retention,
     /// Retention is counted from here.
     began_at: Millis,
-    /// The position in its phase is the last key that was read.
+    /// `phase` is an index in [`PHASES`], `after` the last key that was read in it.
     cursor: PurgeCursor,
     /// Rows that the step may still read.
     left: usize,
@@ -169,15 +190,18 @@ struct Purge<'r> {
 }
 
 impl<'r> Purge<'r> {
-    const PHASES: u8 = 8;
-
     fn resume(retention: &'r Retention, now: Millis, mut cursor: PurgeCursor) -> Self {
         let began_at = *cursor.began_at.get_or_insert(now);
         Self { retention, began_at, cursor, left: 0, finished: Vec::new() }
     }
 
+    /// `None`: the purge is done.
+    fn phase(&self) -> Option<&'static Phase> {
+        PHASES.get(usize::from(self.cursor.phase))
+    }
+
     fn is_done(&self) -> bool {
-        self.cursor.phase >= Self::PHASES
+        self.phase().is_none()
     }
 }
 
@@ -185,16 +209,16 @@ impl Batch<'_> {
     /// One step of a purge.
     fn purge_rows(&mut self, scanned: &Scanned, purge: &mut Purge<'_>, rows: usize) -> Result<()> {
         purge.left = rows;
-        while purge.left > 0 && !purge.is_done() {
-            let is_phase_done = match purge.cursor.phase {
-                0 => self.purge_by_age(scanned, purge)?,
-                1 => self.make_room_in_topics(purge)?,
-                2 => self.make_room(None, purge)?,
-                3 => self.forget_ids(purge)?,
-                4 => self.drop_outbox(purge)?,
-                5 => self.drop_memories(Table::Tombstones, purge)?,
-                6 => self.drop_memories(Table::Vanished, purge)?,
-                _ => self.drop_memories(Table::Keys, purge)?,
+        while purge.left > 0
+            && let Some(phase) = purge.phase()
+        {
+            let is_phase_done = match phase {
+                Phase::Age => self.purge_by_age(scanned, purge)?,
+                Phase::RoomInTopics => self.make_room_in_topics(purge)?,
+                Phase::RoomInNode => self.make_room(None, purge)?,
+                Phase::Ids => self.forget_ids(purge)?,
+                Phase::Outbox => self.drop_outbox(purge)?,
+                Phase::Memories(table) => self.drop_memories(*table, purge)?,
             };
             if is_phase_done {
                 purge.cursor.phase += 1;
