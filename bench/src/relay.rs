@@ -60,7 +60,7 @@ impl Relay {
         Ok(Self { name: name.to_owned(), is_ours: true, command })
     }
 
-    /// The same relay, whose system calls are written to `log`.
+    /// This relay under strace, which writes its system calls to `log`.
     pub(crate) fn traced(&self, log: &Path) -> Self {
         let command = trace::tracer(log).into_iter().chain(self.command.iter().cloned()).collect();
         Self { command, ..self.clone() }
@@ -98,7 +98,7 @@ impl Relay {
     }
 }
 
-/// What a relay prints, beside its directory.
+/// The file with a relay's output, beside its directory.
 fn log_of(dir: &Path) -> PathBuf {
     dir.with_extension("log")
 }

@@ -80,7 +80,7 @@ struct Machine {
     kernel: String,
 }
 
-/// What is being measured.
+/// The part and the relay under measurement.
 #[derive(Clone)]
 pub(crate) struct Subject {
     pub(crate) part: Part,
@@ -107,7 +107,7 @@ struct Figure {
 }
 
 impl Figure {
-    /// What it is a figure of, of any relay.
+    /// The name of the figure, the same for every relay.
     fn key(&self) -> (Part, &str, &str) {
         (self.part, &self.row, self.name)
     }
@@ -117,7 +117,7 @@ impl Figure {
     }
 }
 
-/// What could not be measured or went wrong.
+/// Parts that could not be measured, and wrong answers.
 #[derive(Serialize)]
 struct Failure {
     part: Part,

@@ -30,7 +30,7 @@ pub(crate) struct Corpus {
     pubkeys: Vec<PublicKey>,
 }
 
-/// What the report says of a corpus.
+/// The description of a corpus in the report.
 #[derive(Serialize)]
 pub(crate) struct CorpusSummary {
     pub(crate) seed: u64,

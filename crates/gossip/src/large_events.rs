@@ -39,7 +39,7 @@ const MAX_CACHED_BYTES: usize = 16 << 20;
 pub(crate) struct LargeEvents {
     /// The latest ephemeral ones, for peers that ask for them. The store has all others.
     ephemeral: Mutex<VecDeque<(EventId, Bytes)>>,
-    /// Those that are being fetched.
+    /// Ids of the events that are being fetched.
     fetching: Mutex<HashSet<EventId>>,
     fetch_permits: PeerSemaphore,
 }

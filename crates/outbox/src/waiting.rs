@@ -1,4 +1,4 @@
-//! What a consumer waits for: rows, time, an operator. Commands end every wait.
+//! The waits of a consumer: for rows, for time, for an operator. Commands end every wait.
 
 use std::time::Duration;
 
