@@ -220,6 +220,7 @@ impl GroupCommit<'_> {
 
 #[cfg(test)]
 mod tests {
+    use kukuri_domain::clock::JUMP;
     use kukuri_store::{
         Seq,
         conformance::build::{NOW, admitted, note},
@@ -251,6 +252,21 @@ mod tests {
         let store = LmdbStore::open(dir.path(), options).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         assert!(runtime.block_on(store.get(&[id], NOW)).unwrap()[0].is_some());
+    }
+
+    #[test]
+    fn jump_of_the_clock_is_reported_before_it_is_committed() {
+        // P-5
+        let dir = tempfile::tempdir().unwrap();
+        let options = LmdbOptions { durability: Durability::Unsynced, map_size: 1 << 26, ..LmdbOptions::default() };
+        let store = LmdbStore::open(dir.path(), options).unwrap();
+        // The state between the answer to a batch of refused events and its commit.
+        store.with_writer(|writer| {
+            let clock = writer.context().clock.tick(NOW).tick(NOW.after(JUMP * 2));
+            *writer.shared.clock.lock() = clock;
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        assert!(runtime.block_on(store.stats()).unwrap().clock_held);
     }
 
     #[test]
