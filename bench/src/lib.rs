@@ -6,8 +6,10 @@
 //! - [`corpus`]: generated events, the same for the same seed. [`requests`]: what is asked for. [`oracle`]: the right answers.
 //! - [`relay`]: a relay as a process. [`client`]: publishing and asking. [`trace`]: whether an OK means durable.
 //! - [`parts`]: the measurements, one file per part of the report.
+//! - [`attack`]: what clients and peers can do to a node, and to each other.
 //! - [`timings`]: percentiles, and the yardsticks of this machine. [`report`]: the figures, as a page and as JSON.
 
+pub mod attack;
 mod client;
 mod corpus;
 mod options;

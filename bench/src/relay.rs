@@ -80,7 +80,11 @@ impl Relay {
 
     /// Starts the relay with no data, in a new directory within `dir`, and waits until it accepts connections.
     pub(crate) async fn start(&self, dir: &Path, limit: Duration) -> anyhow::Result<RelayProcess> {
-        let dir = tempfile::tempdir_in(dir)?;
+        self.start_on(tempfile::tempdir_in(dir)?, limit).await
+    }
+
+    /// Starts the relay on the data in this directory, and waits until it accepts connections.
+    pub(crate) async fn start_on(&self, dir: TempDir, limit: Duration) -> anyhow::Result<RelayProcess> {
         let (child, address) = self.spawn(dir.path())?;
         let mut process = RelayProcess { child, address, dir };
         process.wait_until_up(limit).await?;
@@ -169,12 +173,39 @@ impl RelayProcess {
 
     /// Resident memory in bytes.
     pub(crate) fn memory(&self) -> u64 {
+        self.memory_by("VmRSS:")
+    }
+
+    /// Resident memory in bytes, without pages of files.
+    pub(crate) fn private_memory(&self) -> u64 {
+        self.memory_by("RssAnon:")
+    }
+
+    fn memory_by(&self, name: &str) -> u64 {
         let resident = |process: &u32| {
             let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
             Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
         };
         tree(self.child.id()).iter().filter_map(resident).sum()
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Asks it to stop. Returns how long that took; if it takes too long, it is killed.
+    pub(crate) async fn stop(&mut self, limit: Duration) -> anyhow::Result<Duration> {
+        let begun = Instant::now();
+        kill_process(Pid::from_child(&self.child), Signal::TERM)?;
+        while self.child.try_wait()?.is_none() {
+            if begun.elapsed() > limit {
+                kill(&mut self.child);
+                break;
+            }
+            sleep(START_POLL_INTERVAL).await;
+        }
+        Ok(begun.elapsed())
     }
 
     /// Bytes of its data on the disk.
@@ -185,6 +216,9 @@ impl RelayProcess {
 
 /// Kills a process, and every process that descends from it.
 fn kill(child: &mut Child) {
+    if matches!(child.try_wait(), Ok(Some(_))) {
+        return;
+    }
     for process in tree(child.id()).into_iter().filter_map(|process| Pid::from_raw(process as i32)) {
         let _ = kill_process(process, Signal::KILL);
     }

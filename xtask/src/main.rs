@@ -1,7 +1,8 @@
-//! Everything a developer or CI runs: `cargo xtask test | bench | peer | counts | fuzz | fixture`.
+//! Everything a developer or CI runs: `cargo xtask test | bench | attack | peer | counts | fuzz | fixture`.
 //!
 //! Each command fetches or starts whatever it needs by itself.
 
+mod attack;
 mod command;
 mod counts;
 mod fuzz;
@@ -28,6 +29,13 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<String>,
     },
+    /// Attacks this node as strangers may, and shows how a well-behaved client is served: see `cargo xtask attack --help`.
+    #[command(disable_help_flag = true)]
+    Attack {
+        /// Passed on to the attackers.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<String>,
+    },
     /// Installs a relay that `bench` measures beside ours, and prints it as `bench --relay` takes it.
     Peer {
         /// bench/peers/README.md describes them.
@@ -46,6 +54,7 @@ fn main() -> anyhow::Result<()> {
     match Task::parse() {
         Task::Test(options) => test::run(&options),
         Task::Bench { rest } => bench(&rest),
+        Task::Attack { rest } => attack::run(&rest),
         Task::Peer { name } => peers::install(&name),
         Task::Counts => counts::run(),
         Task::Fuzz(options) => fuzz::run(&options),
@@ -56,7 +65,9 @@ fn main() -> anyhow::Result<()> {
 fn bench(rest: &[String]) -> anyhow::Result<()> {
     let has = |flag: &str| rest.iter().any(|word| word == flag || word.starts_with(&format!("{flag}=")));
     let mut bench = cargo_command();
-    bench.args(["run", "--profile", "dist", "--quiet", "--package", "kukuri-bench", "--"]).args(rest);
+    bench
+        .args(["run", "--profile", "dist", "--quiet", "--package", "kukuri-bench", "--bin", "kukuri-bench", "--"])
+        .args(rest);
     if has("--help") || has("-h") {
         return run(&mut bench);
     }

@@ -3,13 +3,13 @@
 
 use std::{
     io::{self, ErrorKind},
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     ops::Range,
 };
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
 };
 
 use crate::frames::{CLOSE, FINAL, Frame, FrameBuffer, PONG, masked_frame, text_frame};
@@ -75,7 +75,15 @@ impl Connection {
 
     /// Like [`Connection::open`], with further HTTP headers.
     pub async fn open_with(address: SocketAddr, headers: &[(&str, &str)]) -> Result<Self> {
-        let stream = TcpStream::connect(address).await?;
+        Self::upgrade(TcpStream::connect(address).await?, address, headers).await
+    }
+
+    /// Like [`Connection::open`], from a local address: 127.0.0.2 is another client than 127.0.0.1.
+    pub async fn open_from(local: IpAddr, address: SocketAddr) -> Result<Self> {
+        Self::upgrade(connect_from(local, address).await?, address, &[]).await
+    }
+
+    async fn upgrade(stream: TcpStream, address: SocketAddr, headers: &[(&str, &str)]) -> Result<Self> {
         stream.set_nodelay(true)?;
         let (frames, replies, notice) = (FrameBuffer::default(), Vec::new(), String::new());
         let mut connection = Self { stream, frames, read_size: FIRST_READ, replies, notice };
@@ -185,6 +193,13 @@ impl Connection {
         let body = String::from_utf8_lossy(&self.frames.unread()[end..end + length]).into_owned();
         Err(ConnectionError::NotUpgraded { status, body })
     }
+}
+
+/// Connects from a local address.
+pub async fn connect_from(local: IpAddr, address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(SocketAddr::new(local, 0))?;
+    socket.connect(address).await
 }
 
 /// The beginning of a message, for error texts.

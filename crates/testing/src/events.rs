@@ -37,7 +37,7 @@ pub fn millis() -> Millis {
 /// An event without id and signature.
 #[derive(Clone)]
 pub struct Draft {
-    author: u8,
+    secret: [u8; 32],
     kind: u16,
     created_at: u64,
     tags: Vec<Vec<String>>,
@@ -46,7 +46,7 @@ pub struct Draft {
 
 /// An event of this kind, without tags, made now.
 pub fn draft(author: u8, kind: u16) -> Draft {
-    Draft { author, kind, created_at: now(), tags: Vec::new(), content: String::new() }
+    Draft { secret: [author; 32], kind, created_at: now(), tags: Vec::new(), content: String::new() }
 }
 
 /// A note in the topic.
@@ -56,15 +56,21 @@ pub fn note(author: u8, content: &str) -> Draft {
 
 /// The public key of an author in hexadecimal.
 pub fn key_of(author: u8) -> String {
-    let (key, _) = keypair(author).x_only_public_key();
+    let (key, _) = keypair([author; 32]).x_only_public_key();
     PublicKey::from_bytes(key.to_byte_array()).to_string()
 }
 
-fn keypair(author: u8) -> Keypair {
-    Keypair::from_secret_key(&SecretKey::from_secret_bytes([author; 32]).unwrap())
+fn keypair(secret: [u8; 32]) -> Keypair {
+    Keypair::from_secret_key(&SecretKey::from_secret_bytes(secret).unwrap())
 }
 
 impl Draft {
+    /// Sets the author's secret key.
+    pub fn by(mut self, secret: [u8; 32]) -> Self {
+        self.secret = secret;
+        self
+    }
+
     /// Adds a tag.
     pub fn tag<const N: usize>(mut self, items: [&str; N]) -> Self {
         self.tags.push(items.iter().map(ToString::to_string).collect());
@@ -85,7 +91,7 @@ impl Draft {
 
     /// Computes the id and signs the event.
     pub fn sign(self) -> Event {
-        let pair = keypair(self.author);
+        let pair = keypair(self.secret);
         let (key, _) = pair.x_only_public_key();
         let mut event = Event {
             id: EventId::from_bytes([0; 32]),
