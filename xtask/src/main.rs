@@ -1,10 +1,11 @@
-//! Everything a developer or CI runs: `cargo xtask test | bench | attack | peer | counts | fuzz | fixture`.
+//! Everything a developer or CI runs: `cargo xtask test | bench | attack | peer | counts | deny | fuzz | fixture`.
 //!
 //! Each command fetches or starts whatever it needs by itself.
 
 mod attack;
 mod command;
 mod counts;
+mod deny;
 mod fuzz;
 mod javascript;
 mod peers;
@@ -44,6 +45,8 @@ enum Task {
     },
     /// Counts the instructions of the hot path, and fails if there are more than 5 % more than before.
     Counts,
+    /// Compares the dependencies with deny.toml: licences, sources, banned crates.
+    Deny,
     /// Feeds the parsers with made-up input.
     Fuzz(fuzz::Options),
     /// Writes a store of the current format, to be kept and opened by tests ever after. For a release that changes it.
@@ -57,6 +60,7 @@ fn main() -> anyhow::Result<()> {
         Task::Attack { rest } => attack::run(&rest),
         Task::Peer { name } => peers::install(&name),
         Task::Counts => counts::run(),
+        Task::Deny => deny::run(),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Fixture => cargo(["run", "--quiet", "--package", "kukuri-store-lmdb", "--example", "fixture"]),
     }
