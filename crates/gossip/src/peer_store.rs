@@ -4,10 +4,8 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
-    fs::{self, File},
-    io::{self, Write},
+    fs, io,
     net::SocketAddr,
-    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
@@ -202,14 +200,10 @@ fn read_file(path: &Path) -> io::Result<BTreeMap<PeerId, SeenPeer>> {
     Ok(peers.take(MAX_SEEN_PEERS).collect())
 }
 
-/// Writes a temporary file and renames it, so that a crash leaves the old file.
 fn write_file(path: &Path, seen: &BTreeMap<PeerId, SeenPeer>) -> io::Result<()> {
-    let part = path.with_extension("part");
-    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
-    serde_json::to_writer_pretty(&mut file, seen)?;
-    file.write_all(b"\n")?;
-    file.sync_all()?;
-    fs::rename(&part, path)
+    let mut text = serde_json::to_vec_pretty(seen)?;
+    text.push(b'\n');
+    kukuri_files::write(path, &text)
 }
 
 #[cfg(test)]

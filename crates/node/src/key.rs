@@ -2,9 +2,8 @@
 //! node creates at its first start, readable by its owner only.
 
 use std::{
-    fs::{self, File},
-    io::Write,
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    fs,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
@@ -50,12 +49,7 @@ fn create(path: &Path) -> anyhow::Result<[u8; 32]> {
     // All but about one in 2^128 values are valid secp256k1 keys.
     let mut secret = [0; 32];
     rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())?;
-    // Written to another file and renamed: a partly written key would keep the node from starting.
-    let part = path.with_extension("part");
-    let mut file = File::options().write(true).create(true).truncate(true).mode(OWNER_ONLY).open(&part)?;
-    file.write_all(format!("{}\n", to_hex(&secret)).as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&part, path)?;
+    kukuri_files::write(path, format!("{}\n", to_hex(&secret)).as_bytes())?;
     Ok(secret)
 }
 

@@ -143,11 +143,7 @@ fn current_number(directory: &Path) -> Result<u64> {
 
 /// Atomic: a reader finds the old number or the new one.
 fn write_current(directory: &Path, number: u64) -> std::io::Result<()> {
-    let beside = directory.join("current.new");
-    fs::write(&beside, format!("{number}\n"))?;
-    fs::File::open(&beside)?.sync_all()?;
-    fs::rename(&beside, directory.join(CURRENT))?;
-    fs::File::open(directory)?.sync_all()
+    kukuri_files::write(&directory.join(CURRENT), format!("{number}\n").as_bytes())
 }
 
 /// The numbers of all generations on disk.

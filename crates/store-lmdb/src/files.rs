@@ -28,7 +28,7 @@ struct Alone<'p> {
 
 impl<'p> Alone<'p> {
     fn new(path: &'p Path) -> Result<Self> {
-        fs::create_dir_all(path)?;
+        kukuri_files::create_directory(path, 0o700)?;
         let writer = lock(path)?;
         let users = lock_file(path, USERS_FILE)?;
         refuse_if_locked(users.try_lock(), StoreError::InUse(path.to_owned()))?;
@@ -47,9 +47,9 @@ impl<'p> Alone<'p> {
     fn put_in_place(&self, part: &Path) -> Result<()> {
         wal::remove_if_there(&self.path.join(LMDB_LOCK_FILE))?;
         wal::remove_files(self.path)?;
-        sync(part)?;
+        kukuri_files::sync(part)?;
         fs::rename(part, self.path.join(DATA_FILE))?;
-        sync(self.path)
+        Ok(kukuri_files::sync(self.path)?)
     }
 }
 
@@ -82,8 +82,4 @@ pub(crate) fn install(path: &Path, from: &Path) -> Result<()> {
     fs::copy(from, &part)?;
     fs::set_permissions(&part, fs::Permissions::from_mode(OWNER_ONLY))?;
     alone.put_in_place(&part)
-}
-
-fn sync(path: &Path) -> Result<()> {
-    Ok(File::open(path)?.sync_all()?)
 }
