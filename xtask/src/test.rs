@@ -48,6 +48,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         // They cut networks in two.
         tools::ensure("unshare", "util-linux")?;
         tools::ensure("ip", "iproute2")?;
+        // And set clocks, by its library.
+        tools::ensure("faketime", "faketime")?;
         javascript::prepare()?;
     }
     let mut tests = cargo_command();

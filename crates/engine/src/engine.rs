@@ -2,7 +2,10 @@
 
 use std::{
     net::IpAddr,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -10,6 +13,7 @@ use arc_swap::ArcSwap;
 use kukuri_domain::{
     Event, Origin, PublicKey, Timestamp, TopicId, Visibility,
     capacity::Stage,
+    clock::Clock,
     retention::RetentionClass,
     sharing::FloorHint,
     subscription::{NodeSubscription, SubscriptionChange},
@@ -82,6 +86,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<EngineMetrics>,
     pub(crate) event_rate: EventRate,
     pub(crate) purge_wanted: Notify,
+    /// Whether the clock was held when it was last read (P-5).
+    pub(crate) is_clock_held: AtomicBool,
 }
 
 type Report = Box<dyn Fn() -> Value + Send + Sync>;
@@ -160,6 +166,7 @@ impl Engine {
             metrics,
             event_rate: EventRate::default(),
             purge_wanted: Notify::new(),
+            is_clock_held: AtomicBool::new(false),
         });
         let (writer, writer_task) = WriterHandle::start(Arc::clone(&shared));
         let engine = Arc::new(Self {
@@ -306,8 +313,8 @@ impl Engine {
 
     /// Purges what is past its retention or over capacity (P-5, P-6), in steps: events are written meanwhile, and a node
     /// that stops does not wait for the end.
-    pub async fn purge(&self) -> Result<Purged, StoreError> {
-        let mut cursor = PurgeCursor::default();
+    pub async fn purge(&self, start: PurgeCursor) -> Result<Purged, StoreError> {
+        let mut cursor = start;
         let purged = loop {
             let retention = self.config().retention;
             let step = self.writer.change(async move |shared: Arc<Shared>| {
@@ -340,6 +347,7 @@ impl Engine {
             let step = self.writer.change(async |shared| shared.store.expire_some(clock::now()).await);
             let (swept, more) = step.await?;
             expired += swept.expired;
+            self.note_clock(swept.held).await?;
             if !more || self.is_stopping() {
                 self.shared.metrics.expired.increment(expired);
                 return Ok(expired);
@@ -347,8 +355,42 @@ impl Engine {
         }
     }
 
-    /// Closes topics that were opened by use and are idle (T-8).
+    /// Reads the clock, and reports a hold that begins or ends (P-5).
+    pub async fn observe_clock(&self) -> Result<Clock, StoreError> {
+        let clock = self.shared.store.observe_clock(clock::now()).await?;
+        let was_held = self.shared.is_clock_held.swap(clock.is_held(), Relaxed);
+        if clock.is_held() && !was_held {
+            let ahead = Duration::from_millis(clock.last.0.saturating_sub(clock.latest.0));
+            tracing::warn!(
+                ?ahead,
+                "the system clock is further ahead of the last recorded time than clock.max_jump: nothing is purged or \
+                 swept because of its age until the clock returns or has run steadily for clock.confirm_after. If it is \
+                 right, run `kukuri-node clock confirm`"
+            );
+        } else if was_held && !clock.is_held() {
+            tracing::info!("the system clock is trusted again: purges and sweeps continue");
+        }
+        Ok(clock)
+    }
+
+    /// Trusts the system clock, by an operator's decision (P-5).
+    pub async fn confirm_clock(&self) -> Result<Clock, StoreError> {
+        self.shared.store.confirm_clock(clock::now()).await?;
+        self.observe_clock().await
+    }
+
+    async fn note_clock(&self, is_held: bool) -> Result<(), StoreError> {
+        if self.shared.is_clock_held.load(Relaxed) != is_held {
+            self.observe_clock().await?;
+        }
+        Ok(())
+    }
+
+    /// Closes topics that were opened by use and are idle (T-8). By a held clock no topic is idle.
     pub async fn close_idle_topics(&self) {
+        if self.shared.is_clock_held.load(Relaxed) {
+            return;
+        }
         match self.shared.topics.close_idle(&self.config().topics, &*self.shared.store, clock::now()).await {
             Ok(0) => {}
             Ok(closed) => {

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use kukuri_store::PurgeCursor;
 use tokio::{
     sync::Notify,
     time::{Instant, Interval, MissedTickBehavior, interval, sleep, sleep_until},
@@ -14,6 +15,8 @@ const FLUSH_INTERVAL: Duration = Duration::from_secs(10);
 const DISK_INTERVAL: Duration = Duration::from_secs(5);
 /// For idle topics, and for rate limiters of clients that are gone.
 const TIDY_INTERVAL: Duration = Duration::from_secs(60);
+/// After a start nothing is purged because of its age for this long: the system clock may still be corrected (P-5).
+const AGE_PURGE_DELAY: Duration = Duration::from_secs(300);
 /// Least time between two purges that the capacity stage asked for.
 const MIN_PURGE_PAUSE: Duration = Duration::from_secs(1);
 
@@ -30,6 +33,7 @@ pub async fn run(engine: Arc<Engine>) {
     let (mut disk, mut tidy) = (every(DISK_INTERVAL), every(TIDY_INTERVAL));
     let mut topics = engine.shared.store.watch_subscriptions();
     let mut may_purge_at = Instant::now();
+    let purges_by_age_from = Instant::now() + AGE_PURGE_DELAY;
     let second = sleep(until_next_second());
     tokio::pin!(second);
     loop {
@@ -42,7 +46,9 @@ pub async fn run(engine: Arc<Engine>) {
                 second.as_mut().reset(Instant::now() + until_next_second());
             }
             () = purge_is_due(&mut purge, &engine.shared.purge_wanted, may_purge_at) => {
-                purge_once(&engine).await;
+                let is_by_age = Instant::now() >= purges_by_age_from;
+                let start = if is_by_age { PurgeCursor::default() } else { PurgeCursor::for_capacity_only() };
+                purge_once(&engine, start).await;
                 purge.reset();
                 may_purge_at = Instant::now() + MIN_PURGE_PAUSE;
             }
@@ -90,10 +96,9 @@ async fn sweep_expired(engine: &Engine) {
     }
 }
 
-async fn purge_once(engine: &Engine) {
+async fn purge_once(engine: &Engine, start: PurgeCursor) {
     let started = clock::now();
-    match engine.purge().await {
-        Ok(purged) if purged.held => tracing::warn!("the clock has jumped: nothing is purged until it is confirmed"),
+    match engine.purge(start).await {
         Ok(purged) if purged.by_retention + purged.by_capacity > 0 => {
             let millis = clock::now().0.saturating_sub(started.0);
             tracing::info!(purged.by_retention, purged.by_capacity, millis, "events purged");
@@ -105,10 +110,14 @@ async fn purge_once(engine: &Engine) {
 
 #[cfg(test)]
 mod tests {
-    use kukuri_domain::Timestamp;
+    use kukuri_domain::{
+        Timestamp,
+        retention::{Keep, Retention},
+        subscription::SubscriptionChange,
+    };
     use kukuri_store::{
         StoreRules,
-        conformance::build::{admitted, note},
+        conformance::build::{admitted, note, topic},
         model::ModelStore,
         port::*,
     };
@@ -116,18 +125,60 @@ mod tests {
     use super::*;
     use crate::{config::EngineConfig, engine::EngineParts};
 
+    async fn start(store: &Arc<ModelStore>, config: EngineConfig) -> Arc<Engine> {
+        let parts = EngineParts {
+            store: Arc::clone(store) as _,
+            finder: None,
+            config,
+            policies: Vec::new(),
+            recorder: Arc::new(metrics::NoopRecorder),
+        };
+        Engine::start(parts).await.unwrap().0
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_purged_because_of_its_age_in_the_first_minutes() {
+        // P-5
+        let store = Arc::new(ModelStore::new(StoreRules::default()));
+        let hour = Duration::from_secs(3_600);
+        store.ingest(vec![admitted(&note("old").build())], clock::now().before(2 * hour)).await.unwrap();
+        let retention = Retention { regular: Keep::For(hour), ..Retention::default() };
+        let engine = start(&store, EngineConfig { retention, ..EngineConfig::default() }).await;
+        let count_after = async |pause| {
+            sleep(pause).await;
+            store.stats().await.unwrap().effective
+        };
+        let counts = async {
+            assert_eq!(count_after(AGE_PURGE_DELAY - PURGE_INTERVAL / 2).await, 1);
+            assert_eq!(count_after(2 * PURGE_INTERVAL).await, 0);
+        };
+        tokio::select! {
+            () = run(Arc::clone(&engine)) => panic!("upkeep ended before the engine stopped"),
+            () = counts => {}
+        }
+    }
+
+    #[tokio::test]
+    async fn a_jump_of_the_clock_is_noted_and_keeps_idle_topics_open() {
+        // P-5, T-8
+        let store = Arc::new(ModelStore::new(StoreRules::default()));
+        let long_ago = clock::now().before(Duration::from_secs(60 * 24 * 3_600));
+        store.ingest(vec![admitted(&note("before the jump").build())], long_ago).await.unwrap();
+        store.change_subscription(&topic(), SubscriptionChange::open(), long_ago).await.unwrap();
+        let engine = start(&store, EngineConfig::default()).await;
+        assert_eq!(engine.expire().await.unwrap(), 0);
+        engine.close_idle_topics().await;
+        assert!(engine.is_enabled(&topic()));
+        assert!(!engine.confirm_clock().await.unwrap().is_held());
+        engine.close_idle_topics().await;
+        assert!(!engine.is_enabled(&topic()));
+    }
+
     #[tokio::test]
     async fn events_expire_while_one_purge_follows_another() {
         //
         let store = Arc::new(ModelStore::new(StoreRules::default()));
-        let parts = EngineParts {
-            store: Arc::clone(&store) as _,
-            finder: None,
-            config: EngineConfig::default(),
-            policies: Vec::new(),
-            recorder: Arc::new(metrics::NoopRecorder),
-        };
-        let (engine, _writer) = Engine::start(parts).await.unwrap();
+        let engine = start(&store, EngineConfig::default()).await;
         let Timestamp(now) = clock::now().seconds();
         let soon = (now + 3).to_string();
         let brief = admitted(&note("brief").tag(["expiration", &soon]).build());

@@ -64,7 +64,7 @@ pub(crate) fn status(front: &HttpFront, health: &Health) -> Markup {
                 p { "This is a Nostr relay: connect with a Nostr client." }
                 @if stats.stage > Stage::Open { p.warn { "Room is short: " (stage(stats.stage)) } }
                 @if health.disk > DiskLevel::Open { p.warn { "The disk is nearly full: " (disk) } }
-                @if stats.clock_held { p.warn { "The clock has jumped: nothing is purged until it is confirmed." } }
+                @if stats.clock_held { p.warn { "The system clock may be wrong: nothing is purged because of its age. Operator: kukuri-node clock status" } }
                 dl {
                     @for (name, value) in figures { div { dt { (name) } dd { (value) } } }
                 }

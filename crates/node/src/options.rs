@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
-    command::{Output, backup, copy, explain, export, gossip, import, key, outbox, retention, service, topic},
+    command::{Output, backup, clock, copy, explain, export, gossip, import, key, outbox, retention, service, topic},
     config::Flags,
 };
 
@@ -56,6 +56,9 @@ pub(crate) enum Command {
     /// Purges events whose retention has passed.
     #[command(subcommand)]
     Retention(retention::Retention),
+    /// The clock: whether purges wait because it may be wrong.
+    #[command(subcommand)]
+    Clock(clock::ClockCommand),
     /// Explains why an event is, or is not, visible.
     Explain(explain::Explain),
     /// Writes a consistent backup, while the node runs.
@@ -64,6 +67,9 @@ pub(crate) enum Command {
     Restore(backup::Restore),
     /// Compares the parts of the store with each other: indexes, counters, outbox. Changes nothing.
     Check,
+    /// Opens a store whose write-ahead log is damaged: stores the intact events and keeps a copy of the log. The node
+    /// must be stopped.
+    Salvage,
     /// Rewrites the store's file without free pages. The node must be stopped.
     Compact,
     /// Copies a store into an empty one, of the same kind or the other.

@@ -4,7 +4,6 @@ use std::{
     fs::{self, File, TryLockError},
     io::IsTerminal,
     net::SocketAddr,
-    os::unix::fs::DirBuilderExt,
     path::Path,
     sync::Arc,
     time::Duration,
@@ -61,8 +60,6 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
         ),
         opened => opened?,
     };
-    // A start confirms the clock: after days without running, the difference is no jump.
-    store.confirm_clock(wiring::now()).await?;
     wiring::check_retention(settings, &*store).await?;
     let own_key = key::nostr_public_key(&data)?;
     raise_open_files_limit(settings);
@@ -84,6 +81,7 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
         recorder: exporter.recorder(),
     })
     .await?;
+    engine.observe_clock().await?;
     let parts = ServiceParts { settings, store: Arc::clone(&store), index };
     let services = Arc::new(services::start_all(&parts).await?);
     for service in services.iter() {
@@ -139,9 +137,7 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
 /// Only one node may use a data directory, which contains its key and its admin socket.
 fn lock_directory(data: &Path) -> anyhow::Result<File> {
     let at = || data.display().to_string();
-    if !data.exists() {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(data).with_context(at)?;
-    }
+    kukuri_files::create_directory(data, 0o700).with_context(at)?;
     let file =
         File::options().create(true).truncate(false).write(true).open(data.join("node.lock")).with_context(at)?;
     match file.try_lock() {

@@ -7,10 +7,7 @@
 use std::collections::HashSet;
 
 use kukuri_domain::{Admitted, Millis, Refusal};
-use kukuri_store::{
-    Ingested, Outcome,
-    ingest::{EventFailure, Ledger as _},
-};
+use kukuri_store::{Ingested, Outcome, ingest::EventFailure};
 
 use crate::{
     batch::{Batch, Committed},
@@ -80,7 +77,7 @@ impl Writer {
             let is_shared = error.is_full() || error.is_backend_failure();
             (Some(index).filter(|_| !is_shared), error)
         })?;
-        let stamp = batch.stamp().max(now);
+        let stamp = batch.stamp_of_copies(now);
         let Committed { stages, head, .. } = self.commit(batch).map_err(|error| (None, error))?;
         self.shared.repeats.note(effect.repeats, stamp);
         Ok(Ingested { outcomes: effect.outcomes, head, deletions: effect.deletions, stages })

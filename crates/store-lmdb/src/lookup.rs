@@ -179,7 +179,7 @@ pub(crate) fn stats(view: View<'_>) -> Result<Stats> {
         ids: view.len(Table::Ids)?,
         failed: node.failed,
         disk_bytes: Some(view.bytes()?),
-        clock_held: node.clock.held,
+        clock_held: node.clock.is_held(),
     })
 }
 

@@ -13,7 +13,7 @@ use crate::{
     error::{Failure, Result},
     format::{self, FORMAT, MIGRATIONS},
     tables::{LmdbEnv, Table, Tables},
-    wal::{self, Log},
+    wal::{self, Log, LogRecord, Recovered},
     writer::Writer,
 };
 
@@ -72,7 +72,32 @@ pub(crate) type InUse = Option<File>;
 
 /// Opens a store for writing; creates it if there is none.
 pub(crate) fn writable(path: &Path, options: LmdbOptions) -> Result<(Writer, InUse)> {
-    fs::create_dir_all(path)?;
+    writable_with(path, options, |recovered| recovered.undamaged(path))
+}
+
+/// Replays the intact records of a damaged log. Returns how many events they hold.
+pub(crate) fn salvage(path: &Path, options: LmdbOptions) -> Result<usize> {
+    let mut events = 0;
+    let intact = |recovered: Recovered| {
+        if !recovered.behind_damage.is_empty() {
+            wal::keep_damaged(path)?;
+        }
+        let records = recovered.intact();
+        events = records.iter().map(|record| record.events.len()).sum();
+        Ok(records)
+    };
+    let (writer, _in_use) = writable_with(path, options, intact)?;
+    writer.close();
+    Ok(events)
+}
+
+/// `select` chooses the records of the write-ahead log that are replayed.
+fn writable_with(
+    path: &Path,
+    options: LmdbOptions,
+    select: impl FnOnce(Recovered) -> Result<Vec<LogRecord>>,
+) -> Result<(Writer, InUse)> {
+    kukuri_files::create_directory(path, 0o700)?;
     let lock = lock(path)?;
     let in_use = use_files(path)?;
     if holds_something(path)? {
@@ -86,7 +111,7 @@ pub(crate) fn writable(path: &Path, options: LmdbOptions) -> Result<(Writer, InU
     refuse_exchanged_files(path, &env)?;
     env.clear_stale_readers()?;
     // Read before any commit: another transaction would take the number of the one that the records belong to.
-    let pending = wal::read(path, env.info().last_txn_id as u64 + 1)?;
+    let pending = select(wal::read(path, env.info().last_txn_id as u64 + 1)?)?;
     if !pending.is_empty() && check_format(path, &env)? != Some(FORMAT) {
         return Err(foreign(path, "it was left in a crash; open it once with the version that wrote it").into());
     }

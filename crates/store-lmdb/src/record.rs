@@ -161,7 +161,6 @@ fields! {
 structs! {
     Rank { created_at, id }
     VanishMark { pubkey, until, request_id }
-    Clock { latest, last, held }
     Usage { events, bytes }
     Counters { effective, stage, by_class }
     Cover { kind, author, topic, traits }
@@ -394,17 +393,49 @@ record! {
     }
 }
 
-record! {
-    /// The node's own counters: read when a transaction begins, written when it ends.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    NodeRecord in Meta {
-        last_event: EventNo,
-        head: Seq,
-        outbox_dropped: Seq,
-        last_topic: TopicNo,
-        last_author: AuthorNo,
-        failed: u64,
-        clock: Clock,
-        counters: Counters,
-    }
+/// The node's own counters: read when a transaction begins, written when it ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NodeRecord {
+    pub(crate) last_event: EventNo,
+    pub(crate) head: Seq,
+    pub(crate) outbox_dropped: Seq,
+    pub(crate) last_topic: TopicNo,
+    pub(crate) last_author: AuthorNo,
+    pub(crate) failed: u64,
+    pub(crate) clock: Clock,
+    pub(crate) counters: Counters,
+}
+
+fields! {
+    NodeRecord: |node, pack| {
+            let pack = pack.field(&node.last_event).field(&node.head).field(&node.outbox_dropped);
+            let pack = pack.field(&node.last_topic).field(&node.last_author).field(&node.failed);
+            let Clock { latest, last, held_since } = node.clock;
+            let pack = pack.field(&latest).field(&last).field(&held_since.is_some()).field(&node.counters);
+            pack.field(&held_since.unwrap_or_default())
+        },
+        |record| {
+            let (last_event, head, outbox_dropped) = (take(record)?, take(record)?, take(record)?);
+            let (last_topic, last_author, failed) = (take(record)?, take(record)?, take(record)?);
+            let (latest, last, is_held): (Millis, Millis, bool) = (take(record)?, take(record)?, take(record)?);
+            let counters = take(record)?;
+            // Until version 0.1 a record ends here.
+            let held_since: Millis = take_last(record)?.unwrap_or(latest);
+            let clock = Clock { latest, last, held_since: is_held.then_some(held_since) };
+            Some(Self { last_event, head, outbox_dropped, last_topic, last_author, failed, clock, counters })
+        };
+    // In the write-ahead log.
+    Clock: |clock, pack| {
+            let pack = pack.field(&clock.latest).field(&clock.last).field(&clock.is_held());
+            pack.field(&clock.held_since.unwrap_or_default())
+        },
+        |record| {
+            let (latest, last, is_held): (_, _, bool) = (take(record)?, take(record)?, take(record)?);
+            let held_since = take(record)?;
+            Some(Self { latest, last, held_since: is_held.then_some(held_since) })
+        };
+}
+
+impl Record for NodeRecord {
+    const TABLE: Table = Table::Meta;
 }

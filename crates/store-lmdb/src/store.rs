@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use heed::CompactionOption;
 use kukuri_domain::{
     Address, Admitted, EventId, Filter, Millis, PublicKey, Sketch, State, Timestamp, TopicId,
+    clock::Clock,
     retention::Retention,
     sharing::FloorHint,
     subscription::{NodeSubscription, SubscriptionChange},
@@ -66,6 +67,12 @@ impl LmdbStore {
         }
         self.tables.env.copy_to_path(file, CompactionOption::Enabled).map_err(Failure::from)?;
         Ok(())
+    }
+
+    /// Opens a store whose write-ahead log is damaged ([`StoreError::DamagedWal`]): replays the intact records and keeps a
+    /// copy of the log as `wal.log.damaged`. Returns how many events were replayed.
+    pub fn salvage(path: impl AsRef<Path>, options: LmdbOptions) -> Result<usize> {
+        Ok(open::salvage(path.as_ref(), options)?)
     }
 
     /// Rewrites the data file without its free pages. No process may have the store open. Returns its bytes before and
@@ -193,8 +200,7 @@ impl Events for LmdbStore {
         self.commit_wal_if(|uncommitted| uncommitted.affects_ids(ids)).await?;
         let states = self.read(|view| lookup::read_states(view, ids))?;
         let known = ids.iter().zip(&states).filter(|(_, state)| state.is_some());
-        let latest = self.shared.clock.lock().latest;
-        self.shared.repeats.note(known.map(|(id, _)| *id), latest.max(now));
+        self.shared.repeats.note(known.map(|(id, _)| *id), self.shared.stamp_of_copies(now));
         Ok(states)
     }
 
@@ -319,6 +325,10 @@ impl Upkeep for LmdbStore {
         self.write(move |writer| writer.dry_run_purge(&retention, now, max_rows)).await
     }
 
+    async fn observe_clock(&self, now: Millis) -> Result<Clock> {
+        self.write(move |writer| writer.observe_clock(now)).await
+    }
+
     async fn confirm_clock(&self, now: Millis) -> Result<()> {
         self.write(move |writer| writer.confirm_clock(now)).await
     }
@@ -401,8 +411,10 @@ impl Inspect for LmdbStore {
     async fn stats(&self) -> Result<Stats> {
         self.commit_wal().await?;
         let mut stats = self.read(lookup::stats)?;
-        // A batch of refused events is answered before the clock that it advanced is committed.
-        stats.clock_held |= self.shared.clock.lock().held;
+        if self.writer.is_some() {
+            // A batch of refused events is answered before the clock that it advanced is committed.
+            stats.clock_held = self.shared.clock.lock().is_held();
+        }
         Ok(stats)
     }
 

@@ -46,7 +46,7 @@ impl Writer {
 
     fn expire_rows(&self, rows: usize, now: Millis) -> Result<(Swept, bool)> {
         let mut batch = Batch::begin(self.context(), now)?;
-        let mut swept = Swept { held: batch.node.clock.held, ..Swept::default() };
+        let mut swept = Swept { held: batch.node.clock.is_held(), ..Swept::default() };
         if !swept.held {
             for key in batch.view().keys_after(Table::Expiry, &[], &[], rows)? {
                 if expiration_of(&key)? > now.seconds() {
@@ -78,17 +78,14 @@ impl Writer {
 
     fn purge_rows(&mut self, mut purge: Purge<'_>, rows: usize) -> Result<PurgeStep> {
         let mut batch = Batch::begin(self.context(), purge.began_at)?;
-        let is_held = batch.node.clock.held;
-        if !is_held {
-            batch.purge_rows(&self.scanned, &mut purge, rows)?;
-        }
-        let Committed { stages, .. } = self.commit(batch)?;
-        let is_over = is_held || purge.is_done();
+        batch.purge_rows(&self.scanned, &mut purge, rows)?;
+        let Committed { stages, clock, .. } = self.commit(batch)?;
+        let is_over = purge.is_done();
         for (prefix, end) in purge.finished {
             self.scanned.note(prefix, end);
         }
         let mut cursor = purge.cursor;
-        cursor.purged.held = is_held;
+        cursor.purged.held = clock.is_held();
         cursor.purged.stages.extend(stages);
         cursor.purged.stages = StageChange::summed_up(cursor.purged.stages);
         Ok(PurgeStep { purged: cursor.purged.clone(), next: (!is_over).then_some(cursor) })
@@ -100,9 +97,6 @@ impl Writer {
         retention.validate(self.subscriptions.retentions()).map_err(StoreError::from)?;
         self.write_duplicate_counts_or_warn();
         let mut batch = Batch::begin(self.context(), now)?;
-        if batch.node.clock.held {
-            return Ok(DryRun { purged: Purged { held: true, ..Purged::default() }, is_complete: true });
-        }
         let mut purge = Purge::resume(retention, now, PurgeCursor::default());
         let mut rows = 0;
         while rows < max_rows && !purge.is_done() {
@@ -116,8 +110,9 @@ impl Writer {
             purge = attempt;
         }
         let is_complete = purge.is_done();
-        let stages = StageChange::summed_up(batch.stages);
-        Ok(DryRun { is_complete, purged: Purged { stages, ..purge.cursor.purged } })
+        let stages = StageChange::summed_up(std::mem::take(&mut batch.stages));
+        let held = batch.node.clock.is_held();
+        Ok(DryRun { is_complete, purged: Purged { stages, held, ..purge.cursor.purged } })
     }
 }
 
@@ -175,6 +170,12 @@ enum Phase {
     Memories(Table),
 }
 
+impl Phase {
+    fn is_for_capacity(&self) -> bool {
+        matches!(self, Self::RoomInTopics | Self::RoomInNode)
+    }
+}
+
 /// A purge in progress.
 #[derive(Clone)]
 struct Purge<'r> {
@@ -209,10 +210,12 @@ impl Batch<'_> {
     /// One step of a purge.
     fn purge_rows(&mut self, scanned: &Scanned, purge: &mut Purge<'_>, rows: usize) -> Result<()> {
         purge.left = rows;
+        let is_for_capacity_only = purge.cursor.is_for_capacity_only || self.node.clock.is_held();
         while purge.left > 0
             && let Some(phase) = purge.phase()
         {
             let is_phase_done = match phase {
+                _ if is_for_capacity_only && !phase.is_for_capacity() => true,
                 Phase::Age => self.purge_by_age(scanned, purge)?,
                 Phase::RoomInTopics => self.make_room_in_topics(purge)?,
                 Phase::RoomInNode => self.make_room(None, purge)?,

@@ -4,7 +4,7 @@ use std::{collections::HashMap, fs::File, sync::Arc, time::Duration};
 
 use kukuri_domain::{
     EventId, Millis, TopicId,
-    clock::Clock,
+    clock::{Clock, ClockRules},
     subscription::{NodeSubscription, SubscriptionChange},
 };
 use kukuri_store::{
@@ -35,6 +35,7 @@ pub(crate) struct SharedState {
     pub(crate) repeats: Repeats,
     /// The clock as last seen: repeated copies of events are stamped while a commit is in progress.
     pub(crate) clock: Mutex<Clock>,
+    clock_rules: ClockRules,
     /// The pending records, for readers.
     pub(crate) uncommitted: Uncommitted,
     /// The head of the outbox as its followers know it.
@@ -42,6 +43,11 @@ pub(crate) struct SharedState {
 }
 
 impl SharedState {
+    /// The timestamp for copies of known events, which do not advance the clock.
+    pub(crate) fn stamp_of_copies(&self, now: Millis) -> Millis {
+        self.clock.lock().tick(now, &self.clock_rules).latest
+    }
+
     /// Publishes the new head to outbox followers.
     pub(crate) fn notify_head(&self, to: Seq) {
         self.head.send_if_modified(|known| {
@@ -79,7 +85,7 @@ impl Writer {
         wal: Log,
         pending: Vec<LogRecord>,
     ) -> Result<Self> {
-        let clock = Mutex::new(tables.read(|view| view.node())?.clock);
+        let shared = SharedState { clock_rules: options.rules.clock, ..SharedState::default() };
         let mut writer = Self {
             rules: options.rules,
             subscriptions: tables.read(subscriptions::load)?,
@@ -89,12 +95,13 @@ impl Writer {
             group_commit_window: options.group_commit_window,
             wal,
             pending,
-            shared: Arc::new(SharedState { clock, ..SharedState::default() }),
+            shared: Arc::new(shared),
             #[cfg(test)]
             faults: Default::default(),
             _lock: lock,
         };
         writer.commit_pending()?;
+        *writer.shared.clock.lock() = writer.tables.read(|view| view.node())?.clock;
         writer.wal.remove_former_file();
         writer.review_stages()?;
         writer.notify_head()?;
@@ -188,6 +195,10 @@ impl Writer {
     }
 
     // Small writes.
+
+    pub(crate) fn observe_clock(&mut self, now: Millis) -> Result<Clock> {
+        Ok(self.commit(Batch::begin(self.context(), now)?)?.clock)
+    }
 
     pub(crate) fn confirm_clock(&mut self, now: Millis) -> Result<()> {
         let mut batch = Batch::resume(self.context())?;

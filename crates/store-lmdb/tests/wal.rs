@@ -5,9 +5,9 @@ mod support;
 
 use std::{fs, path::Path, time::Duration};
 
-use kukuri_domain::{Event, Filter, Letter, Millis, Viewer, clock::JUMP};
+use kukuri_domain::{Event, Filter, Letter, Viewer};
 use kukuri_store::{
-    Op, OutboxRow, Outcome, Query, Seq,
+    Op, OutboxRow, Outcome, Query, Seq, StoreError,
     conformance::build::{BOB, NOW, TOPIC, admitted, deletion, note, profile, vanish},
     port::*,
 };
@@ -121,18 +121,54 @@ fn records_of_committed_transactions_are_not_replayed() {
 }
 
 #[test]
-fn jump_of_the_clock_survives_a_crash() {
+fn jump_of_the_clock_survives_a_crash_with_its_timestamps() {
     // P-5
     let dir = tempfile::tempdir().unwrap();
     let store = LmdbStore::open(dir.path(), patient()).unwrap();
     ingest(&store, &[note("before").build()]);
     block_on(store.write_duplicate_counts()).unwrap();
-    let set_back = Millis(NOW.0 - 2 * JUMP.as_millis() as u64);
-    block_on(store.ingest(vec![admitted(&note("after").build())], set_back)).unwrap();
+    let jumped = |seconds: u64| NOW.after(Duration::from_secs(60 * 24 * 3_600 + seconds));
+    // Nothing of the second batch is logged: its event is refused. But it advances the clock.
+    let mut batches = vec![note("after").build(), note("expired").until(5).build(), note("later").build()];
+    for (event, seconds) in batches.drain(..).zip([0, 7, 9]) {
+        block_on(store.ingest(vec![admitted(&event)], jumped(seconds))).unwrap();
+    }
+    let told = block_on(store.outbox(Seq::default(), 10)).unwrap();
+    assert_eq!(told.last().unwrap().written_at, NOW.after(Duration::from_secs(9)), "by elapsed time");
     let crashed = left_behind(dir.path());
     let again = LmdbStore::open(crashed.path(), patient()).unwrap();
-    assert_eq!(rows(&again).len(), 2);
-    assert!(block_on(again.expire(NOW)).unwrap().held, "nobody has looked at the clock");
+    assert_eq!(block_on(again.outbox(Seq::default(), 10)).unwrap(), told);
+    assert!(block_on(again.stats()).unwrap().clock_held, "nobody has confirmed the clock");
+    assert!(block_on(again.expire(jumped(10))).unwrap().held);
+}
+
+#[test]
+fn damaged_record_before_acknowledged_ones_is_reported_and_salvaged() {
+    // P-3
+    let dir = tempfile::tempdir().unwrap();
+    let store = LmdbStore::open(dir.path(), patient()).unwrap();
+    let notes: Vec<Event> = (0..3).map(|n| note(&format!("note {n}")).at(n).build()).collect();
+    notes.iter().for_each(|note| drop(ingest(&store, std::slice::from_ref(note))));
+    let crashed = left_behind(dir.path());
+    let wal = crashed.path().join(WAL);
+    let mut rotten = fs::read(&wal).unwrap();
+    rotten[60] ^= 1;
+    fs::write(&wal, &rotten).unwrap();
+
+    for reading in [false, true] {
+        let opened = match reading {
+            true => LmdbStore::open_for_reading(crashed.path(), patient()),
+            false => LmdbStore::open(crashed.path(), patient()),
+        };
+        let refusal = opened.err().unwrap();
+        assert!(matches!(refusal, StoreError::DamagedWal { before: 0, behind: 2, .. }), "{refusal}");
+        assert_eq!(fs::read(&wal).unwrap(), rotten, "it is left untouched");
+    }
+    assert_eq!(LmdbStore::salvage(crashed.path(), patient()).unwrap(), 2);
+    assert_eq!(fs::read(crashed.path().join("wal.log.damaged")).unwrap(), rotten);
+    let again = LmdbStore::open(crashed.path(), patient()).unwrap();
+    assert_eq!(effective(&again), [notes[2].clone(), notes[1].clone()]);
+    assert_eq!(block_on(again.check()).unwrap().problems, Vec::<String>::new());
 }
 
 #[test]

@@ -83,7 +83,7 @@ pub(crate) async fn stats(pool: &PgPool) -> Result<Stats> {
         ids: node.ids,
         failed: node.failed,
         disk_bytes: Some(unsigned(disk)),
-        clock_held: node.clock.held,
+        clock_held: node.clock.is_held(),
     })
 }
 

@@ -18,6 +18,7 @@ pub(crate) const MIGRATIONS: Migrations = Migrations {
         ("leaving", include_str!("../migrations/0003_leaving.sql")),
         ("leases", include_str!("../migrations/0004_leases.sql")),
         ("traces", include_str!("../migrations/0005_traces.sql")),
+        ("clock", include_str!("../migrations/0006_clock.sql")),
     ],
 };
 

@@ -174,8 +174,11 @@ pub(crate) fn topic(row: &PgRow) -> Result<Topic> {
 }
 
 pub(crate) fn node(row: &PgRow) -> Result<Node> {
-    let clock =
-        Clock { latest: row.read("clock_latest")?, last: row.read("clock_last")?, held: row.read("clock_held")? };
+    let clock = Clock {
+        latest: row.read("clock_latest")?,
+        last: row.read("clock_last")?,
+        held_since: row.read("clock_held_since")?,
+    };
     Ok(from_columns!(row => Node {
         head, outbox_dropped, last_event, last_topic, ids, failed, subscriptions_version, loading;
         clock, counters: counters(row)?

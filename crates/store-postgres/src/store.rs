@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use kukuri_domain::{
     Address, Admitted, EventId, Millis, Sketch, State, Timestamp, TopicId,
+    clock::Clock,
     retention::Retention,
     sharing::FloorHint,
     subscription::{NodeSubscription, SubscriptionChange},
@@ -147,6 +148,10 @@ impl Upkeep for PostgresStore {
 
     async fn dry_run_purge(&self, retention: &Retention, now: Millis, max_rows: usize) -> Result<DryRun> {
         Ok(self.writer.dry_run_purge(*retention, now, max_rows).await?)
+    }
+
+    async fn observe_clock(&self, now: Millis) -> Result<Clock> {
+        Ok(self.writer.observe_clock(now).await?)
     }
 
     async fn confirm_clock(&self, now: Millis) -> Result<()> {

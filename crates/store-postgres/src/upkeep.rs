@@ -57,6 +57,12 @@ enum Phase {
     Memories(&'static str),
 }
 
+impl Phase {
+    fn is_for_capacity(&self) -> bool {
+        matches!(self, Self::Topics | Self::Node)
+    }
+}
+
 /// A purge in progress.
 pub(crate) struct Purge {
     pub(crate) retention: Retention,
@@ -116,7 +122,7 @@ impl Writer {
     /// One step of the expiry sweep: retires expired events. Returns whether more are left.
     pub(crate) async fn expire_some(&self, now: Millis) -> Result<(Swept, bool)> {
         let mut batch = Batch::begin(self, now).await?;
-        if batch.clock().held {
+        if batch.clock().is_held() {
             batch.commit().await?;
             return Ok((Swept { held: true, ..Swept::default() }, false));
         }
@@ -145,10 +151,8 @@ impl Writer {
         if cursor.began_at.is_none() {
             let mut batch = Batch::begin(self, now).await?;
             batch.validate(&retention)?;
-            if !batch.clock().held {
-                // Purges run regularly, so every month has its partition before its first event.
-                batch.open_month().await?;
-            }
+            // Purges run regularly, so every month has its partition before its first event.
+            batch.open_month().await?;
             batch.commit().await?;
             self.write_duplicate_counts_or_warn().await;
         }
@@ -193,13 +197,11 @@ impl Batch<'_> {
 
     /// One step of a purge. Returns whether there is anything to write.
     async fn purge_step(&mut self, purge: &mut Purge) -> Result<bool> {
-        if self.clock().held {
-            purge.cursor.purged.held = true;
-            purge.cursor.phase = PHASES.len() as u8;
-            return Ok(true);
-        }
+        purge.cursor.purged.held = self.clock().is_held();
+        let is_for_capacity_only = purge.cursor.is_for_capacity_only || self.clock().is_held();
         let step = match purge.phase() {
             None => Step::Nothing,
+            Some(phase) if is_for_capacity_only && !phase.is_for_capacity() => Step::Nothing,
             Some(Phase::Months) => self.drop_some(purge).await?,
             Some(Phase::Age(class)) => self.purge_by_age(*class, purge).await?,
             Some(Phase::Topics) => self.make_room_in_topics(purge).await?,

@@ -109,7 +109,7 @@ impl Writer {
 
     /// The time that stamps a repeated copy of an event.
     pub(crate) fn stamp(&self, now: Millis) -> Millis {
-        self.clock.lock().latest.max(now)
+        self.clock.lock().tick(now, &self.rules.clock).latest
     }
 
     /// Writes the pending repeat counts. They may be lost, so a failure fails no other operation.
@@ -145,6 +145,13 @@ impl Writer {
     }
 
     // Small writes.
+
+    pub(crate) async fn observe_clock(&self, now: Millis) -> Result<Clock> {
+        let batch = Batch::begin(self, now).await?;
+        let clock = batch.clock();
+        batch.commit().await?;
+        Ok(clock)
+    }
 
     pub(crate) async fn confirm_clock(&self, now: Millis) -> Result<()> {
         let mut batch = Batch::resume(self).await?;

@@ -109,6 +109,20 @@ pub enum StoreError {
     /// A bug: a write panicked. Its transaction is rolled back; the store continues.
     #[error("a write to the store panicked; it was undone")]
     Panicked,
+    /// A batch in the write-ahead log can't be read, but acknowledged batches behind it can. The store is left untouched.
+    #[error(
+        "{path}: the write-ahead log is damaged: {before} acknowledged events before the damage and {behind} behind it \
+         are intact, those between them are lost. The store was left untouched. Put back an intact copy of this file if \
+         you have one; otherwise `kukuri-node salvage` stores the intact events and keeps a copy of the damaged file"
+    )]
+    DamagedWal {
+        /// The log file.
+        path: PathBuf,
+        /// Intact events before the damage.
+        before: usize,
+        /// Intact events behind it.
+        behind: usize,
+    },
     /// The store holds data that is invalid for its format.
     #[error("the store is damaged: {0}")]
     Damaged(String),

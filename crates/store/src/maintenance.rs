@@ -11,7 +11,7 @@ pub struct Swept {
     pub expired: u64,
     /// The earliest expiration among the remaining effective events.
     pub next: Option<Timestamp>,
-    /// Nothing was done: the clock jumped, and no operator has confirmed it yet (P-5).
+    /// Nothing was done: the clock is held (P-5).
     pub held: bool,
 }
 
@@ -30,7 +30,7 @@ pub struct Purged {
     pub memories: u64,
     /// Changes of capacity stages.
     pub stages: Vec<StageChange>,
-    /// Nothing was done: the clock jumped, and no operator has confirmed it yet (P-5).
+    /// Only capacity was enforced: the clock is held (P-5).
     pub held: bool,
 }
 
@@ -52,12 +52,21 @@ pub struct DryRun {
 pub struct PurgeCursor {
     /// When the purge began: retention is counted from there. `None` before the first step.
     pub began_at: Option<Millis>,
+    /// Nothing is removed because of its age. A purge is also limited like this while the clock is held.
+    pub is_for_capacity_only: bool,
     /// Totals of all steps so far.
     pub purged: Purged,
     /// The phase, in the store's own numbering.
     pub phase: u8,
     /// The last key that the phase read, in the store's own encoding.
     pub after: Vec<u8>,
+}
+
+impl PurgeCursor {
+    /// Starts a purge that only enforces capacity (P-6).
+    pub fn for_capacity_only() -> Self {
+        Self { is_for_capacity_only: true, ..Self::default() }
+    }
 }
 
 /// The result of one bounded step of a purge.

@@ -8,6 +8,7 @@
 use async_trait::async_trait;
 use kukuri_domain::{
     Address, Admitted, EventId, Millis, Sketch, State, Timestamp, TopicId,
+    clock::Clock,
     retention::Retention,
     sharing::FloorHint,
     subscription::{NodeSubscription, SubscriptionChange},
@@ -106,14 +107,17 @@ pub trait Upkeep: Send + Sync + 'static {
     }
 
     /// One bounded step of [`Self::purge`]; [`PurgeCursor::default`] starts a purge. All steps get the retention and
-    /// time of the first step.
+    /// time of the first step. While the clock is held, only capacity is enforced.
     async fn purge_some(&self, retention: &Retention, now: Millis, cursor: PurgeCursor) -> Result<PurgeStep>;
 
     /// Runs a purge in a transaction that is aborted: no change, no outbox rows. It stops after about `max_rows` rows,
     /// because it blocks the writer. Pending counts of copies are written first (P-1).
     async fn dry_run_purge(&self, retention: &Retention, now: Millis, max_rows: usize) -> Result<DryRun>;
 
-    /// Records an operator's confirmation, after a jump of the clock, that `now` is the right time (P-5).
+    /// Reads the clock as every write does, and records a hold that begins or ends (P-5).
+    async fn observe_clock(&self, now: Millis) -> Result<Clock>;
+
+    /// Trusts `now` as the right time, by an operator's decision, and ends a hold of the clock (P-5).
     async fn confirm_clock(&self, now: Millis) -> Result<()>;
 }
 

@@ -33,7 +33,7 @@ pub struct Stats {
     pub failed: u64,
     /// Bytes in use on disk, if the store has its own files.
     pub disk_bytes: Option<u64>,
-    /// The clock jumped: purges wait until an operator confirms it (P-5).
+    /// The clock is held: nothing is removed because of its age (P-5).
     pub clock_held: bool,
 }
 

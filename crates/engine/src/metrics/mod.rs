@@ -64,7 +64,7 @@ metric_table! {
         disk_stage: Gauge = "kukuri_disk_stage", "0 open, 1 live only, 2 shedding, 3 full";
         backlog_stage: Gauge = "kukuri_backlog_stage", "0 near, 1 live only, 2 shedding, 3 cutting rates";
         outbox_head: Gauge = "kukuri_outbox_head", "The highest outbox sequence";
-        clock_held: Gauge = "kukuri_clock_held", "1 while purges wait for the clock to be confirmed";
+        clock_held: Gauge = "kukuri_clock_held", "1 while nothing is purged because of its age, as the clock may be wrong";
         consumer_backlog: PerConsumer<Gauge> = "kukuri_consumer_backlog", "Outbox rows that a consumer has not processed yet";
         consumer_state: PerConsumer<Gauge> = "kukuri_consumer_state",
             "0 following, 1 starting, 2 standby, 3 rebuilding, 4 paused, 5 retrying, 6 stuck, 7 too far behind, 8 stopped";

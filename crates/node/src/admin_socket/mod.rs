@@ -52,7 +52,9 @@ pub(crate) enum AdminRequest {
     Purge { dry_run: bool },
     /// Imports events, one JSON text per line. The reply has a [`LineOutcome`] for each.
     Import { lines: Vec<String> },
-    /// Confirms that the system clock is right (P-5).
+    /// Reads the clock (P-5). The reply is a [`kukuri_domain::clock::Clock`].
+    Clock,
+    /// Confirms that the system clock is right (P-5). The reply is the clock after that.
     ConfirmClock,
     /// [`service::answer`] carries it out.
     Service(ServiceRequest),
@@ -77,7 +79,8 @@ pub(crate) async fn answer(context: &AdminContext, request: AdminRequest) -> any
             let outcomes = engine.import(lines.into_iter().map(String::into_bytes).collect()).await;
             outcomes.into_iter().map(|outcome| json!(line_outcome(outcome))).collect()
         }
-        AdminRequest::ConfirmClock => json!(engine.store().confirm_clock(now()).await?),
+        AdminRequest::Clock => json!(engine.observe_clock().await?),
+        AdminRequest::ConfirmClock => json!(engine.confirm_clock().await?),
         AdminRequest::Service(request) => service::answer(context, request).await?,
         AdminRequest::Gossip(command) => {
             let bridge = context.bridge.as_deref().context("gossip.enabled is off")?;

@@ -6,6 +6,7 @@
 
 pub(crate) mod backup;
 pub(crate) mod check;
+pub(crate) mod clock;
 pub(crate) mod copy;
 pub(crate) mod explain;
 pub(crate) mod export;
@@ -16,6 +17,7 @@ pub(crate) mod migrate;
 pub(crate) mod outbox;
 mod progress;
 pub(crate) mod retention;
+pub(crate) mod salvage;
 pub(crate) mod service;
 pub(crate) mod stats;
 mod table;

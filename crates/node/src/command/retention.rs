@@ -1,8 +1,9 @@
 //! `retention`: purges now instead of within a minute, or prints what a purge would remove.
 
 use clap::Subcommand;
+use kukuri_domain::clock::Clock;
 use kukuri_engine::Engine;
-use kukuri_store::{DryRun, maintenance::MAX_DRY_RUN_ROWS};
+use kukuri_store::{DryRun, PurgeCursor, maintenance::MAX_DRY_RUN_ROWS};
 
 use super::table::count_table;
 use crate::{
@@ -18,8 +19,8 @@ pub(crate) enum Retention {
         /// Prints what would be purged, and changes nothing.
         #[arg(long)]
         dry_run: bool,
-        /// Confirms that the clock is right, after a jump of the clock suspended purges.
-        #[arg(long)]
+        /// Confirms the clock first, like `clock confirm`.
+        #[arg(long, hide = true)]
         confirm_clock: bool,
     },
 }
@@ -28,7 +29,7 @@ pub(crate) async fn run(settings: &Settings, command: Retention) -> anyhow::Resu
     let Retention::Run { dry_run, confirm_clock } = command;
     let mut client = AdminClient::open(settings, None).await?;
     if confirm_clock && !dry_run {
-        client.ask::<()>(AdminRequest::ConfirmClock).await?;
+        client.ask::<Clock>(AdminRequest::ConfirmClock).await?;
     }
     let text: String = client.ask(AdminRequest::Purge { dry_run }).await?;
     client.close().await?;
@@ -39,14 +40,8 @@ pub(crate) async fn run(settings: &Settings, command: Retention) -> anyhow::Resu
 pub(crate) async fn purge(engine: &Engine, dry_run: bool) -> anyhow::Result<String> {
     let DryRun { purged, is_complete } = match dry_run {
         true => engine.dry_run_purge().await?,
-        false => DryRun { purged: engine.purge().await?, is_complete: true },
+        false => DryRun { purged: engine.purge(PurgeCursor::default()).await?, is_complete: true },
     };
-    if purged.held {
-        return Ok(
-            "the clock jumped, purges are suspended. If it is right now: kukuri-node retention run --confirm-clock\n"
-                .to_owned(),
-        );
-    }
     let counts = [
         ("events past their retention", purged.by_retention),
         ("events over the capacity", purged.by_capacity),
@@ -55,8 +50,13 @@ pub(crate) async fn purge(engine: &Engine, dry_run: bool) -> anyhow::Result<Stri
         ("tombstones, floors and vanish marks", purged.memories),
     ];
     let table = count_table(if dry_run { "would be purged" } else { "purged" }, &counts);
-    Ok(match is_complete {
-        true => table,
-        false => format!("counted in {MAX_DRY_RUN_ROWS} rows only; more would be purged\n{table}"),
-    })
+    let held = match purged.held {
+        true => "the clock is held: only the capacity counts until `kukuri-node clock confirm`\n",
+        false => "",
+    };
+    let bounded = match is_complete {
+        true => String::new(),
+        false => format!("counted in {MAX_DRY_RUN_ROWS} rows only; more would be purged\n"),
+    };
+    Ok(format!("{held}{bounded}{table}"))
 }

@@ -42,7 +42,7 @@ fn as_text(stats: &Stats) -> String {
         rows.push(counted("failed", stats.failed));
     }
     if stats.clock_held {
-        rows.push(row("clock", "jumped; purges are suspended".to_owned(), String::new()));
+        rows.push(row("clock", "held: see kukuri-node clock status".to_owned(), String::new()));
     }
     let mut text = table(["", "count", "size"], rows);
     if !stats.topics.is_empty() {

@@ -27,6 +27,8 @@ pub(crate) fn check(loaded: Loaded) -> Result<Loaded, ConfigError> {
         ("backlog.shedding", backlog.shedding),
         ("backlog.cutting", backlog.cutting),
     ])?;
+    let clock = &settings.clock;
+    loaded.require_ascending(&[("clock.max_jump", clock.max_jump), ("clock.confirm_after", clock.confirm_after)])?;
     match (settings.search.index, settings.store_place()) {
         (Some(IndexPlace::Embedded), StorePlace::Postgres(_)) => {
             return Err(loaded.reject("search.index", "must be postgres or off with a store on Postgres"));

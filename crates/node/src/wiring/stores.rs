@@ -1,8 +1,6 @@
 //! Opens stores. Only this module distinguishes the embedded store from Postgres.
 
 use std::{
-    fs,
-    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -49,8 +47,7 @@ pub(crate) async fn to_copy_from(place: &StorePlace, settings: &Settings) -> any
 pub(crate) async fn to_copy_into(place: &StorePlace, settings: &Settings) -> anyhow::Result<Arc<dyn Archive>> {
     if let StorePlace::Lmdb(path) = place {
         // The store will hold private messages and hidden events: owner only.
-        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-        made.with_context(|| path.display().to_string())?;
+        kukuri_files::create_directory(path, 0o700).with_context(|| path.display().to_string())?;
     }
     match open(place, settings, Switch::On).await {
         Err(error) if is_locked(&error) => bail!("{place} is in use; only an empty store can be copied into"),

@@ -6,6 +6,7 @@ mod database;
 mod support;
 
 mod bench;
+mod clocks;
 mod copy;
 mod documents;
 mod feed;

@@ -124,7 +124,12 @@ impl<'s> Batch<'s> {
 
     /// Advances the clock of the open transaction.
     pub(crate) fn tick(&mut self, now: Millis) {
-        self.node.clock = self.node.clock.tick(now);
+        self.node.clock = self.ctx.rules.tick(self.node.clock, self.node.head, now);
+    }
+
+    /// The timestamp for copies of known events, which do not advance the clock.
+    pub(crate) fn stamp_of_copies(&self, now: Millis) -> Millis {
+        self.node.clock.tick(now, &self.ctx.rules.clock).latest
     }
 
     /// Outbox rows since the last call.
@@ -158,18 +163,10 @@ impl<'s> Batch<'s> {
         for topic in topics.values().filter(|topic| topic.stored != Some(topic.record)) {
             self.put_record(topic.id.as_str().as_bytes(), &topic.record)?;
         }
-        let (seen, clock) = (self.ctx.clock, self.node.clock);
-        if clock.held && !seen.held {
-            let (now, latest) = (clock.last.0, seen.latest.0);
-            tracing::warn!(
-                now,
-                latest,
-                "the clock jumped by more than an hour; purges wait for `retention run --confirm-clock`"
-            );
-        }
+        let clock = self.node.clock;
         let committed = Committed { stages: std::mem::take(&mut self.stages), head: self.node.head, clock };
         let is_same = self.node == NodeRecord { clock, ..self.stored };
-        let clock_is_near = clock.held == self.stored.clock.held
+        let clock_is_near = clock.is_held() == self.stored.clock.is_held()
             && clock.last.0.abs_diff(self.stored.clock.last.0) < CLOCK_LAG.as_millis() as u64;
         // A full disk takes no write for the clock alone.
         if self.written > 0 || !is_same || !(clock_is_near || self.is_disk_full) {

@@ -2,15 +2,12 @@
 
 use std::{collections::HashSet, sync::mpsc::Receiver, time::Instant};
 
-use kukuri_domain::{Admitted, Millis, clock::Clock};
-use kukuri_store::{
-    Ingested, StoreError,
-    ingest::{Ledger as _, replay_event},
-};
+use kukuri_domain::{Admitted, Millis};
+use kukuri_store::{Ingested, StoreError, ingest::replay_event};
 use tokio::sync::oneshot;
 
 use crate::{
-    batch::{Batch, BatchContext, Committed},
+    batch::{Batch, BatchContext},
     error::Result,
     space::{FreeSpace, WriteEstimate},
     writer::{SharedState, Writer},
@@ -113,23 +110,22 @@ impl Writer {
     }
 
     fn replay_pending(&self) -> Result<()> {
-        // From the clock of the first attempt: outbox rows that were read since carry its timestamps.
+        // From the clock on disk, and then by the clock of each record: outbox rows that were read since carry its
+        // timestamps. The clock in memory has seen all of them.
         let clock = self.tables.read(|view| view.node())?.clock;
         let mut batch = Batch::resume(BatchContext { clock, ..self.context() })?;
         for record in &self.pending {
-            batch.tick(record.now);
+            match record.clock {
+                Some(clock) => batch.node.clock = clock,
+                None => batch.tick(record.now),
+            }
             for event in &record.events {
                 #[cfg(test)]
                 self.faults.strike(event)?;
                 replay_event(&mut batch, event, record.now)?;
             }
         }
-        let Committed { clock, .. } = batch.commit()?;
-        let mut seen = self.shared.clock.lock();
-        if clock.latest >= seen.latest {
-            *seen = Clock { held: clock.held || seen.held, ..clock };
-        }
-        Ok(())
+        batch.commit().map(drop)
     }
 
     /// Call it when all records are committed.
@@ -195,7 +191,7 @@ impl GroupCommit<'_> {
         let effect = batch.ingest(&job.events, &HashSet::new(), job.now).map_err(|failure| failure.error)?;
         let (rows, stages, head) = (batch.take_outbox_rows(), std::mem::take(&mut batch.stages), batch.node.head);
         let events = effect.applied.iter().map(|index| job.events[*index].clone()).collect();
-        let record = LogRecord { events, now: job.now };
+        let record = LogRecord { events, now: job.now, clock: Some(batch.node.clock) };
         let load = self.load.with(WriteEstimate::of(&record.events));
         if self.space.reserve_taken(load, batch.written) > 1.0 {
             // In its own transaction it is committed before the answer, and fails if there is no space.
@@ -208,7 +204,7 @@ impl GroupCommit<'_> {
             self.pending.push(record);
         }
         *self.shared.clock.lock() = batch.node.clock;
-        self.shared.repeats.note(effect.repeats, batch.stamp().max(job.now));
+        self.shared.repeats.note(effect.repeats, batch.stamp_of_copies(job.now));
         self.shared.notify_head(head);
         Ok(Ingested { outcomes: effect.outcomes, head, deletions: effect.deletions, stages })
     }
@@ -220,7 +216,6 @@ impl GroupCommit<'_> {
 
 #[cfg(test)]
 mod tests {
-    use kukuri_domain::clock::JUMP;
     use kukuri_store::{
         Seq,
         conformance::build::{NOW, admitted, note},
@@ -240,11 +235,11 @@ mod tests {
         let id = event.event().id;
         // The state after a failed commit: the clock has advanced, and repeated copies were counted.
         store.with_writer(move |writer| {
-            let record = LogRecord { events: vec![event], now: NOW };
+            let record = LogRecord { events: vec![event], now: NOW, clock: None };
             writer.wal.append(writer.tables.env.info().last_txn_id as u64 + 1, &record).unwrap();
             writer.faults.failing = vec![id];
             writer.pending.push(record);
-            let clock = writer.context().clock.tick(NOW);
+            let clock = writer.rules.tick(writer.context().clock, Seq::default(), NOW);
             *writer.shared.clock.lock() = clock;
             writer.shared.repeats.note(vec![id], NOW);
         });
@@ -262,7 +257,8 @@ mod tests {
         let store = LmdbStore::open(dir.path(), options).unwrap();
         // The state between the answer to a batch of refused events and its commit.
         store.with_writer(|writer| {
-            let clock = writer.context().clock.tick(NOW).tick(NOW.after(JUMP * 2));
+            let rules = writer.rules.clock;
+            let clock = writer.context().clock.tick(NOW, &rules).tick(NOW.after(rules.max_jump * 2), &rules);
             *writer.shared.clock.lock() = clock;
         });
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -278,7 +274,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let owe = |text: &str| {
             let event = admitted(&note(text).build());
-            let (id, record) = (event.event().id, LogRecord { events: vec![event], now: NOW });
+            let (id, record) = (event.event().id, LogRecord { events: vec![event], now: NOW, clock: None });
             // The state after a failed commit.
             store.with_writer(move |writer| {
                 writer.shared.uncommitted.add(&record.events, Vec::new());

@@ -7,7 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kukuri_domain::{Admitted, Event, Millis, TopicId};
+use kukuri_domain::{Admitted, Event, Millis, TopicId, clock::Clock};
+use kukuri_store::StoreError;
 
 use crate::{
     error::Result,
@@ -21,20 +22,63 @@ const FILE: &str = "wal.log";
 const FORMER_FILE: &str = "ahead.log";
 /// Length of the file, written in full when it is created: overwriting is the cheapest write to sync.
 const FILE_BYTES: usize = 4 << 20;
-/// Length and digest.
+/// A copy of a damaged log, which `salvage` leaves.
+const DAMAGED_FILE: &str = "wal.log.damaged";
+/// Layout of the records that this program writes. Records of layout 0, without a clock, were written until version
+/// 0.1; they have a zero in this place, as the first byte of their length.
+const LAYOUT: u8 = 1;
+/// Layout, length (three bytes) and digest.
 const HEADER_BYTES: usize = 4 + DIGEST_BYTES;
 const DIGEST_BYTES: usize = 16;
 /// Upper bounds: bytes of an event besides its JSON and topics, of a topic besides its name, of a record besides its
 /// events.
 const EVENT_OVERHEAD: usize = 8;
 const TOPIC_OVERHEAD: usize = 2;
-const RECORD_OVERHEAD: usize = HEADER_BYTES + 8 + 4 + 8 + 4;
+const RECORD_OVERHEAD: usize = HEADER_BYTES + 8 + 4 + 8 + CLOCK_BYTES + 4;
+const CLOCK_BYTES: usize = 8 + 8 + 1 + 8;
 
 /// The events of a batch that changed something, and the time at which they arrived.
 #[derive(Clone, Debug)]
 pub(crate) struct LogRecord {
     pub(crate) events: Vec<Admitted>,
     pub(crate) now: Millis,
+    /// The clock that the batch was decided with, so that replay gives the same timestamps. `None` in layout 0.
+    pub(crate) clock: Option<Clock>,
+}
+
+/// The records of one transaction.
+#[derive(Debug, Default)]
+pub(crate) struct Recovered {
+    /// From the first record on, in order, as far as they are intact.
+    pub(crate) records: Vec<LogRecord>,
+    /// Intact records behind a damaged one. A torn record is the last one, since each is synced before the next is
+    /// written: these show that an acknowledged record was damaged afterwards.
+    pub(crate) behind_damage: Vec<LogRecord>,
+}
+
+impl Recovered {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.behind_damage.is_empty()
+    }
+
+    /// The records, if none is damaged.
+    pub(crate) fn undamaged(self, directory: &Path) -> Result<Vec<LogRecord>> {
+        if self.behind_damage.is_empty() {
+            return Ok(self.records);
+        }
+        let events = |records: &[LogRecord]| records.iter().map(|record| record.events.len()).sum();
+        Err(StoreError::DamagedWal {
+            path: directory.join(FILE),
+            before: events(&self.records),
+            behind: events(&self.behind_damage),
+        }
+        .into())
+    }
+
+    /// All intact records, in order.
+    pub(crate) fn intact(self) -> Vec<LogRecord> {
+        [self.records, self.behind_damage].concat()
+    }
 }
 
 /// The log of a store that is open for writing.
@@ -114,25 +158,53 @@ pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The records of this transaction, in order.
-pub(crate) fn read(directory: &Path, transaction: u64) -> Result<Vec<LogRecord>> {
-    let records = read_file(&directory.join(FILE), transaction)?;
-    if records.is_empty() { read_file(&directory.join(FORMER_FILE), transaction) } else { Ok(records) }
+/// Keeps a copy of a damaged log.
+pub(crate) fn keep_damaged(directory: &Path) -> io::Result<()> {
+    for file in [FILE, FORMER_FILE] {
+        let path = directory.join(file);
+        if path.exists() {
+            let copy = directory.join(DAMAGED_FILE);
+            fs::copy(path, &copy)?;
+            return File::open(copy)?.sync_all();
+        }
+    }
+    Ok(())
 }
 
-fn read_file(path: &Path, transaction: u64) -> Result<Vec<LogRecord>> {
+/// The records of this transaction.
+pub(crate) fn read(directory: &Path, transaction: u64) -> Result<Recovered> {
+    let recovered = read_file(&directory.join(FILE), transaction)?;
+    if recovered.is_empty() { read_file(&directory.join(FORMER_FILE), transaction) } else { Ok(recovered) }
+}
+
+fn read_file(path: &Path, transaction: u64) -> Result<Recovered> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Recovered::default()),
         Err(error) => return Err(error.into()),
     };
-    let (mut batches, mut rest) = (Vec::new(), &bytes[..]);
-    while let Some((body, after)) = next(rest) {
-        let Some(record) = unpack_record(body, transaction, batches.len() as u32)? else { break };
-        batches.push(record);
+    let (mut recovered, mut rest) = (Recovered::default(), &bytes[..]);
+    while let Some((found, after)) = next(rest) {
+        if found.number() != Some((transaction, recovered.records.len() as u32)) {
+            break;
+        }
+        recovered.records.push(found.unpack(path)?);
         rest = after;
     }
-    Ok(batches)
+    while let Some((found, after)) = find(rest, transaction) {
+        recovered.behind_damage.push(found.unpack(path)?);
+        rest = after;
+    }
+    Ok(recovered)
+}
+
+/// The next intact record of a transaction, wherever it begins, and the bytes after it.
+fn find(bytes: &[u8], transaction: u64) -> Option<(RawRecord<'_>, &[u8])> {
+    let transaction = transaction.to_be_bytes();
+    let names = bytes.windows(transaction.len()).enumerate().skip(HEADER_BYTES);
+    // The body begins with the number of its transaction. Bytes of an event can't look like a record: JSON has no
+    // control characters.
+    names.filter(|(_, name)| *name == transaction).find_map(|(at, _)| next(&bytes[at - HEADER_BYTES..]))
 }
 
 /// Opens the file, or creates it at its full length.
@@ -166,7 +238,8 @@ fn length_of(events: &[Admitted]) -> usize {
 
 fn pack(transaction: u64, number: u32, record: &LogRecord) -> Vec<u8> {
     let mut packed = Pack::with_capacity(length_of(&record.events)).bytes(&[0; HEADER_BYTES]);
-    packed = packed.field(&transaction).field(&number).field(&record.now).field(&(record.events.len() as u32));
+    packed = packed.field(&transaction).field(&number).field(&record.now).field(&record.clock.unwrap_or_default());
+    packed = packed.field(&(record.events.len() as u32));
     for event in &record.events {
         packed = packed.field(&event.source()).field(&event.vanishes()).field(&(event.topics().len() as u16));
         for topic in event.topics() {
@@ -177,34 +250,58 @@ fn pack(transaction: u64, number: u32, record: &LogRecord) -> Vec<u8> {
     let mut packed = packed.done();
     let (head, body) = packed.split_at_mut(HEADER_BYTES);
     head[..4].copy_from_slice(&(body.len() as u32).to_be_bytes());
-    head[4..].copy_from_slice(&digest(body));
+    head[0] = LAYOUT;
+    head[4..].copy_from_slice(&digest(LAYOUT, body));
     packed
 }
 
-fn digest(body: &[u8]) -> [u8; DIGEST_BYTES] {
+/// From layout 1 on the digest covers the layout.
+fn digest(layout: u8, body: &[u8]) -> [u8; DIGEST_BYTES] {
+    let mut hash = blake3::Hasher::new();
+    if layout > 0 {
+        hash.update(&[layout]);
+    }
     let mut digest = [0; DIGEST_BYTES];
-    digest.copy_from_slice(&blake3::hash(body).as_bytes()[..DIGEST_BYTES]);
+    digest.copy_from_slice(&hash.update(body).finalize().as_bytes()[..DIGEST_BYTES]);
     digest
 }
 
-/// The body of the first record, if it is complete, and the bytes after it.
-fn next(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (length, rest) = bytes.split_first_chunk()?;
-    let (expected, rest) = rest.split_first_chunk::<DIGEST_BYTES>()?;
-    let (body, after) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
-    (!body.is_empty() && digest(body) == *expected).then_some((body, after))
+/// A record whose digest is right.
+struct RawRecord<'b> {
+    layout: u8,
+    body: &'b [u8],
 }
 
-/// `None`: the record belongs to another transaction.
-fn unpack_record(body: &[u8], transaction: u64, number: u32) -> Result<Option<LogRecord>> {
-    unpack(FILE, body, |body| {
-        if (take::<u64>(body)?, take::<u32>(body)?) != (transaction, number) {
-            return Some(None);
+/// The first record, if it is complete, and the bytes after it.
+fn next(bytes: &[u8]) -> Option<(RawRecord<'_>, &[u8])> {
+    let ([layout, length @ ..], rest) = bytes.split_first_chunk::<4>()?;
+    let (expected, rest) = rest.split_first_chunk::<DIGEST_BYTES>()?;
+    let length = u32::from_be_bytes([0, length[0], length[1], length[2]]);
+    let (body, after) = rest.split_at_checked(length as usize)?;
+    let is_intact = !body.is_empty() && digest(*layout, body) == *expected;
+    is_intact.then_some((RawRecord { layout: *layout, body }, after))
+}
+
+impl RawRecord<'_> {
+    /// The transaction, and the record's number in it. Every layout begins with them.
+    fn number(&self) -> Option<(u64, u32)> {
+        let mut body = self.body;
+        Some((take(&mut body)?, take(&mut body)?))
+    }
+
+    fn unpack(&self, path: &Path) -> Result<LogRecord> {
+        if self.layout > LAYOUT {
+            let (path, found, supported) = (path.to_owned(), self.layout.into(), LAYOUT.into());
+            return Err(StoreError::Newer { path, found, supported }.into());
         }
-        let (now, count): (_, u32) = (take(body)?, take(body)?);
-        let events = (0..count).map(|_| take_event(body)).collect::<Option<_>>()?;
-        Some(Some(LogRecord { events, now }))
-    })
+        unpack(FILE, self.body, |body| {
+            let _: (u64, u32) = (take(body)?, take(body)?);
+            let now = take(body)?;
+            let clock = if self.layout > 0 { Some(take(body)?) } else { None };
+            let events = (0..take::<u32>(body)?).map(|_| take_event(body)).collect::<Option<_>>()?;
+            Some(LogRecord { events, now, clock })
+        })
+    }
 }
 
 fn take_event(body: &mut &[u8]) -> Option<Admitted> {
@@ -225,7 +322,22 @@ mod tests {
 
     fn batch(text: &str, events: u64) -> LogRecord {
         let draft = |n| note(&format!("{text} {n}")).tag(["t", OTHER_TOPIC]).at(n);
-        LogRecord { events: (0..events).map(|n| admitted(&draft(n).build())).collect(), now: NOW }
+        let events = (0..events).map(|n| admitted(&draft(n).build())).collect();
+        let clock = Clock { latest: NOW, last: NOW, held_since: Some(Millis(7)) };
+        LogRecord { events, now: NOW, clock: Some(clock) }
+    }
+
+    /// The records, if none is damaged.
+    fn read(directory: &Path, transaction: u64) -> Result<Vec<LogRecord>> {
+        super::read(directory, transaction)?.undamaged(directory)
+    }
+
+    /// A record as version 0.1 wrote it.
+    fn pack_layout_0(transaction: u64, number: u32, record: &LogRecord) -> Vec<u8> {
+        let packed = pack(transaction, number, record);
+        let (before, after) = packed[HEADER_BYTES..].split_at(8 + 4 + 8);
+        let body = [before, &after[CLOCK_BYTES..]].concat();
+        [&(body.len() as u32).to_be_bytes()[..], &digest(0, &body), &body].concat()
     }
 
     fn ids(batches: &[LogRecord]) -> Vec<Vec<kukuri_domain::EventId>> {
@@ -243,7 +355,7 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600, "events may be private");
         let found = read(dir.path(), 7).unwrap();
         assert_eq!(ids(&found), ids(&first));
-        assert_eq!(found[0].now, NOW);
+        assert_eq!((found[0].now, found[0].clock), (NOW, first[0].clock));
         for (read, written) in found[0].events.iter().zip(&first[0].events) {
             assert_eq!((read.topics(), read.source()), (written.topics(), written.source()));
             assert_eq!(read.json(), written.json());
@@ -255,7 +367,7 @@ mod tests {
         let second = [batch("a", 3)];
         log.append(8, &second[0]).unwrap();
         assert_eq!(ids(&read(dir.path(), 8).unwrap()), ids(&second));
-        assert!(read(dir.path(), 7).unwrap().is_empty());
+        assert!(super::read(dir.path(), 7).unwrap().records.is_empty());
         log.remove();
         assert!(!dir.path().join(FILE).exists());
     }
@@ -294,6 +406,57 @@ mod tests {
         }
         fs::write(dir.path().join(FILE), &bytes[..good + 10]).unwrap();
         assert_eq!(read(dir.path(), 3).unwrap().len(), 1, "the file itself is cut");
+    }
+
+    #[test]
+    fn log_of_the_former_layout_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let written = [batch("a", 3), batch("b", 1)];
+        let former = [pack_layout_0(7, 0, &written[0]), pack_layout_0(7, 1, &written[1])].concat();
+        fs::write(dir.path().join(FILE), former).unwrap();
+        let found = read(dir.path(), 7).unwrap();
+        assert_eq!(ids(&found), ids(&written));
+        assert_eq!((found[0].now, found[0].clock), (NOW, None));
+    }
+
+    #[test]
+    fn record_of_a_newer_layout_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut packed = pack(7, 0, &batch("a", 1));
+        let newer = digest(LAYOUT + 1, &packed[HEADER_BYTES..]);
+        packed[0] = LAYOUT + 1;
+        packed[4..HEADER_BYTES].copy_from_slice(&newer);
+        fs::write(dir.path().join(FILE), packed).unwrap();
+        assert!(matches!(read(dir.path(), 7), Err(crate::error::Failure::Port(StoreError::Newer { .. }))));
+        assert!(read(dir.path(), 8).unwrap().is_empty(), "of another transaction it does not matter");
+    }
+
+    #[test]
+    fn damage_before_an_intact_record_is_noticed() {
+        // P-3
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = Log::new(dir.path(), Durability::Unsynced);
+        let (mut ends, written) = (vec![0], [batch("a", 2), batch("b", 1), batch("c", 3)]);
+        for record in &written {
+            log.append(3, record).unwrap();
+            ends.push(log.end);
+        }
+        let bytes = fs::read(dir.path().join(FILE)).unwrap();
+        // Layout, length, digest, transaction, number and content of the first and the second record.
+        for (record, offset) in (0..2).flat_map(|record| [0, 2, 9, 25, 31, 200].map(|offset| (record, offset))) {
+            let mut rotten = bytes.clone();
+            rotten[ends[record] + offset] ^= 4;
+            fs::write(dir.path().join(FILE), &rotten).unwrap();
+            let found = super::read(dir.path(), 3).unwrap();
+            assert_eq!(ids(&found.records), ids(&written[..record]), "record {record}, byte {offset}");
+            assert_eq!(ids(&found.behind_damage), ids(&written[record + 1..]), "record {record}, byte {offset}");
+            assert!(read(dir.path(), 3).unwrap_err().to_string().contains("kukuri-node salvage"));
+            assert!(read(dir.path(), 2).unwrap().is_empty(), "records of another transaction");
+        }
+        let mut torn = bytes;
+        torn[ends[2] + 30] ^= 4;
+        fs::write(dir.path().join(FILE), &torn).unwrap();
+        assert_eq!(read(dir.path(), 3).unwrap().len(), 2, "the last record was not acknowledged");
     }
 
     #[test]

@@ -17,12 +17,15 @@
 //! 3. No other transaction commits while records are pending: it would take their number. `Writer::commit_pending` runs
 //!    before every other write, and when a store is opened, before migrations. A failed commit is tried again first.
 //! 4. Replay gives the same result. The log holds the events that changed something, in order, with the time at which
-//!    they came. Replay decides on them again, from the same state and clock, so outbox rows keep their sequences.
+//!    they came and the clock of that moment. Replay decides on them again, from the same state and clock, so outbox
+//!    rows keep their sequences and timestamps.
 //! 5. Readers see acknowledged events (W-9). A reader whose answer depends on a pending record has the transaction
 //!    committed first; outbox rows are read from memory.
 //! 6. A batch is acknowledged from the log only if its transaction is sure to find disk space. A transaction that frees
 //!    more pages than the reserve holds is committed before its batch is answered.
-//! 7. A record that was not written to its end fails its digest. It was not acknowledged.
+//! 7. A record that was not written to its end fails its digest. It was not acknowledged, and no record follows it. If an
+//!    intact record of its transaction follows, an acknowledged record was damaged: opening the store fails, and
+//!    `LmdbStore::salvage` replays the intact ones.
 //! 8. `ahead.log` is the file's former name. It is read if `wal.log` has no record for the next transaction, and
 //!    removed once that is committed.
 
@@ -31,5 +34,5 @@ mod log;
 mod uncommitted;
 
 pub(crate) use group_commit::IngestJob;
-pub(crate) use log::{Log, LogRecord, exists, read, remove_files, remove_if_there};
+pub(crate) use log::{Log, LogRecord, Recovered, exists, keep_damaged, read, remove_files, remove_if_there};
 pub(crate) use uncommitted::Uncommitted;

@@ -27,20 +27,21 @@ use crate::{
     writer::Writer,
 };
 
-/// The writers' lock, shared by all processes.
-macro_rules! writers_lock {
+/// Takes the writers' lock, shared by all processes, until the end of the transaction. It is a table: an advisory lock
+/// could be held by anybody who may connect to the database.
+macro_rules! lock_writers {
     () => {
-        "7742364213"
+        "LOCK TABLE cn_relay.writers_lock IN EXCLUSIVE MODE"
     };
 }
-pub(crate) use writers_lock;
+pub(crate) use lock_writers;
 
 /// Begins every transaction that changes events. Waiting for the lock means waiting for other writers, which may take
 /// longer than the statement timeout allows for one's own statements.
 const BEGIN: &str = concat!(
-    "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '60s'; SELECT pg_advisory_xact_lock(",
-    writers_lock!(),
-    "); SET LOCAL statement_timeout = DEFAULT"
+    "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '60s'; ",
+    lock_writers!(),
+    "; SET LOCAL statement_timeout = DEFAULT"
 );
 
 /// Result of a committed batch.
@@ -102,7 +103,7 @@ impl<'w> Batch<'w> {
     }
 
     pub(crate) fn tick(&mut self, now: Millis) {
-        self.work.node.clock = self.clock().tick(now);
+        self.work.node.clock = self.work.rules.tick(self.clock(), self.work.node.head, now);
     }
 
     /// Raises the statement timeout of this transaction: a request may name very many rows.

@@ -197,7 +197,7 @@ impl Batch<'_> {
         }
         sqlx::query(
             "UPDATE cn_relay.node SET head = $1, outbox_dropped = $2, last_event = $3, last_topic = $4, \
-             clock_latest = $5, clock_last = $6, clock_held = $7, effective = $8, events = $9, bytes = $10, \
+             clock_latest = $5, clock_last = $6, clock_held_since = $7, effective = $8, events = $9, bytes = $10, \
              stage = $11, ids = $12, failed = $13, subscriptions_version = $14, loading = $15",
         )
         .bind(node.head.to_sql())
@@ -206,7 +206,7 @@ impl Batch<'_> {
         .bind(node.last_topic)
         .bind(node.clock.latest.to_sql())
         .bind(node.clock.last.to_sql())
-        .bind(node.clock.held)
+        .bind(node.clock.held_since.map(|since| since.to_sql()))
         .bind(node.counters.effective.to_sql())
         .bind(array(node.counters.by_class.iter().map(|usage| &usage.events)))
         .bind(array(node.counters.by_class.iter().map(|usage| &usage.bytes)))

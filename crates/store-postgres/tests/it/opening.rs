@@ -43,7 +43,7 @@ fn concurrent_starts_create_the_tables_once_and_only_if_migrate_is_on() {
         let open = || PostgresStore::connect(&url, PostgresOptions::default());
         let (one, two, three) = tokio::join!(open(), open(), open());
         assert!(one.is_ok() && two.is_ok() && three.is_ok());
-        assert_eq!(numbers(&url, "SELECT count(*) FROM cn_relay.migrations").await, [5]);
+        assert_eq!(numbers(&url, "SELECT count(*) FROM cn_relay.migrations").await, [6]);
         assert!(PostgresStore::connect(&url, careful).await.is_ok());
     });
 }
@@ -64,12 +64,13 @@ fn an_older_schema_is_migrated_and_keeps_its_data() {
         let told = items(&store, &set_of(&topic()), 10).await;
         assert_eq!(told.len(), 3, "G-7: a note, the version and the request that deleted it");
         store.close().await.unwrap();
-        let back = "ALTER TABLE cn_relay.node DROP COLUMN loading; DROP TABLE cn_relay.leaving CASCADE; DROP TABLE cn_relay.consumer_leases; DROP TABLE cn_relay.traces; DROP VIEW cn_relay.traces_of_rows; DELETE FROM cn_relay.migrations WHERE number > 1";
+        let back = "ALTER TABLE cn_relay.node DROP COLUMN loading, DROP COLUMN clock_held_since, ADD COLUMN clock_held boolean NOT NULL DEFAULT true; DROP TABLE cn_relay.writers_lock; DROP TABLE cn_relay.leaving CASCADE; DROP TABLE cn_relay.consumer_leases; DROP TABLE cn_relay.traces; DROP VIEW cn_relay.traces_of_rows; DELETE FROM cn_relay.migrations WHERE number > 1";
         run(&database.url(), back).await.unwrap();
         let careful = PostgresOptions { migrate: false, ..PostgresOptions::default() };
         assert!(PostgresStore::connect(&database.url(), careful).await.is_err());
         let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
         assert_eq!(store.stats().await.unwrap().effective, 3);
+        assert!(store.stats().await.unwrap().clock_held, "P-5: a hold is kept");
         assert_eq!(items(&store, &set_of(&topic()), 10).await, told, "rows tell what they were deleted by");
         assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
         run(&database.url(), "DELETE FROM cn_relay.traces WHERE key IS NOT NULL").await.unwrap();

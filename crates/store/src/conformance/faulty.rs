@@ -12,6 +12,7 @@ use std::{
 use async_trait::async_trait;
 use kukuri_domain::{
     Address, Admitted, EventId, Millis, Sketch, State, Timestamp, TopicId,
+    clock::Clock,
     retention::Retention,
     sharing::FloorHint,
     subscription::{NodeSubscription, SubscriptionChange},
@@ -93,6 +94,7 @@ pass_on!(Upkeep {
     expire_some(now: Millis) -> (Swept, bool);
     purge_some(retention: &Retention, now: Millis, cursor: PurgeCursor) -> PurgeStep;
     dry_run_purge(retention: &Retention, now: Millis, max_rows: usize) -> DryRun;
+    observe_clock(now: Millis) -> Clock;
     confirm_clock(now: Millis) -> ();
 });
 

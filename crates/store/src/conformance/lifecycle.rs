@@ -7,7 +7,8 @@ use std::{
 };
 
 use kukuri_domain::{
-    Admitted, Event, EventId, Millis, Refusal, State, TopicId, retention::Retention, subscription::NodeSubscription,
+    Admitted, Event, EventId, Millis, Refusal, State, TopicId, clock::Clock, retention::Retention,
+    subscription::NodeSubscription,
 };
 use proptest::{prop_assert, prop_assert_eq, test_runner::TestCaseError};
 
@@ -27,14 +28,17 @@ use crate::{
     model::ModelStore,
     outbox::{OutboxRow, Seq},
     port::*,
+    report::Stats,
 };
 
 /// Situations that must occur often enough for the comparison to be meaningful.
-const SITUATIONS: [&str; 15] = [
+const SITUATIONS: [&str; 17] = [
     "a clock that is held",
     "a consumer that must rebuild",
     "a full topic",
+    "a hold that ends by itself",
     "a purge by capacity",
+    "a purge by capacity while the clock is held",
     "a purge by retention",
     "a purged event sent again",
     "a refused retention",
@@ -90,8 +94,12 @@ impl<'h, H: Harness> Run<'h, H> {
     async fn live(mut self, life: &Life) -> Result<BTreeSet<&'static str>, TestCaseError> {
         for (index, (seconds, step)) in life.steps.iter().enumerate() {
             self.now = Millis(self.now.0.saturating_add_signed(seconds * 1_000));
-            let before = self.model.stats().await.expect("figures").head;
+            let Stats { head: before, clock_held: was_held, .. } = self.model.stats().await.expect("figures");
             self.take(step).await?;
+            let is_held = self.model.stats().await.expect("figures").clock_held;
+            if was_held && !is_held && !matches!(step, Step::ConfirmClock) {
+                self.met.insert("a hold that ends by itself");
+            }
 
             self.compare_portraits(&format!("step {index}, {step:?} at {:?}", self.now), matches!(step, Step::Flush))
                 .await?;
@@ -173,6 +181,10 @@ impl<'h, H: Harness> Run<'h, H> {
                     self.followers.clear();
                 }
                 Ok(())
+            }
+            Step::ObserveClock => {
+                let (found, expected) = (store.observe_clock(now).await, model.observe_clock(now).await);
+                self.compare("clock", found, expected)
             }
             Step::ConfirmClock => {
                 let (found, expected) = (store.confirm_clock(now).await, model.confirm_clock(now).await);
@@ -257,6 +269,8 @@ trait Report: Debug + PartialEq + Sized {
 
 impl Report for () {}
 
+impl Report for Clock {}
+
 impl Report for NodeSubscription {}
 
 impl Report for Vec<Option<State>> {}
@@ -302,6 +316,7 @@ impl Report for Purged {
         vec![
             ("a purge by retention", self.by_retention > 0),
             ("a purge by capacity", self.by_capacity > 0),
+            ("a purge by capacity while the clock is held", self.held && self.by_capacity > 0),
             ("ids forgotten", self.ids > 0),
             ("outbox rows dropped", self.outbox > 0),
             ("memories dropped", self.memories > 0),

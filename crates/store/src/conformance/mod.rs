@@ -150,6 +150,9 @@ tests! { $
             tombstones_floors_and_marks_last_as_long_as_requests
             a_retention_that_would_bring_things_back_is_refused
             a_jump_of_the_clock_holds_purges_until_it_is_confirmed
+            a_hold_of_the_clock_ends_by_itself
+            a_clock_set_back_is_not_held_and_purges_nothing
+            a_held_clock_does_not_keep_capacity_from_being_enforced
             a_clock_that_falls_back_does_not_take_ingested_at_with_it;
         capacity:
             stages_are_entered_at_their_thresholds_and_told

@@ -3,21 +3,22 @@
 use std::time::Duration;
 
 use kukuri_domain::{
-    DeletionMode, Event, Reason,
+    DeletionMode, Event, Millis, Reason,
+    capacity::Capacity,
     retention::{Keep, Retention, RetentionError, TopicRetention},
     subscription::IngestPolicy,
 };
 
 use super::{
-    build::{BOB, OTHER_TOPIC, article, deletion, later, note, other_topic, profile, topic, vanish},
+    build::{BOB, OTHER_TOPIC, admitted, article, deletion, later, note, other_topic, profile, topic, vanish},
     probe::{TIMELESS, effective, rows_after},
     story::{DELETED, DUPLICATE, PURGED, REPLACED, STORED},
     subject::{Harness, Subject},
 };
 use crate::{
     error::StoreError,
-    ingest::StoreRules,
-    maintenance::{Purged, Swept},
+    ingest::{Outcome, StoreRules},
+    maintenance::{PurgeCursor, Purged, Swept},
     outbox::Op,
     port::Store,
 };
@@ -197,30 +198,88 @@ pub(super) async fn a_retention_that_would_bring_things_back_is_refused<H: Harne
     assert_eq!(effective(&*store, TIMELESS).await.len(), 1, "nothing was purged");
 }
 
-/// P-5: after a jump of the clock nothing is purged until an operator confirms the time.
+const DAY: u64 = 24 * 3_600;
+
+async fn arrival(store: &dyn Store, event: &Event) -> Option<Millis> {
+    store.explain(&event.id).await.expect("an explanation").row.map(|row| row.ingested_at)
+}
+
+/// P-5: after a jump of the clock nothing is removed because of its age until an operator confirms the time.
 pub(super) async fn a_jump_of_the_clock_holds_purges_until_it_is_confirmed<H: Harness>(harness: &H) {
-    const HOUR: u64 = 3_600;
-    let text = note("text").build();
+    let [text, meanwhile] = [note("text").build(), note("meanwhile").build()];
     let ending = note("ending").until(10).build();
     let rules = StoreRules { deletion: DeletionMode::Soft, ..StoreRules::default() };
     let mut store = Subject::open(harness, rules).await;
+    store.observe_clock(later(0).before(Duration::from_secs(90 * DAY))).await.expect("a clock");
     store.send(&[&text, &ending]).await;
+    assert!(!store.stats().await.expect("figures").clock_held, "an empty store has nothing to lose");
 
     let held = Purged { held: true, ..Purged::default() };
-    assert_eq!(purge(&*store, &SHORT, HOUR + 1).await, held, "over an hour is a jump");
-    assert_eq!(store.expire(later(HOUR + 1)).await.expect("a sweep"), Swept { held: true, ..Swept::default() });
+    assert_eq!(purge(&*store, &SHORT, DAY + 1).await, held, "over a day is a jump");
+    let sweep = |at| store.expire(later(at));
+    assert_eq!(sweep(DAY + 1).await.expect("a sweep"), Swept { held: true, ..Swept::default() });
     assert!(store.stats().await.expect("figures").clock_held);
     store.reopen().await;
-    assert_eq!(purge(&*store, &SHORT, HOUR + 2).await, held, "it stays held, also after a restart");
+    assert!(store.stats().await.expect("figures").clock_held, "it stays held after a restart");
+    assert_eq!(purge(&*store, &SHORT, DAY + 2).await, held);
     assert_eq!(effective(&*store, TIMELESS).await.len(), 2);
-    assert_eq!(store.send_at(HOUR + 2, &note("meanwhile").build()).await, STORED, "events are taken in");
+    assert_eq!(store.send_at(DAY + 5, &meanwhile).await, STORED, "events are taken in");
+    assert_eq!(arrival(&*store, &meanwhile).await, Some(later(4)), "with the time that has passed since the jump");
 
-    store.confirm_clock(later(HOUR + 3)).await.expect("a confirmation");
+    store.confirm_clock(later(DAY + 6)).await.expect("a confirmation");
     assert!(!store.stats().await.expect("figures").clock_held);
-    assert_eq!(store.expire(later(HOUR + 3)).await.expect("a sweep").expired, 1);
-    assert_eq!(purge(&*store, &SHORT, HOUR + 3).await.by_retention, 1);
-    assert!(!purge(&*store, &SHORT, 2 * HOUR + 3).await.held, "an hour is no jump");
-    assert_eq!(purge(&*store, &SHORT, 0).await, held, "back by two is");
+    assert_eq!(store.expire(later(DAY + 6)).await.expect("a sweep").expired, 1);
+    assert_eq!(purge(&*store, &SHORT, DAY + 6).await.by_retention, 2);
+    assert!(!purge(&*store, &SHORT, 2 * DAY + 6).await.held, "a day is no jump");
+}
+
+/// P-5: a hold ends when the clock returns, or when it has run steadily for long enough.
+pub(super) async fn a_hold_of_the_clock_ends_by_itself<H: Harness>(harness: &H) {
+    let text = note("text").build();
+    let month = Retention { regular: seconds(30 * DAY), dedupe: seconds(180 * DAY), ..SHORT };
+    let mut store = Subject::open(harness, StoreRules::default()).await;
+    store.send(&[&text]).await;
+    assert!(purge(&*store, &month, 60 * DAY).await.held);
+    store.reopen().await;
+    let purged = purge(&*store, &month, 60).await;
+    assert_eq!((purged.held, purged.by_retention), (false, 0), "the clock was corrected");
+
+    for (at, is_held) in [(60 * DAY, true), (61 * DAY, true), (62 * DAY, true), (63 * DAY, false)] {
+        assert_eq!(purge(&*store, &month, at).await.held, is_held, "at {at}");
+        store.reopen().await;
+    }
+    assert_eq!(effective(&*store, TIMELESS).await.len(), 0, "it was right");
+}
+
+/// P-5: a clock that is set back removes nothing and stops nothing.
+pub(super) async fn a_clock_set_back_is_not_held_and_purges_nothing<H: Harness>(harness: &H) {
+    let [text, late] = [note("text").build(), note("late").build()];
+    let mut store = Subject::open(harness, StoreRules::default()).await;
+    store.send(&[&text]).await;
+    for now in [later(0).before(Duration::from_secs(60 * DAY)), Millis(0), Millis(5)] {
+        let purged = store.purge(&SHORT, now).await.expect("a purge");
+        assert_eq!(purged, Purged::default(), "at {now:?}");
+        assert_eq!(store.expire(now).await.expect("a sweep").expired, 0);
+        store.reopen().await;
+    }
+    assert_eq!(store.ingest(vec![admitted(&late)], Millis(9)).await.expect("a batch").outcomes, [Outcome::Stored]);
+    assert_eq!(arrival(&*store, &late).await, Some(later(0)), "timestamps do not run backwards");
+    assert!(!purge(&*store, &SHORT, 20).await.held, "the right time is no jump");
+}
+
+/// P-5, P-6: what exceeds the capacity is purged also while the clock is held.
+pub(super) async fn a_held_clock_does_not_keep_capacity_from_being_enforced<H: Harness>(harness: &H) {
+    let notes: Vec<Event> = (0..20).map(|number| note(&format!("note {number}")).build()).collect();
+    let capacity = Capacity { max_events: Some(20), max_bytes: None };
+    let store = Subject::open(harness, StoreRules { capacity, ..StoreRules::default() }).await;
+    store.send(&notes.iter().collect::<Vec<_>>()).await;
+    let purged = purge(&*store, &SHORT, 60 * DAY).await;
+    assert_eq!((purged.held, purged.by_retention, purged.by_capacity), (true, 0, 1));
+
+    let store = Subject::open(harness, StoreRules { capacity, ..StoreRules::default() }).await;
+    store.send(&notes.iter().collect::<Vec<_>>()).await;
+    let step = store.purge_some(&SHORT, later(40), PurgeCursor::for_capacity_only()).await.expect("a purge");
+    assert_eq!((step.purged.held, step.purged.by_retention, step.purged.by_capacity), (false, 0, 1));
 }
 
 /// P-5: `ingested_at` never runs backwards.

@@ -9,8 +9,9 @@ mod ledger;
 mod procedure;
 
 use kukuri_domain::{
-    DeletionMode, Refusal, TopicId,
+    DeletionMode, Millis, Refusal, TopicId,
     capacity::{Capacity, Stage, Thresholds},
+    clock::{Clock, ClockRules},
     deletion::DeletionResult,
 };
 
@@ -29,6 +30,17 @@ pub struct StoreRules {
     pub capacity: Capacity,
     /// Thresholds of the capacity stages.
     pub thresholds: Thresholds,
+    /// When purges and sweeps wait because of the clock (P-5).
+    pub clock: ClockRules,
+}
+
+impl StoreRules {
+    /// The store's clock after reading the system clock. A store that has written no outbox row yet has nothing to lose:
+    /// whatever it recorded before, its time is no jump.
+    pub fn tick(&self, clock: Clock, head: Seq, now: Millis) -> Clock {
+        let recorded = if head == Seq::default() { Clock::default() } else { clock };
+        recorded.tick(now, &self.clock)
+    }
 }
 
 /// The result of ingesting one event.

@@ -76,7 +76,7 @@ impl Memory {
         // Known and ephemeral events write nothing, not even the clock.
         let is_new = |event: &Event| event.kind.class() != KindClass::Ephemeral && !self.ids.contains_key(&event.id);
         if batch.iter().any(|admitted| is_new(admitted.event())) {
-            self.clock = self.clock.tick(now);
+            self.tick(now);
         }
         let mut ingested = Ingested::default();
         for admitted in batch {
@@ -86,6 +86,11 @@ impl Memory {
         }
         ingested.head = self.head;
         ingested
+    }
+
+    /// Reads the system clock.
+    pub(super) fn tick(&mut self, now: Millis) {
+        self.clock = self.rules.tick(self.clock, self.head, now);
     }
 
     fn ingest_event(&mut self, admitted: &Admitted, now: Millis, deletions: &mut DeletionResult) -> Outcome {
@@ -114,7 +119,7 @@ impl Memory {
 
     /// The state of an id. Counts a copy of a known event.
     pub(super) fn count_copy(&mut self, id: &EventId, now: Millis) -> Option<State> {
-        let stamp = self.clock.latest.max(now);
+        let stamp = self.clock.tick(now, &self.rules.clock).latest;
         let record = self.ids.get_mut(id)?;
         record.last_seen_at = record.last_seen_at.max(stamp);
         record.seen_count += 1;

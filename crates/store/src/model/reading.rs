@@ -133,7 +133,7 @@ impl Inspect for ModelStore {
             ids: memory.ids.len() as u64,
             failed: 0,
             disk_bytes: None,
-            clock_held: memory.clock.held,
+            clock_held: memory.clock.is_held(),
         })
     }
 

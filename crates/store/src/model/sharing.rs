@@ -42,7 +42,7 @@ impl Sharing for ModelStore {
 
     async fn raise_floors(&self, topic: &TopicId, hints: Vec<FloorHint>, now: Millis) -> Result<Raised> {
         Ok(self.write(|memory| {
-            memory.clock = memory.clock.tick(now);
+            memory.tick(now);
             let mut raised = Raised::default();
             for hint in &hints {
                 raised.outcomes.push(memory.apply_hint(topic, hint));

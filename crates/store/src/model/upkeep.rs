@@ -1,7 +1,7 @@
 //! Expiry and purges of the model.
 
 use async_trait::async_trait;
-use kukuri_domain::{EventId, Millis, Reason, TopicId, capacity::Stage, retention::Retention};
+use kukuri_domain::{EventId, Millis, Reason, TopicId, capacity::Stage, clock::Clock, retention::Retention};
 
 use super::{
     ModelStore,
@@ -21,12 +21,19 @@ impl Upkeep for ModelStore {
         Ok((self.write(|memory| memory.expire(now)), false))
     }
 
-    async fn purge_some(&self, retention: &Retention, now: Millis, _cursor: PurgeCursor) -> Result<PurgeStep> {
-        Ok(PurgeStep { purged: self.write(|memory| memory.purge(retention, now))?, next: None })
+    async fn purge_some(&self, retention: &Retention, now: Millis, cursor: PurgeCursor) -> Result<PurgeStep> {
+        Ok(PurgeStep { purged: self.write(|memory| memory.purge(retention, now, &cursor))?, next: None })
     }
 
     async fn dry_run_purge(&self, retention: &Retention, now: Millis, _max_rows: usize) -> Result<DryRun> {
-        Ok(DryRun { purged: self.memory().clone().purge(retention, now)?, is_complete: true })
+        Ok(DryRun { purged: self.memory().clone().purge(retention, now, &PurgeCursor::default())?, is_complete: true })
+    }
+
+    async fn observe_clock(&self, now: Millis) -> Result<Clock> {
+        Ok(self.write(|memory| {
+            memory.tick(now);
+            memory.clock
+        }))
     }
 
     async fn confirm_clock(&self, now: Millis) -> Result<()> {
@@ -37,8 +44,8 @@ impl Upkeep for ModelStore {
 
 impl Memory {
     fn expire(&mut self, now: Millis) -> Swept {
-        self.clock = self.clock.tick(now);
-        if self.clock.held {
+        self.tick(now);
+        if self.clock.is_held() {
             return Swept { held: true, ..Swept::default() };
         }
         let due: Vec<EventId> =
@@ -51,24 +58,26 @@ impl Memory {
         Swept { expired: due.len() as u64, next: waiting.filter_map(|row| row.event.expiration()).min(), held: false }
     }
 
-    fn purge(&mut self, retention: &Retention, now: Millis) -> Result<Purged> {
+    fn purge(&mut self, retention: &Retention, now: Millis, cursor: &PurgeCursor) -> Result<Purged> {
         let policies: Vec<_> = self.subscriptions.values().map(|subscription| subscription.policy.retention).collect();
         retention.validate(&policies)?;
-        self.clock = self.clock.tick(now);
-        if self.clock.held {
-            return Ok(Purged { held: true, ..Purged::default() });
+        self.tick(now);
+        let mut purged = Purged { held: self.clock.is_held(), ..Purged::default() };
+        let is_by_age = !purged.held && !cursor.is_for_capacity_only;
+        if is_by_age {
+            purged.by_retention = self.purge_by_age(retention, now);
         }
-
-        let mut purged = Purged { by_retention: self.purge_by_age(retention, now), ..Purged::default() };
         purged.stages.extend(self.update_stages());
         let topics: Vec<_> = self.topics.keys().cloned().collect();
         for place in topics.iter().map(Some).chain([None]) {
             purged.by_capacity += self.make_room(place);
             purged.stages.extend(self.update_stages());
         }
-        purged.ids = self.forget_ids(retention, now);
-        purged.outbox = self.drop_outbox(retention, now);
-        purged.memories = self.drop_memories(retention, now);
+        if is_by_age {
+            purged.ids = self.forget_ids(retention, now);
+            purged.outbox = self.drop_outbox(retention, now);
+            purged.memories = self.drop_memories(retention, now);
+        }
         purged.stages = StageChange::summed_up(purged.stages);
         Ok(purged)
     }

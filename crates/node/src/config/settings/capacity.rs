@@ -49,6 +49,7 @@ impl Settings {
                 leave_below: capacity.leave_below.0,
                 purge_to: capacity.purge_to.0,
             },
+            clock: self.clock.rules(),
         }
     }
 }

@@ -4,6 +4,7 @@
 mod auth;
 mod backlog;
 mod capacity;
+mod clock;
 mod deny;
 mod disk;
 mod gossip;
@@ -22,8 +23,9 @@ use kukuri_config::{Switch, WebSocketUrl, section};
 use kukuri_domain::DeletionMode;
 
 use self::{
-    auth::Auth, backlog::Backlog, capacity::Capacity, deny::Deny, disk::Disk, gossip::Gossip, limits::Limits,
-    postgres::Postgres, proxy::Proxy, rates::Rates, relay::Relay, retention::Retention, search::Search, topics::Topics,
+    auth::Auth, backlog::Backlog, capacity::Capacity, clock::Clock, deny::Deny, disk::Disk, gossip::Gossip,
+    limits::Limits, postgres::Postgres, proxy::Proxy, rates::Rates, relay::Relay, retention::Retention, search::Search,
+    topics::Topics,
 };
 use super::{Foreign, place::StorePlace, types::LogFilter};
 
@@ -76,6 +78,7 @@ section! {
         deny: Deny,
         proxy: Proxy,
         retention: Retention,
+        clock: Clock,
         capacity: Capacity,
         disk: Disk,
         backlog: Backlog,
