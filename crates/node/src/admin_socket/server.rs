@@ -2,8 +2,8 @@
 
 use std::{
     fs,
-    io::ErrorKind,
-    os::unix::fs::PermissionsExt,
+    io::{self, ErrorKind},
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -40,8 +40,22 @@ pub(crate) fn listen(data: &Path) -> anyhow::Result<UnixListener> {
     {
         return Err(error).with_context(|| path.display().to_string());
     }
-    let listener = UnixListener::bind(&path).with_context(|| format!("can't make {}", path.display()))?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+    bind_private(&path).with_context(|| format!("can't make {}", path.display()))
+}
+
+/// Binds a socket that only its owner can ever open. A socket gets its mode by the umask, so it is bound in a directory of
+/// the owner's and moved when its own mode is set.
+fn bind_private(path: &Path) -> io::Result<UnixListener> {
+    let private = path.with_extension("part");
+    match fs::remove_dir_all(&private) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => fs::DirBuilder::new().mode(0o700).create(&private)?,
+    }
+    let bound = private.join("s");
+    let listener = UnixListener::bind(&bound)?;
+    fs::set_permissions(&bound, fs::Permissions::from_mode(0o600))?;
+    fs::rename(&bound, path)?;
+    fs::remove_dir(&private)?;
     Ok(listener)
 }
 

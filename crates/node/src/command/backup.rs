@@ -8,8 +8,10 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::Args;
+use kukuri_domain::Millis;
 use kukuri_store::{StoreError, port::*};
 use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{check::check, table::bytes};
@@ -45,27 +47,96 @@ pub(crate) async fn backup(settings: &Settings, options: Backup) -> anyhow::Resu
     }
     let store = stores::lmdb_for_reading(&place, stores::lmdb_options(settings))?;
     let at = || dir.display().to_string();
-    fs::create_dir_all(dir.join(STORE)).with_context(at)?;
+    kukuri_files::create_directory(dir, 0o700).with_context(at)?;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).with_context(at)?;
+    kukuri_files::create_directory(&dir.join(STORE), 0o700).with_context(at)?;
     let copy = dir.join(STORE).join(DATA_FILE);
     store.copy_to(&copy)?;
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o600))?;
-    File::open(&copy)?.sync_all()?;
-    let key_file = key::nostr_file(&settings.data);
-    if key_file.exists() {
-        copy_key(&key_file, &key::nostr_file(dir))?;
+    kukuri_files::sync(&copy)?;
+    kukuri_files::sync(&dir.join(STORE))?;
+    let mut files = vec![BackupFile::of(dir, &copy)?];
+    let (ours, key_file) = (key::nostr_file(&settings.data), key::nostr_file(dir));
+    if ours.exists() {
+        copy_key(&ours, &key_file)?;
+        files.push(BackupFile::of(dir, &key_file)?);
     }
+    let size = files[0].bytes;
     let copied = stores::lmdb_for_reading(&dir.join(STORE), LmdbOptions::default())?.stats().await?;
-    let manifest = json!({
-        "made_by": concat!("kukuri-node ", env!("CARGO_PKG_VERSION")),
-        "made_at": wiring::now(),
-        "events": copied.effective,
-        "head": copied.head.0,
-    });
+    let manifest = Manifest {
+        made_by: concat!("kukuri-node ", env!("CARGO_PKG_VERSION")).to_owned(),
+        made_at: wiring::now(),
+        events: copied.effective,
+        head: copied.head.0,
+        files,
+    };
     // Written last: a directory without a manifest is an incomplete backup.
-    fs::write(dir.join(MANIFEST), format!("{manifest}\n")).with_context(at)?;
-    let size = fs::metadata(&copy)?.len();
+    kukuri_files::write(&dir.join(MANIFEST), format!("{}\n", json!(manifest)).as_bytes()).with_context(at)?;
     output::print(&format!("{}: {} events, {}\n", dir.display(), copied.effective, bytes(size)))
+}
+
+/// `backup.json`.
+#[derive(Serialize, Deserialize)]
+struct Manifest {
+    made_by: String,
+    made_at: Millis,
+    events: u64,
+    head: u64,
+    /// Empty in backups of version 0.1.
+    #[serde(default)]
+    files: Vec<BackupFile>,
+}
+
+/// A file of a backup, to notice a copy that is incomplete or damaged.
+#[derive(Serialize, Deserialize)]
+struct BackupFile {
+    /// Relative to the directory of the backup.
+    path: PathBuf,
+    bytes: u64,
+    /// In hex.
+    blake3: String,
+}
+
+impl BackupFile {
+    fn of(dir: &Path, path: &Path) -> anyhow::Result<Self> {
+        let mut hash = blake3::Hasher::new();
+        let file = File::open(path).with_context(|| path.display().to_string())?;
+        let bytes = file.metadata()?.len();
+        hash.update_reader(file).with_context(|| path.display().to_string())?;
+        let path = path.strip_prefix(dir).unwrap_or(path).to_owned();
+        Ok(Self { path, bytes, blake3: hash.finalize().to_string() })
+    }
+}
+
+impl Manifest {
+    fn read(dir: &Path) -> anyhow::Result<Self> {
+        let path = dir.join(MANIFEST);
+        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        serde_json::from_str(&text).with_context(|| format!("{}: not the manifest of a backup", path.display()))
+    }
+
+    /// Compares the files with the manifest.
+    fn verify(&self, dir: &Path) -> anyhow::Result<()> {
+        if self.files.is_empty() {
+            eprintln!(
+                "kukuri-node: {}: a backup of {} has no digests: whether its files are complete can't be checked",
+                dir.display(),
+                self.made_by
+            );
+        }
+        for noted in &self.files {
+            let path = dir.join(&noted.path);
+            let length = fs::metadata(&path).with_context(|| path.display().to_string())?.len();
+            if length != noted.bytes {
+                let expected = noted.bytes;
+                bail!("{}: {length} bytes, the backup had {expected}; copy the backup again", path.display());
+            }
+            if BackupFile::of(dir, &path)?.blake3 != noted.blake3 {
+                bail!("{}: its content has changed since the backup; copy the backup again", path.display());
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Restores a backup into a data directory that has no store yet.
@@ -78,9 +149,10 @@ pub(crate) async fn restore(settings: &Settings, options: Restore) -> anyhow::Re
     if place.join(DATA_FILE).exists() {
         bail!("{}: there is a store here already; move it away first", place.display());
     }
-    // An unreadable backup must fail before anything is written.
+    // A damaged or unreadable backup must fail before anything is written, and a truncated one before it is mapped.
+    Manifest::read(from)?.verify(from)?;
     stores::lmdb_for_reading(&from.join(STORE), LmdbOptions::default())?;
-    fs::create_dir_all(&settings.data).with_context(|| settings.data.display().to_string())?;
+    kukuri_files::create_directory(&settings.data, 0o700).with_context(|| settings.data.display().to_string())?;
     // The key first: a node that starts on the store without its key would create a new one.
     let (key_file, ours) = (key::nostr_file(from), key::nostr_file(&settings.data));
     if key_file.exists() && !ours.exists() {
@@ -104,7 +176,6 @@ pub(crate) fn compact(settings: &Settings) -> anyhow::Result<()> {
 }
 
 fn copy_key(from: &Path, to: &Path) -> anyhow::Result<()> {
-    fs::copy(from, to).with_context(|| to.display().to_string())?;
-    File::open(to)?.sync_all()?;
-    Ok(fs::set_permissions(to, fs::Permissions::from_mode(0o600))?)
+    let key = fs::read(from).with_context(|| from.display().to_string())?;
+    kukuri_files::write(to, &key).with_context(|| to.display().to_string())
 }

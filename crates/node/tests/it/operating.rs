@@ -115,7 +115,28 @@ async fn a_backup_under_load_restores_to_a_consistent_node_that_refuses_deleted_
     let there: BTreeSet<String> = client.request("r", &[wanted]).await.into_iter().collect();
     assert_eq!(there, acknowledged, "what was acknowledged before the backup is in it");
 
-    fs::remove_file(node.place("backup").join("backup.json")).unwrap();
+    // A file that is not what the backup wrote is refused before anything is installed.
+    let data = node.place("backup").join("store/data.mdb");
+    let (whole, manifest) = (fs::read(&data).unwrap(), node.place("backup").join("backup.json"));
+    let mut rotten = whole.clone();
+    rotten[whole.len() / 2] ^= 1;
+    for (content, expected) in [(&whole[..whole.len() / 2], "the backup had"), (&rotten[..], "its content has changed")]
+    {
+        fs::write(&data, content).unwrap();
+        let refusal = run(&node.place("elsewhere"), &["restore", backup]).refusal();
+        assert!(refusal.contains("data.mdb") && refusal.contains(expected), "{refusal}");
+        assert!(!node.place("elsewhere").exists());
+    }
+    fs::write(&data, whole).unwrap();
+    // As version 0.1 wrote it.
+    let mut former: Value = serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
+    former.as_object_mut().unwrap().remove("files").unwrap();
+    fs::write(&manifest, former.to_string()).unwrap();
+    let said = run(&node.place("elsewhere"), &["restore", backup]);
+    assert!(said.is_success && said.error.contains("no digests"), "{said:?}");
+
+    fs::remove_file(manifest).unwrap();
+    fs::remove_dir_all(node.place("elsewhere")).unwrap();
     assert!(run(&node.place("elsewhere"), &["restore", backup]).refusal().contains("incomplete"));
 }
 
@@ -239,6 +260,7 @@ async fn commands_work_beside_a_running_node_or_say_that_they_need_it_stopped() 
         assert!(client.publish(&note(&keys, &format!("note {number}"))).await.0);
     }
     assert!(node.run(&["compact"]).refusal().contains("can't work beside a running node"));
+    assert!(node.run(&["salvage"]).refusal().contains("stop the node"));
     assert!(node.run(&["serve", "--listen", "127.0.0.1:0"]).refusal().contains("another node runs"));
     assert!(node.run(&["check"]).ok().contains("all is well"));
     let stats: Value = serde_json::from_str(&node.run(&["stats", "--json"]).ok()).unwrap();
@@ -279,6 +301,38 @@ async fn a_first_start_creates_the_key_and_prints_urls_and_paths() {
     let slip = bare().env("KUKURI_LISTNE", "x").arg("config").output().unwrap();
     let slip = String::from_utf8(slip.stderr).unwrap();
     assert!(slip.contains("KUKURI_LISTNE") && slip.lines().count() == 1, "{slip}");
+}
+
+#[test]
+fn new_files_are_durable_and_the_admin_socket_is_never_open_to_others() {
+    let mut node = Node::place_for("required", "");
+    let log = node.place("trace");
+    let calls = "trace=bind,mkdir,mkdirat,rename,renameat,renameat2,fsync";
+    let trace = format!("umask 0; exec strace -D -f -qq -y -e {calls} -o {} \"$@\"", log.display());
+    node.start_under(&["sh", "-c", &trace, "sh"]);
+    node.start_again();
+    node.kill();
+
+    let trace = fs::read_to_string(log).unwrap();
+    let lines: Vec<&str> = trace.lines().collect();
+    let data = node.place("data");
+    let data = data.to_str().unwrap();
+    let place =
+        |what: &str| lines.iter().position(|line| line.contains(what)).unwrap_or_else(|| panic!("{what}: {trace}"));
+    let is_synced_after = |at: usize, directory: &str| {
+        lines[at..].iter().any(|line| line.contains("fsync(") && line.contains(&format!("<{directory}>")))
+    };
+    // The socket is bound where only its owner can reach it.
+    let private = place("admin.part\", 0700");
+    let sockets: Vec<_> = lines.iter().enumerate().filter(|(_, line)| line.contains("AF_UNIX")).collect();
+    let [(bound, line)] = sockets[..] else { panic!("{sockets:?}") };
+    assert!(bound > private && line.contains("admin.part/s\""), "{line}");
+    assert_eq!(fs::metadata(format!("{data}/admin.sock")).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(!node.place("data/admin.part").exists());
+    // A name is durable when its directory is synced.
+    assert!(is_synced_after(place("data\", 0700"), data.strip_suffix("/data").unwrap()), "{trace}");
+    assert!(is_synced_after(place("data/store\", 0700"), data), "{trace}");
+    assert!(is_synced_after(place("data/node.key\")"), data), "{trace}");
 }
 
 #[test]
