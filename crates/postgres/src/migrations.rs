@@ -49,7 +49,12 @@ impl Migrations {
 
     async fn run(&self, connection: &mut PgConnection, name: &str) -> Result<u32> {
         let Self { schema, lock, steps } = self;
-        let begin = format!("BEGIN; SELECT pg_advisory_xact_lock({lock})");
+        // Without anything to do no lock is taken: anybody who may connect could hold it.
+        let found = self.found_version(connection, name).await?;
+        if found == self.version() {
+            return Ok(found);
+        }
+        let begin = format!("BEGIN; SET LOCAL lock_timeout = '60s'; SELECT pg_advisory_xact_lock({lock})");
         let mut txn = connection.begin_with(AssertSqlSafe(begin)).await?;
         sqlx::raw_sql(AssertSqlSafe(format!(
             "SET LOCAL client_min_messages = warning; CREATE SCHEMA IF NOT EXISTS {schema}; \

@@ -4,12 +4,17 @@
 use std::{io, str::FromStr, time::Duration};
 
 use sqlx::{
-    ConnectOptions, PgConnection, PgPool,
+    ConnectOptions, PgConnection, PgPool, Row as _,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 use tokio::time::timeout;
 
 use crate::{Error, Result};
+
+/// Settings of the first session. The timeout is one that no server has by default: if the session does not show it, a
+/// pooler has dropped the settings.
+const FIRST_SESSION: [(&str, &str); 1] = [("statement_timeout", "23h")];
+const POOLER: &str = "a pooler in front of the server has to work by session, not by transaction";
 
 /// A server and its display name.
 pub struct Server {
@@ -25,11 +30,27 @@ impl Server {
         let options = PgConnectOptions::from_str(url).map_err(|error| not_opened("postgres", reason(&error)))?;
         let options = options.application_name("kukuri-node").disable_statement_logging();
         let server = Self { name: name_of(&options), options };
-        match timeout(within, server.options.connect()).await {
+        match timeout(within, server.first_session()).await {
             Ok(Ok(first)) => Ok((server, first)),
-            Ok(Err(error)) => Err(not_opened(&server.name, reason(&error))),
+            Ok(Err(reason)) => Err(not_opened(&server.name, reason)),
             Err(_) => Err(not_opened(&server.name, format!("it did not answer within {within:?}"))),
         }
+    }
+
+    async fn first_session(&self) -> Result<PgConnection, String> {
+        let mut first =
+            self.options.clone().options(FIRST_SESSION).connect().await.map_err(|error| match reason(&error) {
+                // As PgBouncer says it.
+                refused if refused.contains("startup parameter") => format!("{refused}: {POOLER}"),
+                other => other,
+            })?;
+        let [(setting, expected)] = FIRST_SESSION;
+        let shown = sqlx::raw_sql("SHOW statement_timeout").fetch_one(&mut first).await;
+        let shown: String = shown.and_then(|row| row.try_get(0)).map_err(|error| reason(&error))?;
+        if shown == expected {
+            return Ok(first);
+        }
+        Err(format!("the settings of a session are lost ({setting} is {shown} instead of {expected}): {POOLER}"))
     }
 
     /// A pool of at most `most` reading sessions, with `settings` and a statement timeout.
@@ -48,6 +69,10 @@ impl Server {
             Error::Backend(error @ sqlx::Error::Database(refused)) if refused.code().as_deref() == Some("42501") => {
                 let reason = reason(error);
                 not_opened(&self.name, format!("{reason}: the role has to own the schema {schema}, or may create it"))
+            }
+            Error::Backend(sqlx::Error::Database(refused)) if refused.code().as_deref() == Some("55P03") => {
+                let holder = "pg_locks and pg_stat_activity name the session that holds it";
+                not_opened(&self.name, format!("can't migrate {schema}: a lock is not released; {holder}"))
             }
             _ => error,
         }

@@ -5,7 +5,7 @@ use sqlx::{Connection, PgConnection, PgPool, Row as _, postgres::PgRow};
 use tokio::sync::Mutex;
 
 use crate::{
-    batch::{read_node, writers_lock},
+    batch::{lock_writers, read_node},
     columns::{ReadColumn as _, from_columns, number_at, signed},
     error::Result,
     records::{self, topic_ids},
@@ -82,10 +82,14 @@ const SECTIONS: [(&str, ReadPiece); 10] = [
 const EVENTS: usize = 6;
 const OUTBOX: usize = 8;
 
-/// Takes the writers' lock: waits up to 60 s for the current writer, then blocks all others. Pages have no statement
-/// timeout.
-const HOLD: &str =
-    concat!("SET statement_timeout = '60s'; SELECT pg_advisory_lock(", writers_lock!(), "); SET statement_timeout = 0");
+/// Takes the writers' lock: waits up to 60 s for the current writer, then blocks all others until the session ends. Pages
+/// have no timeout.
+const HOLD: &str = concat!(
+    "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = 0; \
+     SET LOCAL statement_timeout = '60s'; ",
+    lock_writers!(),
+    "; SET LOCAL statement_timeout = 0"
+);
 
 /// The session of the dump in progress, if any.
 #[derive(Default)]

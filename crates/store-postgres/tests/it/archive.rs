@@ -244,8 +244,8 @@ fn writers_wait_until_a_dump_has_ended() {
 
         // A dump ends with its session: the lock is released, so later pages might be inconsistent with earlier ones.
         let next = store.dump(DumpCursor::default(), 2).await.unwrap().next.unwrap();
-        let end = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND database = \
-             (SELECT oid FROM pg_database WHERE datname = current_database())";
+        let end = "SELECT pg_terminate_backend(pid) FROM pg_locks \
+             WHERE relation = 'cn_relay.writers_lock'::regclass AND mode = 'ExclusiveLock'";
         run(&database.url(), end).await.unwrap();
         assert!(store.dump(next.clone(), 2).await.is_err());
         assert!(store.dump(next, 2).await.is_err());

@@ -2,14 +2,20 @@
 
 use std::{
     fs,
-    net::{Ipv4Addr, TcpListener},
+    io::{self, Read, Write},
+    net::{Ipv4Addr, TcpListener, TcpStream},
     path::Path,
     process::Stdio,
     time::Duration,
 };
 
-use kukuri_store::{StoreError, port::*};
+use kukuri_store::{
+    Outcome, StoreError,
+    conformance::build::{NOW, admitted, note},
+    port::*,
+};
 use kukuri_store_postgres::{PostgresOptions, PostgresStore};
+use sqlx::{Connection, PgConnection};
 
 use crate::support::{
     block_on,
@@ -119,6 +125,69 @@ fn sslmode_encrypts_connections_and_verifies_the_server() {
         // A trusted certificate for another host name.
         let other_name = far.trusting("verify-full", "authority").replace("localhost", "127.0.0.1");
         assert!(refusal(&other_name).await.contains("no encrypted connection"));
+    });
+}
+
+#[test]
+fn session_of_another_role_does_not_hold_up_writers() {
+    let far = Far::start("stranger");
+    block_on(async {
+        let store = PostgresStore::connect(&far.url("postgres", ""), PostgresOptions::default()).await.unwrap();
+        // The keys of the former writers' lock and of the migrations.
+        let mut stranger = PgConnection::connect(&far.url("poor", "")).await.unwrap();
+        let hold = "SELECT pg_advisory_lock(7742364213), pg_advisory_lock(7742364214)";
+        sqlx::raw_sql(hold).execute(&mut stranger).await.unwrap();
+        let lock = "BEGIN; LOCK TABLE cn_relay.writers_lock IN ACCESS SHARE MODE";
+        assert!(sqlx::raw_sql(lock).execute(&mut stranger).await.is_err());
+
+        let outcomes = store.ingest(vec![admitted(&note("a note").build())], NOW).await.unwrap().outcomes;
+        assert_eq!(outcomes, [Outcome::Stored]);
+        let again = PostgresStore::connect(&far.url("postgres", ""), PostgresOptions::default()).await.unwrap();
+        assert_eq!(again.stats().await.unwrap().effective, 1, "a start needs no migration, and waits for nobody");
+        store.close().await.unwrap();
+        again.close().await.unwrap();
+    });
+}
+
+/// Passes connections on, as a pooler by transaction does: without the settings of the session.
+fn pooler(to: u16) -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let server = TcpStream::connect((Ipv4Addr::LOCALHOST, to)).unwrap();
+            std::thread::spawn(move || pass_without_settings(client, server));
+        }
+    });
+    port
+}
+
+fn pass_without_settings(mut client: TcpStream, mut server: TcpStream) -> io::Result<()> {
+    let mut length = [0; 4];
+    client.read_exact(&mut length)?;
+    let mut startup = vec![0; u32::from_be_bytes(length) as usize - 4];
+    client.read_exact(&mut startup)?;
+    // A version, then names and values, each with a zero at its end.
+    let (version, texts) = startup.split_at(4);
+    let texts: Vec<&[u8]> = texts.split(|byte| *byte == 0).collect();
+    let kept = texts.chunks_exact(2).filter(|pair| !pair[0].is_empty() && pair[0] != b"options");
+    let kept = kept.flat_map(|pair| [pair[0], b"\0", pair[1], b"\0"].concat());
+    let body: Vec<u8> = version.iter().copied().chain(kept).chain([0]).collect();
+    server.write_all(&(body.len() as u32 + 4).to_be_bytes())?;
+    server.write_all(&body)?;
+    let (mut from, mut to) = (server.try_clone()?, client.try_clone()?);
+    std::thread::spawn(move || io::copy(&mut from, &mut to));
+    io::copy(&mut client, &mut server).map(drop)
+}
+
+#[test]
+fn pooler_that_drops_the_settings_of_sessions_is_named() {
+    let far = Far::start("pooler");
+    let port = pooler(far.port);
+    block_on(async {
+        let url = format!("postgres://postgres@127.0.0.1:{port}/postgres?sslmode=disable");
+        let said = refusal(&url).await;
+        assert!(said.contains("by session, not by transaction") && said.contains("statement_timeout"), "{said}");
     });
 }
 

@@ -15,7 +15,7 @@ use crate::support::{block_on, cluster::Cluster, private};
 /// Makes the server log every statement as a line that begins with the process id of its session.
 const LOGGED: &str = "-c log_statement=all -c log_line_prefix='%p>'";
 /// The first statement of a write transaction.
-const BEGIN: &str = "pg_advisory_xact_lock(7742364213)";
+const BEGIN: &str = "LOCK TABLE cn_relay.writers_lock";
 
 fn author(round: u64, number: u64) -> PublicKey {
     let mut bytes = [3; 32];
