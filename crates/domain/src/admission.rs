@@ -126,7 +126,7 @@ impl Admission {
     pub fn screen(&self, event: Event, origin: Origin, now: Millis) -> Result<Screened, Refusal> {
         self.limits.check(&event, now)?;
         check_kind(event.kind)?;
-        let topics = self.topics.bind(&event)?;
+        let topics = self.bind(&event, &origin)?;
         within(Limit::TopicsPerEvent, topics.len(), self.limits.topics_per_event)?;
         check_form(&event)?;
         if event.is_expired(now) {
@@ -135,6 +135,15 @@ impl Admission {
         self.check_origin(&event, &topics, &origin)?;
         let vanishes = event.kind == Kind::VANISH && self.relay_urls.are_named_by(&event)?;
         Ok(Screened { event, topics, origin, vanishes, event_bytes: self.limits.event_bytes, encoded: None })
+    }
+
+    /// The topics that an event names. A request of another node or of the operator needs none (T-9).
+    fn bind(&self, event: &Event, origin: &Origin) -> Result<Box<[TopicId]>, Refusal> {
+        let needs_none = event.kind.is_request() && matches!(origin, Origin::Sync { .. } | Origin::Import);
+        match self.topics.bind(event) {
+            Err(Refusal::MissingTopic) if needs_none => Ok([TopicId::global()].into()),
+            bound => bound,
+        }
     }
 
     fn check_origin(&self, event: &Event, topics: &[TopicId], origin: &Origin) -> Result<(), Refusal> {
@@ -203,7 +212,7 @@ impl Screened {
         &self.event
     }
 
-    /// The topics the event is bound to.
+    /// The topics the event names, or [`TopicId::global`] if it names none.
     pub fn topics(&self) -> &[TopicId] {
         &self.topics
     }
@@ -213,15 +222,35 @@ impl Screened {
         self.origin.source()
     }
 
+    /// The origin.
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
     /// Checks that enough topics of the event are enabled: all for a client's event, one for a peer's event, none for a
-    /// request, an import or the node's own event (T-4, T-8, T-9, B-2).
-    pub fn check_enabled(&self, is_enabled: impl Fn(&TopicId) -> bool) -> Result<(), Refusal> {
+    /// request, an import or the node's own event (T-4, T-8, B-2). A client's deletion request needs one topic that is
+    /// enabled or holds events (T-9).
+    pub fn check_enabled(
+        &self,
+        is_enabled: impl Fn(&TopicId) -> bool,
+        holds_events: impl Fn(&TopicId) -> bool,
+    ) -> Result<(), Refusal> {
+        let is_request = self.event.kind.is_request();
         let has_enough = match self.source() {
-            Source::Client => self.topics.iter().all(is_enabled),
-            Source::Gossip | Source::Sync => self.topics.iter().any(is_enabled),
+            Source::Client if self.event.kind == Kind::DELETION => {
+                self.topics.iter().any(|topic| is_enabled(topic) || holds_events(topic))
+            }
+            Source::Client => is_request || self.topics.iter().all(is_enabled),
+            Source::Gossip | Source::Sync => is_request || self.topics.iter().any(is_enabled),
             Source::Import | Source::Node => true,
         };
-        if has_enough || self.event.kind.is_request() { Ok(()) } else { Err(Refusal::TopicNotEnabled) }
+        if has_enough { Ok(()) } else { Err(Refusal::TopicNotEnabled) }
+    }
+
+    /// Whether the event makes its topics known: any stored event but a request, which is bound to known topics only
+    /// (T-4, T-9).
+    pub fn makes_topics_known(&self) -> bool {
+        !self.event.kind.is_request() && self.event.kind.class() != KindClass::Ephemeral
     }
 
     /// Checks the encoded size and the id: enough to answer an event whose id is known, at a fraction of the cost of a
@@ -265,7 +294,8 @@ impl Admitted {
         &self.0.json
     }
 
-    /// The topics the event is bound to, at least one.
+    /// The topics the event names, at least one: [`TopicId::global`] if it names none. [`topic::bound`](crate::topic::bound)
+    /// tells which of them a request is bound to (T-9).
     pub fn topics(&self) -> &[TopicId] {
         &self.0.topics
     }

@@ -19,7 +19,8 @@ use crate::{
     id::EventId,
     kind::{Kind, KindClass},
     refusal::Refusal,
-    sharing::{self, Trace},
+    remains::{Remains, Subject},
+    sharing::{self, RequestRef, Trace, TracePlace},
     time::Millis,
     vanish::VanishMark,
 };
@@ -148,6 +149,8 @@ pub struct StoreFacts<'a> {
     /// For a deletion request: the rows that its targets name by id, and the rows of addresses they name that are not
     /// deleted yet.
     pub targets: &'a [Row<'a>],
+    /// For a deletion request: the remains of events that it names by id and that have no row.
+    pub remains: &'a [Remains],
 }
 
 /// Everything that an event changes.
@@ -161,13 +164,15 @@ pub struct Decision {
     pub taken: Vec<(EventId, Reason)>,
     /// Tombstones to record, or to merge with the known ones.
     pub tombstones: Vec<Tombstone>,
-    /// The mark to record; the store then removes every row it covers.
+    /// The mark to record, or to merge with the known one; the store then removes every row it covers.
     pub vanish: Option<VanishMark>,
     /// The result for a deletion request's targets.
     pub deletion: Option<DeletionResult>,
-    /// Traces of requests (G-7), each with the event in whose topics it goes: an event that this one removes, or this
-    /// event if it is kept out. The store keeps only traces of requests that are stored and pass between nodes.
-    pub traces: Vec<(EventId, Trace)>,
+    /// Traces of requests (G-7), and where each goes. The store keeps only traces of requests that are stored and pass
+    /// between nodes.
+    pub traces: Vec<(TracePlace, Trace)>,
+    /// The remains of this event, if it is kept out: a request that arrives later may cover it.
+    pub remains: Vec<Remains>,
 }
 
 /// The outcome of a decision.
@@ -214,6 +219,7 @@ pub fn decide(admitted: &Admitted, known: &StoreFacts<'_>, now: Millis) -> Verdi
         vanish: None,
         deletion: None,
         traces: traces_of_blockers(event, known),
+        remains: Vec::new(),
     };
     if event.kind.is_keyed() && superseded.is_none() {
         decision.floor = Some(event.rank());
@@ -221,24 +227,27 @@ pub fn decide(admitted: &Admitted, known: &StoreFacts<'_>, now: Millis) -> Verdi
         decision.taken.extend(below.map(|id| (id, Reason::Replaced)));
     }
     if event.kind == Kind::DELETION {
-        apply_deletion_request(event, known.targets, now, &mut decision);
+        apply_deletion_request(event, known, now, &mut decision);
     }
     if admitted.vanishes() {
-        decision.vanish = Some(VanishMark { pubkey: event.pubkey, until: event.created_at, request_id: event.id });
+        apply_vanish_request(event, known, &mut decision);
     }
-    if decision.against.is_some() || !sharing::may_pass_on(event) {
-        decision.traces.retain(|(_, trace)| trace.request() != event.id);
+    if let Some((reason, _)) = against
+        && !known.vanish_marks.iter().any(|mark| mark.shareable_over(event).is_some())
+    {
+        // A vanish request that is shared is never removed: it needs no later one to tell other nodes.
+        decision.remains = Remains::without_row(event, admitted.topics(), reason);
     }
     Verdict::Apply(Box::new(decision))
 }
 
-/// The traces of all requests that keep this event out (G-7).
-fn traces_of_blockers(event: &Event, known: &StoreFacts<'_>) -> Vec<(EventId, Trace)> {
-    let marks = known.vanish_marks.iter().filter(|mark| mark.covers(event));
-    let vanished = marks.map(|mark| Trace::Request { created_at: mark.until, id: mark.request_id });
-    let tombstones = known.tombstones.iter().filter(|tombstone| tombstone.target.covers(event));
-    let deleted = tombstones.flat_map(|it| Trace::of_deletion(&it.target, it.deletion_id, event));
-    vanished.chain(deleted).map(|trace| (event.id, trace)).collect()
+/// The traces of the shareable requests that keep this event out (G-7).
+fn traces_of_blockers(event: &Event, known: &StoreFacts<'_>) -> Vec<(TracePlace, Trace)> {
+    let vanished = known.vanish_marks.iter().filter_map(|mark| mark.shareable_over(event));
+    let vanished = vanished.map(|RequestRef { created_at, id }| Trace::Request { created_at, id });
+    let deleted = known.tombstones.iter().filter_map(|tombstone| tombstone.shareable_over(event));
+    let deleted = deleted.flat_map(|(target, request)| Trace::of_deletion(&target, request.id, event));
+    vanished.chain(deleted).map(|trace| (TracePlace::Event(event.id), trace)).collect()
 }
 
 /// The tombstones that cover this event and had no match before, marked as applied now (D-6).
@@ -250,11 +259,28 @@ fn newly_matched_tombstones(tombstones: &[Tombstone], event: &Event, now: Millis
         .collect()
 }
 
+/// Leaves a mark, and a trace where events of the author are gone already for a cause that could not be shared (D-12,
+/// G-7).
+fn apply_vanish_request(request: &Event, known: &StoreFacts<'_>, decision: &mut Decision) {
+    let mark = VanishMark::of(request);
+    let known = known.vanish_marks.iter().find(|known| known.pubkey == mark.pubkey);
+    if mark.shareable > known.and_then(|known| known.shareable) {
+        let place = TracePlace::Remains(Subject::Author(request.pubkey), request.created_at);
+        decision.traces.push((place, Trace::of(request)));
+    }
+    decision.vanish = Some(mark);
+}
+
 /// Removes the stored targets, and leaves a tombstone for each target that may arrive later (D-3 to D-6).
-fn apply_deletion_request(request: &Event, rows: &[Row<'_>], now: Millis, decision: &mut Decision) {
+fn apply_deletion_request(request: &Event, known: &StoreFacts<'_>, now: Millis, decision: &mut Decision) {
     let mut result = DeletionResult { deleted_count: 0, skipped_count: deletion::named_count(request) };
-    let named = rows_by_target(rows);
+    let is_shareable = decision.against.is_none() && sharing::may_pass_on(request);
+    let shareable = is_shareable.then(|| RequestRef::of(request));
+    let named = rows_by_target(known.targets);
+    let remains = remains_by_id(known.remains);
     let mut taken = HashSet::new();
+    decision.tombstones.reserve(result.skipped_count);
+    decision.traces.reserve(known.targets.len());
     for target in DeletionTarget::parse_from_event(request) {
         let here = named.get(&target.target).map_or(&[][..], Vec::as_slice);
         let covered: Vec<_> = here.iter().filter(|row| target.covers(row.event)).collect();
@@ -268,9 +294,8 @@ fn apply_deletion_request(request: &Event, rows: &[Row<'_>], now: Millis, decisi
         if new.peek().is_some() {
             result.skipped_count -= 1;
         }
-        for row in covered.iter().filter(|row| row.state != State::Deleted) {
-            let traces = Trace::of_deletion(&target, request.id, row.event);
-            decision.traces.extend(traces.map(|trace| (row.event.id, trace)));
+        if is_shareable {
+            push_traces_of_target(&target, request, &covered, &remains, &mut decision.traces);
         }
         // A request may name an event both by id and by address.
         decision.taken.extend(new.filter(|id| taken.insert(*id)).map(|id| (id, Reason::Nip09)));
@@ -278,10 +303,48 @@ fn apply_deletion_request(request: &Event, rows: &[Row<'_>], now: Millis, decisi
             applied_at: (!covered.is_empty()).then_some(now),
             target,
             deletion_id: request.id,
+            shareable,
         });
     }
     result.deleted_count = taken.len();
     decision.deletion = Some(result);
+}
+
+/// Adds the traces of a shareable deletion request for one target: where it covers a row, deleted before or not, and where it
+/// covers an event that has left only its remains (G-7).
+fn push_traces_of_target(
+    target: &DeletionTarget,
+    request: &Event,
+    covered: &[&&Row<'_>],
+    remains: &HashMap<EventId, &Remains>,
+    traces: &mut Vec<(TracePlace, Trace)>,
+) {
+    for row in covered {
+        let place = TracePlace::Event(row.event.id);
+        traces.extend(Trace::of_deletion(target, request.id, row.event).map(|trace| (place, trace)));
+    }
+    match &target.target {
+        DeletionTargetKind::EventId(id) => {
+            if let Some(gone) = remains.get(id).filter(|gone| gone.author == request.pubkey) {
+                let floor = Rank { created_at: gone.earliest, id: *id };
+                let of_gone = Trace::of_deleted(request.created_at, request.id, gone.key.clone(), floor);
+                traces.extend(of_gone.map(|trace| (TracePlace::Event(*id), trace)));
+            }
+        }
+        DeletionTargetKind::Address(address) => {
+            let place = TracePlace::Remains(Subject::Key(address.digest()), request.created_at);
+            traces.push((place, Trace::of(request)));
+        }
+    }
+}
+
+/// One record per event: the records of an event differ in their topics only.
+fn remains_by_id(remains: &[Remains]) -> HashMap<EventId, &Remains> {
+    let of_event = remains.iter().filter_map(|gone| match gone.subject {
+        Subject::Event(id) => Some((id, gone)),
+        Subject::Key(_) | Subject::Author(_) => None,
+    });
+    of_event.collect()
 }
 
 /// Indexes the rows by every target that can name them: a request may name a thousand, with as many versions each.

@@ -5,6 +5,7 @@ use crate::{
     event::Event,
     id::{EventId, PublicKey},
     kind::Kind,
+    sharing::RequestRef,
     time::{Millis, Timestamp},
 };
 
@@ -117,6 +118,9 @@ pub struct Tombstone {
     pub deletion_id: EventId,
     /// When the tombstone first matched an event. `None`: not yet.
     pub applied_at: Option<Millis>,
+    /// The latest request for this target that may be shared with other nodes (G-7). A later one reaches further, and
+    /// vanishes last.
+    pub shareable: Option<RequestRef>,
 }
 
 impl Tombstone {
@@ -127,6 +131,14 @@ impl Tombstone {
         let reaches_further = matches!(self.target.target, DeletionTargetKind::Address(_))
             && self.target.request_created_at > known.target.request_created_at;
         let applied_at = known.applied_at.or(self.applied_at);
-        Self { applied_at, ..if reaches_further { self } else { known } }
+        let shareable = self.shareable.max(known.shareable);
+        Self { applied_at, shareable, ..if reaches_further { self } else { known } }
+    }
+
+    /// The target as the shareable request names it, and that request, if it covers this event.
+    pub fn shareable_over(&self, event: &Event) -> Option<(DeletionTarget, RequestRef)> {
+        let request = self.shareable?;
+        let target = DeletionTarget { request_created_at: request.created_at, ..self.target.clone() };
+        target.covers(event).then_some((target, request))
     }
 }

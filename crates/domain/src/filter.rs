@@ -1,6 +1,10 @@
 //! Filters of NIP-01, and matching of events against them.
 
-use std::{fmt, ops::RangeInclusive};
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+    ops::RangeInclusive,
+};
 
 use serde::{
     Deserialize, Deserializer,
@@ -20,7 +24,7 @@ use crate::{
 /// One filter. An event matches if it meets all conditions (W-1).
 ///
 /// Lists are sorted and without duplicates. `None` is no condition; an empty list matches nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Filter {
     ids: Option<Vec<EventId>>,
     authors: Option<Vec<PublicKey>>,
@@ -45,6 +49,10 @@ impl PartialEq for Written {
 }
 
 impl Eq for Written {}
+
+impl Hash for Written {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
 
 impl Filter {
     /// A filter that matches everything.
@@ -108,6 +116,14 @@ impl Filter {
     #[must_use]
     pub fn with_limit(mut self, limit: usize) -> Self {
         self.limit = Some(limit);
+        self
+    }
+
+    /// The conditions alone, without the limit: the same for all filters that match by the same conditions.
+    #[must_use]
+    pub fn into_conditions(mut self) -> Self {
+        self.limit = None;
+        self.written = Written::default();
         self
     }
 

@@ -11,7 +11,9 @@
 //!
 //! Storage and access:
 //! [`retention`] · [`capacity`] · [`clock`] · [`subscription`] · [`filter`] · [`sketch`] ·
-//! [`visibility`] · [`sharing`]
+//! [`visibility`] · [`sharing`] · [`remains`]
+//!
+//! `fuzzing` (a feature): what must hold for any bytes from outside.
 //!
 //! Comments name rules by number (`D-6`); `docs/rules.md` lists them.
 
@@ -23,12 +25,15 @@ pub mod decision;
 pub mod deletion;
 pub mod event;
 pub mod filter;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod hex;
 pub mod id;
 mod json;
 pub mod kind;
 pub mod limits;
 pub mod refusal;
+pub mod remains;
 pub mod retention;
 pub mod sharing;
 pub mod sketch;

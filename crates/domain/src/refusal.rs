@@ -38,8 +38,9 @@ macro_rules! refusals {
                 }
             }
 
-            /// Whether this node will refuse every event with this id, so that catch-up need not request it again.
-            /// `false` for temporary reasons, and for faults that another event with the same claimed id may not have.
+            /// Whether this node, as it is configured, will refuse every event with this id, so that catch-up need not
+            /// request it again until the configuration changes. `false` for temporary reasons, and for faults that
+            /// another event with the same claimed id may not have.
             pub fn is_permanent(&self) -> bool {
                 match self {
                     $(Self::$variant { .. } => $permanence,)+
@@ -137,10 +138,14 @@ refusals! {
     /// Space is short: the topics of the event are shed (P-6, stage 2).
     Shed
         => "restricted", "capacity", TEMPORARY, "topic is shed";
-    /// Events that must be kept fill the topic or the node (P-6, stage 3).
+    /// Events that must be kept fill the topic or the node, and this is one of them (P-6).
     Full
         => "restricted", "capacity", TEMPORARY, "topic is full";
-    /// The disk or the store's map has space left only for requests (kinds 5 and 62).
+    /// Events that must be kept fill their share: their number may grow only by authors with another event here (P-6).
+    PermanentFull
+        => "restricted", "capacity", TEMPORARY,
+        "space for events that are kept for ever is used up; only authors with another event here may add to it";
+    /// The disk or the store's map has space left only for requests (kinds 5 and 62) of authors with another event here.
     DiskFull
         => "error", "capacity", TEMPORARY, "disk full";
     /// The decision or the write failed; nothing of the event was stored.
@@ -250,6 +255,7 @@ mod tests {
             Refusal::LiveOnly,
             Refusal::Shed,
             Refusal::Full,
+            Refusal::PermanentFull,
             Refusal::DiskFull,
             Refusal::Failed,
         ];

@@ -12,8 +12,10 @@ use crate::{
     event::Event,
     id::EventId,
     kind::Kind,
+    remains::Subject,
     retention::RetentionClass,
     time::{Millis, Timestamp},
+    topic::{GLOBAL, TopicId, claims_to_be_topic},
     vanish::is_for_all_relays,
 };
 
@@ -22,6 +24,35 @@ use crate::{
 pub fn may_pass_on(event: &Event) -> bool {
     let concerns_others = event.kind != Kind::VANISH || is_for_all_relays(event);
     concerns_others && check_kind(event.kind).is_ok() && check_between_nodes(event).is_ok()
+}
+
+/// Whether a request belongs to the shared set of a topic: by the topics that it names, not by those that it is bound to,
+/// which differ between nodes (T-9).
+pub fn tells_of(request: &Event, topic: &TopicId) -> bool {
+    named_topics(request).any(|named| named == topic.as_str())
+}
+
+/// The topics that a request names; [`TopicId::global`] if it names none.
+pub fn named_topics(request: &Event) -> impl Iterator<Item = &str> {
+    let named = || request.tags.values("t").filter(|value| claims_to_be_topic(value));
+    let none = named().next().is_none().then_some(GLOBAL);
+    named().chain(none)
+}
+
+/// A request, by time and id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestRef {
+    /// `created_at` of the request.
+    pub created_at: Timestamp,
+    /// Its id.
+    pub id: EventId,
+}
+
+impl RequestRef {
+    /// The reference to this request.
+    pub fn of(request: &Event) -> Self {
+        Self { created_at: request.created_at, id: request.id }
+    }
 }
 
 /// The time window of the shared set.
@@ -72,6 +103,15 @@ pub enum Trace {
     Hint(FloorHint),
 }
 
+/// The topics that a trace goes into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TracePlace {
+    /// The topics of an event: of the one that is decided on, of a row, or of the remains of an event.
+    Event(EventId),
+    /// The topics in which events of the subject, created up to this time, left remains.
+    Remains(Subject, Timestamp),
+}
+
 impl Trace {
     /// The trace of a request itself.
     pub fn of(request: &Event) -> Self {
@@ -114,11 +154,21 @@ impl Trace {
         request: EventId,
         event: &Event,
     ) -> impl Iterator<Item = Self> + use<> {
-        let created_at = target.request_created_at;
         let named_by_id = matches!(target.target, DeletionTargetKind::EventId(_));
+        let key = event.address().filter(|_| named_by_id);
+        Self::of_deleted(target.request_created_at, request, key, event.rank())
+    }
+
+    /// The traces of a deletion by a request of this time and id: for a key, the hint of the version's floor, too.
+    pub(crate) fn of_deleted(
+        created_at: Timestamp,
+        request: EventId,
+        key: Option<Address>,
+        floor: Rank,
+    ) -> impl Iterator<Item = Self> + use<> {
         // Nodes refuse a hint that is newer than its request, so none is created.
-        let hint = event.address().filter(|_| named_by_id && event.created_at <= created_at);
-        let hint = hint.map(|key| Self::Hint(FloorHint { key, floor: event.rank(), request }));
+        let hint = key.filter(|_| floor.created_at <= created_at);
+        let hint = hint.map(|key| Self::Hint(FloorHint { key, floor, request }));
         [Self::Request { created_at, id: request }].into_iter().chain(hint)
     }
 }

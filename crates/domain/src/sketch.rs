@@ -36,10 +36,21 @@ impl Sketch {
 
     /// Adds a public key. Adding it again changes nothing.
     pub fn add(&mut self, key: &PublicKey) {
-        let Some((index, [a, b, c, d, e, f, g, h, ..])) = key.as_bytes()[self.offset..].split_first() else { return };
-        let zeros = u64::from_be_bytes([*a, *b, *c, *d, *e, *f, *g, *h]).leading_zeros();
-        let register = &mut self.registers[usize::from(*index)];
-        *register = (*register).max(zeros as u8 + 1);
+        let Some((index, rest)) = key.as_bytes()[self.offset..].split_first() else { return };
+        let Some(rest) = rest.first_chunk() else { return };
+        self.add_part(*index, u64::from_be_bytes(*rest));
+    }
+
+    /// Adds a public key by the byte at the offset and the eight bytes after it. Of keys with the same byte, the one with the
+    /// lowest rest stands for all.
+    pub fn add_part(&mut self, index: u8, rest: u64) {
+        let register = &mut self.registers[usize::from(index)];
+        *register = (*register).max(rest.leading_zeros() as u8 + 1);
+    }
+
+    /// Where in a public key the bytes begin that are used.
+    pub fn offset(&self) -> usize {
+        self.offset
     }
 
     /// The registers, as in the `hll` field of an answer.

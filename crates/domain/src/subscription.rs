@@ -46,6 +46,17 @@ impl NodeSubscription {
         known.is_none_or(|known| !known.enabled && known.keeper == Keeper::Use)
     }
 
+    /// Whether the topic's record is kept while it holds nothing: it is enabled, or has a policy of its own (T-10).
+    pub fn keeps_topic(&self) -> bool {
+        self.enabled || self.policy != IngestPolicy::default()
+    }
+
+    /// Whether the subscription says nothing that a topic without one does not say: use opened it, and it is closed
+    /// again (T-8, T-10).
+    pub fn is_forgettable(&self) -> bool {
+        !self.keeps_topic() && self.keeper == Keeper::Use && self.ref_count == 0
+    }
+
     /// Whether the topic is idle: use opened it, no user subscribes to it, and for `idle` no event arrived and the
     /// subscription did not change.
     pub fn is_idle(&self, last_event: Option<Millis>, idle: Duration, now: Millis) -> bool {

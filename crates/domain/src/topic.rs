@@ -1,6 +1,6 @@
 //! Topics: a community's name, its id, and the gossip topic it maps to (T-1 to T-7).
 
-use std::{collections::HashSet, fmt, sync::Arc};
+use std::{borrow::Cow, collections::HashSet, fmt, sync::Arc};
 
 use unicode_normalization::UnicodeNormalization;
 
@@ -8,7 +8,7 @@ use crate::{event::Event, filter::Filter, hex, id::PublicKey, kind::Kind, refusa
 
 const PREFIX: &str = "kukuri:";
 const USER_PREFIX: &str = "user:";
-const GLOBAL: &str = "kukuri:global";
+pub(crate) const GLOBAL: &str = "kukuri:global";
 
 /// The canonical id of a topic (T-1). Cheap to clone: events share it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -153,7 +153,7 @@ impl TopicRules {
         }
     }
 
-    /// All topics an event is bound to, each once (T-4, T-5, T-7, T-9).
+    /// All topics an event names, each once; [`TopicId::global`] if it names none and needs none (T-4, T-5, T-7, T-9).
     pub fn bind(&self, event: &Event) -> Result<Box<[TopicId]>, Refusal> {
         let mut topics = Vec::new();
         let mut seen = HashSet::new();
@@ -182,6 +182,31 @@ impl TopicRules {
         let all_topics = values.iter().all(|value| matches!(self.read(value), TopicValue::Topic(_)));
         if all_topics { Ok(()) } else { Err(FilterWithoutTopic) }
     }
+}
+
+/// The topics that an event is bound to, of those that it names: all, but for a request those that are known here
+/// (enabled, or with stored events). A request without any is bound to [`TopicId::global`] (T-4, T-9).
+///
+/// So requests make no topic known, and strangers can't create topics with them. Which topics a request is bound to
+/// differs between nodes and with time; [`sharing::tells_of`](crate::sharing::tells_of) does not depend on it.
+pub fn bound<E>(
+    kind: Kind,
+    named: &[TopicId],
+    mut is_known: impl FnMut(&TopicId) -> Result<bool, E>,
+) -> Result<Cow<'_, [TopicId]>, E> {
+    if !kind.is_request() {
+        return Ok(Cow::Borrowed(named));
+    }
+    let mut known = Vec::new();
+    for topic in named {
+        if is_known(topic)? {
+            known.push(topic.clone());
+        }
+    }
+    if known.is_empty() {
+        known.push(TopicId::global());
+    }
+    Ok(Cow::Owned(known))
 }
 
 /// Whether an entry of `topics.reserved` is `kukuri:<name>` or `kukuri:<name>:*`.

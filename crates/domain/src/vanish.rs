@@ -7,6 +7,7 @@ use crate::{
     id::{EventId, PublicKey},
     kind::Kind,
     refusal::Refusal,
+    sharing::{self, RequestRef},
     time::Timestamp,
 };
 
@@ -58,9 +59,33 @@ pub struct VanishMark {
     pub until: Timestamp,
     /// The request.
     pub request_id: EventId,
+    /// The author's latest request that may be shared with other nodes (G-7). Its time may be before `until`.
+    pub shareable: Option<RequestRef>,
 }
 
 impl VanishMark {
+    /// The mark of a request alone.
+    pub fn of(request: &Event) -> Self {
+        Self {
+            pubkey: request.pubkey,
+            until: request.created_at,
+            request_id: request.id,
+            shareable: sharing::may_pass_on(request).then(|| RequestRef::of(request)),
+        }
+    }
+
+    /// Merges two marks of one author: the later request applies, the known one if both are equally late.
+    #[must_use]
+    pub fn merged_with(self, known: Self) -> Self {
+        let stronger = if self.until > known.until { self } else { known };
+        Self { shareable: self.shareable.max(known.shareable), ..stronger }
+    }
+
+    /// The shareable request, if it covers this event.
+    pub fn shareable_over(&self, event: &Event) -> Option<RequestRef> {
+        self.shareable.filter(|request| Self { until: request.created_at, ..*self }.covers(event))
+    }
+
     /// Whether the mark covers this event.
     pub fn covers(&self, event: &Event) -> bool {
         event.kind != Kind::VANISH && event.created_at <= self.until && event.is_owned_by(&self.pubkey)

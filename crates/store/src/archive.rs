@@ -1,11 +1,11 @@
 //! Dump and load of a whole store, piece by piece, so that a node can move to another store without loss: hidden rows,
-//! tombstones, floors, vanish marks, traces of requests, ids, the outbox with its sequence, offsets, subscriptions, the
+//! tombstones, floors, vanish marks, traces of requests, remains, ids, the outbox with its sequence, offsets, subscriptions, the
 //! clock.
 
 use async_trait::async_trait;
 use kukuri_domain::{
-    AddressDigest, EventId, Millis, Rank, TopicId, capacity::Stage, clock::Clock, deletion::Tombstone, sharing::Trace,
-    subscription::NodeSubscription, vanish::VanishMark,
+    AddressDigest, EventId, Millis, Rank, TopicId, capacity::Stage, clock::Clock, deletion::Tombstone,
+    remains::Remains, sharing::Trace, subscription::NodeSubscription, vanish::VanishMark,
 };
 
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
 pub enum Piece {
     /// A node-level subscription, enabled or disabled.
     Subscription(NodeSubscription),
-    /// A topic that an event was ever bound to.
+    /// A topic that has a record (T-10).
     Topic {
         /// The topic.
         topic: TopicId,
@@ -44,6 +44,8 @@ pub enum Piece {
     Vanish(VanishMark, Millis),
     /// The trace of a request in a topic, shared with other nodes (G-7).
     Trace(TopicId, Trace),
+    /// The remains of events without a row, and when they were last written (G-7).
+    Remains(Remains, Millis),
     /// An event with its row, effective or hidden; in order of arrival.
     Event(EventId, IdRecord, RowRecord),
     /// An id whose event is not stored (P-2).

@@ -3,14 +3,14 @@
 
 use kukuri_domain::{
     Kind, State, TopicId,
-    capacity::{Capacity, Load, Stage, Usage},
+    capacity::{Capacity, Load, Permanent, PermanentShare, Stage, Usage},
     retention::RetentionClass,
 };
 
 use crate::{
     error::StoreError,
     ingest::{StageChange, StoreRules},
-    report::{lasting, total},
+    report::{permanent, total},
     subscriptions::Subscriptions,
 };
 
@@ -35,10 +35,25 @@ impl Counters {
         self.effective = self.effective.saturating_add_signed(sign * i64::from(is_effective));
     }
 
-    /// The load under this capacity.
-    pub fn load(&self, capacity: Capacity) -> Load {
-        let is_full = capacity.is_reached(lasting(&self.by_class), 100);
-        Load { stage: self.stage, is_full, is_shed_first: false }
+    /// Whether any row is stored, effective or hidden.
+    pub fn has_rows(&self) -> bool {
+        self.by_class.iter().any(|usage| usage.events > 0)
+    }
+
+    /// The load of a topic under this capacity.
+    pub fn load(&self, capacity: Capacity, share: &PermanentShare) -> Load {
+        let permanent = permanent(&self.by_class);
+        Load {
+            stage: self.stage,
+            is_full: capacity.is_reached(permanent.stored(), 100),
+            is_share_filled: share.is_filled_in_topic(permanent, capacity),
+            ..Load::default()
+        }
+    }
+
+    /// The rows that count for the stages.
+    fn counted(&self, capacity: Capacity, share: &PermanentShare) -> Usage {
+        share.counted_for_stages(total(&self.by_class), permanent(&self.by_class), capacity)
     }
 }
 
@@ -46,7 +61,7 @@ impl Counters {
 pub trait Tally {
     /// The store's error type.
     type Error: From<StoreError>;
-    /// Identifies a topic that an event was ever bound to.
+    /// Identifies a topic that has a record.
     type TopicNo: Copy + Ord;
 
     /// The store's configuration.
@@ -55,7 +70,7 @@ pub trait Tally {
     /// The node-level subscriptions, which hold the policies of topics.
     fn subscriptions(&self) -> &Subscriptions;
 
-    /// The number of a topic. `None`: no event was ever bound to it.
+    /// The number of a topic. `None`: it has no record, so no event is bound to it (T-10).
     fn find_topic(&mut self, topic: &TopicId) -> Result<Option<Self::TopicNo>, Self::Error>;
 
     /// The id of a topic.
@@ -78,33 +93,79 @@ pub trait Tally {
         Ok((Some(id), capacity))
     }
 
+    /// Whether a topic is known: enabled, or with stored events (T-9). Depends on nothing but the state of this
+    /// transaction, so that a replay finds the same.
+    fn is_known_topic(&mut self, topic: &TopicId) -> Result<bool, Self::Error> {
+        if self.subscriptions().get(topic).is_some_and(|subscription| subscription.enabled) {
+            return Ok(true);
+        }
+        match self.find_topic(topic)? {
+            Some(no) => Ok(self.counters(Some(no))?.has_rows()),
+            None => Ok(false),
+        }
+    }
+
+    /// Whether the record of a topic goes: the topic holds nothing, is not enabled, and has no policy (T-10).
+    fn is_topic_over(&self, topic: &TopicId, counters: &Counters) -> bool {
+        !counters.has_rows() && !self.subscriptions().keeps(topic)
+    }
+
     /// The load of the node.
     fn node_load(&mut self) -> Result<Load, Self::Error> {
-        let capacity = self.rules().capacity;
-        Ok(self.counters(None)?.load(capacity))
+        let (capacity, share) = (self.rules().capacity, self.rules().permanent);
+        let counters = self.counters(None)?;
+        let is_share_filled = share.is_filled_in_node(permanent(&counters.by_class), capacity);
+        Ok(Load { is_share_filled, ..counters.load(capacity, &share) })
     }
 
     /// The load of a topic.
     fn topic_load(&mut self, topic: &TopicId) -> Result<Load, Self::Error> {
         let capacity = self.subscriptions().policy(topic).capacity();
         let is_shed_first = self.subscriptions().is_shed_first(topic);
+        let share = self.rules().permanent;
         let load = match self.find_topic(topic)? {
-            Some(no) => self.counters(Some(no))?.load(capacity),
-            None => Counters::default().load(capacity),
+            Some(no) => self.counters(Some(no))?.load(capacity, &share),
+            None => Counters::default().load(capacity, &share),
         };
         Ok(Load { is_shed_first, ..load })
     }
 
+    /// Whether permanent rows fill their share of the node or of one of these topics, if `more` of them come in.
+    fn would_fill_share<'t>(
+        &mut self,
+        topics: impl IntoIterator<Item = &'t TopicId>,
+        more: Permanent,
+    ) -> Result<bool, Self::Error> {
+        let (capacity, share) = (self.rules().capacity, self.rules().permanent);
+        if share.is_filled_in_node(permanent(&self.counters(None)?.by_class).with(more), capacity) {
+            return Ok(true);
+        }
+        for topic in topics {
+            let capacity = self.subscriptions().policy(topic).capacity();
+            let Some(no) = self.find_topic(topic)? else {
+                if share.is_filled_in_topic(more, capacity) {
+                    return Ok(true);
+                }
+                continue;
+            };
+            if share.is_filled_in_topic(permanent(&self.counters(Some(no))?.by_class).with(more), capacity) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Updates the stages of the node and of every changed topic.
     fn update_stages(&mut self) -> Result<(), Self::Error> {
-        let thresholds = self.rules().thresholds;
+        let (thresholds, share) = (self.rules().thresholds, self.rules().permanent);
         let mut changed = std::mem::take(self.changed_topics());
         changed.sort_unstable();
         changed.dedup();
         for topic in std::iter::once(None).chain(changed.into_iter().map(Some)) {
             let (id, capacity) = self.capacity(topic)?;
             let counters = self.counters(topic)?;
-            let (from, to) = (counters.stage, counters.stage.next(total(&counters.by_class), capacity, &thresholds));
+            let counted = counters.counted(capacity, &share);
+            let (from, to) = (counters.stage, counters.stage.next(counted, capacity, &thresholds));
             counters.stage = to;
             if from != to {
                 self.stage_changes().push(StageChange { topic: id, from, to });
@@ -117,8 +178,8 @@ pub trait Tally {
     /// threshold.
     fn must_make_room(&mut self, topic: Option<Self::TopicNo>) -> Result<bool, Self::Error> {
         let (_, capacity) = self.capacity(topic)?;
-        let purge_to = self.rules().thresholds.purge_to;
+        let (purge_to, share) = (self.rules().thresholds.purge_to, self.rules().permanent);
         let counters = self.counters(topic)?;
-        Ok(counters.stage == Stage::Purging && capacity.is_exceeded(total(&counters.by_class), purge_to))
+        Ok(counters.stage == Stage::Purging && capacity.is_exceeded(counters.counted(capacity, &share), purge_to))
     }
 }

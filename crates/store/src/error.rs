@@ -81,6 +81,9 @@ pub enum StoreError {
     /// The store has no space left to write.
     #[error("no room left to write: {0}")]
     Full(String),
+    /// All numbers of a kind are given away.
+    #[error("no numbers are left for new {0}")]
+    NumbersExhausted(&'static str),
     /// Rows that the consumer has not read were dropped from the outbox (O-8).
     #[error("outbox rows after {after} are gone, the first kept is {first}: rebuild from a snapshot")]
     Truncated {
@@ -123,6 +126,12 @@ pub enum StoreError {
         /// Intact events behind it.
         behind: usize,
     },
+    /// A query looks at more rows, or takes longer, than its budget allows (Y-2).
+    #[error("the query looks at too many rows or takes too long")]
+    TooCostly,
+    /// A query waited at the gate until its deadline (Y-1).
+    #[error("too many costly reads at the same time")]
+    Busy,
     /// The store holds data that is invalid for its format.
     #[error("the store is damaged: {0}")]
     Damaged(String),

@@ -4,7 +4,7 @@
 //!
 //! - [`port`]: the traits of a [`Store`]. A store applies whole decisions; the rules are in `kukuri_domain`.
 //! - [`ingest`], [`query`], [`outbox`], [`maintenance`], [`sharing`], [`report`]: argument and return types of the port,
-//!   one module per concern.
+//!   one module per concern. [`budget`]: what a read may cost.
 //! - Code shared by store implementations: [`repeats`] counts copies of known events; [`subscriptions`] holds the
 //!   node-level subscriptions; [`counters`] counts stored rows and bytes; [`lease`] lets one instance at a time run a
 //!   consumer.
@@ -13,6 +13,7 @@
 //!   in-memory reference store, simple enough to be obviously right, with which it compares them.
 
 pub mod archive;
+pub mod budget;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod counters;
@@ -31,11 +32,12 @@ pub mod sharing;
 pub mod subscriptions;
 
 pub use archive::{Archive, DumpCursor, DumpPage, Piece};
+pub use budget::{Budget, ReadGate, ReadPermit, ReadStage};
 pub use error::{Result, StoreError};
 pub use ingest::{Ingested, Outcome, StageChange, StoreRules};
 pub use lease::Holder;
 pub use maintenance::{DryRun, PurgeCursor, PurgeStep, Purged, Swept};
-pub use outbox::{ConsumerOffset, Op, OutboxRow, Seq, SnapshotCursor, SnapshotPage};
+pub use outbox::{ConsumerOffset, Epoch, Op, OutboxRow, Seq, SnapshotCursor, SnapshotPage};
 pub use port::{Events, Inspect, Outbox, Sharing, Store, Topics, Upkeep};
 pub use query::{Answer, BoundEvent, Completeness, Count, Query, StoredEvent};
 pub use report::{AddressExplanation, CheckReport, Explanation, IdRecord, RowRecord, Standing, Stats, TopicStats};

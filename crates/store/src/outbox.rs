@@ -27,6 +27,30 @@ impl fmt::Display for Seq {
     }
 }
 
+/// The history that sequence numbers belong to (Y-5): random, and another one once a store went back to an older state, by a
+/// restored backup or a fail-over that lost commits. A sequence seen outside of the store means nothing without it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Epoch(pub u64);
+
+impl Epoch {
+    /// The epoch of a new or restored store.
+    pub fn random() -> Result<Self> {
+        let mut bytes = [0; 8];
+        let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+        match filled {
+            Ok(length) if length == bytes.len() => Ok(Self(u64::from_be_bytes(bytes))),
+            Ok(_) => Err(StoreError::Backend("the system gives too few random bytes".into())),
+            Err(error) => Err(StoreError::Backend(error.into())),
+        }
+    }
+}
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
 /// The change that an outbox row announces: an event in a topic became effective, or is no longer (O-2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
@@ -68,7 +92,11 @@ pub struct SnapshotCursor {
     pub after: u64,
 }
 
-/// One page of the effective set (O-8).
+/// JSON bytes of one snapshot page: the page ends before an event that would pass it, unless it is the first (U-4).
+pub const MAX_SNAPSHOT_PAGE_BYTES: usize = 512 * 1024;
+
+/// One page of the effective set (O-8). It may hold fewer events than were asked for, even none: `next` tells whether more
+/// follow.
 ///
 /// All pages of one snapshot carry the outbox sequence at which the first page was read. A later page may already lack
 /// events removed since then, and contain events added since then. Applying the outbox rows after `seq` to all pages

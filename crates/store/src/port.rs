@@ -20,9 +20,9 @@ use crate::{
     ingest::Ingested,
     lease::Holder,
     maintenance::{DryRun, PurgeCursor, PurgeStep, Purged, Swept},
-    outbox::{ConsumerOffset, OutboxRow, Seq, SnapshotCursor, SnapshotPage},
+    outbox::{ConsumerOffset, Epoch, OutboxRow, Seq, SnapshotCursor, SnapshotPage},
     query::{Answer, BoundEvent, Count, Query},
-    report::{AddressExplanation, CheckReport, Explanation, Stats},
+    report::{AddressExplanation, CheckReport, Explanation, Stats, TopicStats},
     sharing::{Raised, Shared, SharedPage, SharedSet, Span},
 };
 
@@ -45,18 +45,26 @@ pub trait Events: Send + Sync + 'static {
     /// Writes the repeats counted so far (P-1). A crash before that loses counts, never ids.
     async fn write_duplicate_counts(&self) -> Result<()>;
 
-    /// The events that answer a query.
+    /// The events that answer a query. If the budget is spent, the first of them; if not even one is known,
+    /// [`TooCostly`](crate::StoreError::TooCostly) (Y-2).
     async fn query(&self, query: &Query) -> Result<Answer>;
 
     /// `created_at` and id of the events that answer a query: lowest first, each once. `None`: there are more than
-    /// `max`. The store holds no more than about `max` of them in memory (NIP-77).
+    /// `max`. The store holds no more than about `max` of them in memory (NIP-77). [`Query::bytes`] does not apply.
+    /// Fails with [`TooCostly`](crate::StoreError::TooCostly) if the budget is spent.
     async fn ids(&self, query: &Query, max: usize) -> Result<Option<Vec<(Timestamp, EventId)>>>;
 
     /// The number of distinct events that match, ignoring limits. Adds their authors to the sketch, if one is given.
+    /// Fails with [`TooCostly`](crate::StoreError::TooCostly) if the budget is spent.
     async fn count(&self, query: &Query, sketch: Option<Sketch>) -> Result<Count>;
 
     /// The effective events with these ids, in the order of `ids`.
     async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>>;
+
+    /// [`Self::get`] for live delivery, which the OK to a publisher waits for: other reads do not delay it (Y-4).
+    async fn get_for_delivery(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>> {
+        self.get(ids, now).await
+    }
 }
 
 /// The shared set that nodes reconcile per topic (G-7).
@@ -127,11 +135,22 @@ pub trait Outbox: Send + Sync + 'static {
     /// The rows after a sequence, in order, at most `limit`.
     async fn outbox(&self, after: Seq, limit: usize) -> Result<Vec<OutboxRow>>;
 
+    /// [`Self::outbox`] for live delivery, which the OK to a publisher waits for: other reads do not delay it (Y-4).
+    async fn outbox_for_delivery(&self, after: Seq, limit: usize) -> Result<Vec<OutboxRow>> {
+        self.outbox(after, limit).await
+    }
+
     /// Watches the highest sequence, which changes with every commit that writes rows. Only a wake-up; the rows are
     /// authoritative (O-4).
     fn watch_outbox(&self) -> watch::Receiver<Seq>;
 
-    /// One page of the effective set; [`SnapshotCursor::default`] starts a snapshot (O-8).
+    /// Watches the epoch of the sequences (Y-5). It changes only if the store went back while it was open, up to a second later.
+    /// A reader that tells sequences to others takes the epoch before it reads rows: a position with a former epoch is refused
+    /// later, one with a newer epoch than its rows would skip some.
+    fn watch_epoch(&self) -> watch::Receiver<Epoch>;
+
+    /// One page of the effective set; [`SnapshotCursor::default`] starts a snapshot (O-8). A page is bounded in events, in bytes
+    /// ([`MAX_SNAPSHOT_PAGE_BYTES`](crate::outbox::MAX_SNAPSHOT_PAGE_BYTES)) and in the rows that are looked at for it.
     async fn snapshot(&self, cursor: SnapshotCursor, limit: usize) -> Result<SnapshotPage>;
 
     /// The offsets of all consumers, ordered by name.
@@ -172,8 +191,15 @@ pub trait Topics: Send + Sync + 'static {
 /// Statistics, explanations and checks for operators.
 #[async_trait]
 pub trait Inspect: Send + Sync + 'static {
-    /// Statistics, from running counters.
+    /// Statistics of the whole store, from running counters. Costs the same however many topics there are (T-10).
     async fn stats(&self) -> Result<Stats>;
+
+    /// Statistics of these topics, in their order. `None`: the topic has no record, because it holds nothing, is not
+    /// enabled and has no policy, or because it never had an event (T-10).
+    async fn topic_stats(&self, topics: &[TopicId]) -> Result<Vec<Option<TopicStats>>>;
+
+    /// Statistics of the first topics after this one, ordered by id, at most `limit`. An empty page is the last.
+    async fn list_topics(&self, after: Option<&TopicId>, limit: usize) -> Result<Vec<TopicStats>>;
 
     /// Explains why an event is, or is not, visible.
     async fn explain(&self, id: &EventId) -> Result<Explanation>;

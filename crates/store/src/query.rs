@@ -4,6 +4,7 @@ use bytes::Bytes;
 use kukuri_domain::{Event, EventId, Filter, Millis, Sketch, Timestamp, TopicId, Viewer, Visibility};
 
 use crate::{
+    budget::Budget,
     error::{Result, StoreError},
     outbox::Seq,
 };
@@ -23,6 +24,8 @@ pub struct Query {
     /// Maximum bytes of JSON in the answer, so that large events do not make it larger than a reader can hold. Each
     /// filter gets an equal share, and at least one event; matches beyond that are left out as by a limit.
     pub bytes: usize,
+    /// What reading may cost. When it is spent, a query gets the newest part of its answer, and a count fails (Y-2).
+    pub budget: Budget,
 }
 
 impl Query {
@@ -36,9 +39,10 @@ impl Query {
         self.visibility.shows(event, topics, &self.viewer, Some(filter))
     }
 
-    /// A query for everything that one filter matches, without an overlay or a bound on bytes.
+    /// A query for everything that one filter matches, without an overlay or bounds.
     pub fn of(filter: Filter, viewer: Viewer, now: Millis) -> Self {
-        Self { filters: vec![filter], viewer, visibility: Visibility::default(), now, bytes: usize::MAX }
+        let (visibility, budget) = (Visibility::default(), Budget::default());
+        Self { filters: vec![filter], viewer, visibility, now, bytes: usize::MAX, budget }
     }
 }
 
@@ -60,6 +64,8 @@ pub enum Completeness {
     Complete,
     /// At least one match is left out.
     Truncated,
+    /// The budget was spent: every match up to the last event is in the answer, later ones are not (Y-2).
+    BudgetSpent,
     /// A filter reached its limit; finding out whether a match is left out would need more reads.
     Unknown,
 }

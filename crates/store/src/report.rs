@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use kukuri_domain::{
     EventId, Millis, Reason, Source, State, TopicId,
-    capacity::{Stage, Usage},
+    capacity::{Permanent, Stage, Usage},
     decision::KeyState,
     deletion::Tombstone,
     retention::RetentionClass,
@@ -21,8 +21,6 @@ pub struct Stats {
     pub by_class: [Usage; 4],
     /// The capacity stage of the node.
     pub stage: Stage,
-    /// Every topic that an event was ever bound to, ordered by id.
-    pub topics: Vec<TopicStats>,
     /// The highest outbox sequence.
     pub head: Seq,
     /// The first outbox row that is still kept.
@@ -54,20 +52,17 @@ pub struct TopicStats {
 
 /// The sum over all classes.
 pub fn total(by_class: &[Usage; 4]) -> Usage {
-    sum(by_class, |_| true)
+    by_class
+        .iter()
+        .fold(Usage::default(), |sum, part| Usage { events: sum.events + part.events, bytes: sum.bytes + part.bytes })
 }
 
-/// The sum over the classes that are never purged to make room (P-6).
-pub fn lasting(by_class: &[Usage; 4]) -> Usage {
-    sum(by_class, |class| !class.gives_way())
-}
-
-fn sum(by_class: &[Usage; 4], counts: impl Fn(RetentionClass) -> bool) -> Usage {
-    let parts = RetentionClass::ALL.into_iter().zip(by_class).filter(|(class, _)| counts(*class));
-    parts.fold(Usage::default(), |sum, (_, part)| Usage {
-        events: sum.events + part.events,
-        bytes: sum.bytes + part.bytes,
-    })
+/// The classes that are never purged to make room (P-6).
+pub fn permanent(by_class: &[Usage; 4]) -> Permanent {
+    Permanent {
+        requests: by_class[RetentionClass::Request as usize],
+        current: by_class[RetentionClass::Current as usize],
+    }
 }
 
 /// The record of a known id (P-1), with the standing of its event.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use kukuri_domain::{
-    TopicId, capacity,
+    TopicId,
+    capacity::{self, Capacity},
     retention::TopicRetention,
     subscription::{IngestPolicy, NodeSubscription},
 };
@@ -17,10 +18,30 @@ pub struct Subscriptions {
 }
 
 impl Subscriptions {
-    /// Adds a subscription, or replaces the one of the same topic.
+    /// Adds a subscription, or replaces the one of the same topic; removes that if the new one is forgettable (T-10).
     pub fn insert(&mut self, subscription: NodeSubscription) {
-        self.by_topic.insert(subscription.topic.clone(), subscription);
+        if subscription.is_forgettable() {
+            self.by_topic.remove(&subscription.topic);
+        } else {
+            self.by_topic.insert(subscription.topic.clone(), subscription);
+        }
         self.update_shed_priority();
+    }
+
+    /// Whether the record of a topic is kept while it holds nothing (T-10).
+    pub fn keeps(&self, topic: &TopicId) -> bool {
+        self.get(topic).is_some_and(NodeSubscription::keeps_topic)
+    }
+
+    /// Topics with a capacity of their own, in order: only these can be in a stage above `Open` (P-6).
+    pub fn with_capacity(&self) -> impl Iterator<Item = &TopicId> {
+        let has_capacity = |one: &&NodeSubscription| one.policy.capacity() != Capacity::default();
+        self.all().filter(has_capacity).map(|subscription| &subscription.topic)
+    }
+
+    /// Topics with a retention of their own, in order.
+    pub fn with_retention(&self) -> impl Iterator<Item = &NodeSubscription> {
+        self.all().filter(|subscription| subscription.policy.retention != TopicRetention::default())
     }
 
     /// The subscription of a topic.

@@ -7,6 +7,7 @@ use crate::support::{ALICE, BOB, CAROL, Draft, NOW, NOW_SECONDS, RELAY, admitted
 use kukuri_domain::{
     Admitted, DeletionMode, Event, EventId, Millis, Reason, Refusal, State, Timestamp,
     decision::{self, Decision, KeyState, StoreFacts, Verdict},
+    remains::Remains,
     vanish::VanishMark,
 };
 
@@ -28,7 +29,8 @@ fn gone(event: &Event) -> KeyState {
 }
 
 fn mark(author: support::Author, until: u64) -> VanishMark {
-    VanishMark { pubkey: author.key(), until: Timestamp(until), request_id: EventId::from_bytes([6; 32]) }
+    let request_id = EventId::from_bytes([6; 32]);
+    VanishMark { pubkey: author.key(), until: Timestamp(until), request_id, shareable: None }
 }
 
 const NO_CHANGE: Decision = Decision {
@@ -39,6 +41,7 @@ const NO_CHANGE: Decision = Decision {
     vanish: None,
     deletion: None,
     traces: Vec::new(),
+    remains: Vec::new(),
 };
 
 #[test]
@@ -77,7 +80,10 @@ fn the_highest_version_of_a_key_is_effective() {
             ("an older one under one that is gone", &older, Some(gone(&newer)), Some(&newer), None),
         ] {
             let decision = decide(&admitted(arriving), &StoreFacts { key, ..StoreFacts::default() });
+            // G-7: a version that is kept out is remembered, for requests to come.
+            let remains = Remains::without_row(arriving, admitted(arriving).topics(), Reason::Replaced);
             let expected = Decision {
+                remains: if against.is_some() { remains } else { Vec::new() },
                 against: against.map(|by: &Event| (Reason::Replaced, by.id)),
                 floor: against.is_none().then(|| arriving.rank()),
                 taken: takes.map(|below: &Event| (below.id, Reason::Replaced)).into_iter().collect(),
@@ -222,9 +228,10 @@ fn only_a_vanish_request_for_this_relay_leaves_a_mark() {
         ("for another relay", vanish("wss://other.example"), false),
         ("a note", note().unsigned(), false),
     ] {
-        let expected = leaves.then_some(VanishMark { pubkey: BOB.key(), until: Timestamp(10), request_id: request.id });
+        let expected = leaves.then(|| VanishMark::of(&request));
         let decision = decide(&admitted(&request), &StoreFacts::default());
-        assert_eq!(decision, Decision { vanish: expected, ..NO_CHANGE }, "{what}");
+        assert_eq!(decision.vanish, expected, "{what}");
+        assert_eq!(Decision { vanish: None, traces: Vec::new(), ..decision }, NO_CHANGE, "{what}");
     }
 }
 

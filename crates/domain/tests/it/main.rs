@@ -9,7 +9,6 @@ mod deletion_requests;
 mod deletion_targets;
 mod filter_matching;
 mod filter_parsing;
-mod fuzz_corpus;
 mod limits;
 mod malformed;
 mod nostr_agrees;

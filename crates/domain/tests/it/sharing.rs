@@ -1,11 +1,13 @@
 //! What nodes tell each other of a topic, and what they believe (G-7, E-10).
 
-use crate::support::{ALICE, BOB, NOW, NOW_SECONDS, RELAY, admitted, event, note, tombstones};
+use crate::support::{ALICE, BOB, NOW, NOW_SECONDS, RELAY, TOPIC, admitted, bare, event, note, tombstones};
 use kukuri_domain::{
-    Event, Rank, Timestamp,
+    Event, Rank, Reason, Timestamp, TopicId,
     decision::{self, KeyState, Row, StoreFacts, Verdict},
     deletion::Tombstone,
-    sharing::{self, FloorHint, Held, HintVerdict, Trace, Window},
+    remains::{Remains, Subject},
+    sharing::{self, FloorHint, Held, HintVerdict, RequestRef, Trace, Window},
+    vanish::VanishMark,
 };
 
 #[test]
@@ -46,7 +48,11 @@ fn the_time_window_bounds_regular_events_only() {
 
 fn traces(event: &Event, known: &StoreFacts<'_>) -> Vec<Trace> {
     match decision::decide(&admitted(event), known, NOW) {
-        Verdict::Apply(decision) => decision.traces.into_iter().map(|(_, trace)| trace).collect(),
+        Verdict::Apply(decision) => {
+            let mut traces: Vec<_> = decision.traces.into_iter().map(|(_, trace)| trace).collect();
+            traces.dedup();
+            traces
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -75,6 +81,13 @@ fn a_deletion_leaves_a_trace_and_hints_of_versions_named_by_id() {
     ] {
         let rows = [Row { event: &version, state: kukuri_domain::State::Effective }];
         assert_eq!(traces(request, &StoreFacts { targets: &rows, ..StoreFacts::default() }), taking, "{why}: it takes");
+        let rows = [Row { event: &version, state: kukuri_domain::State::Deleted }];
+        let known = StoreFacts { targets: &rows, ..StoreFacts::default() };
+        assert_eq!(traces(request, &known), taking, "{why}: it covers what is deleted already");
+        let topics = [TopicId::new_unchecked(TOPIC)];
+        let remains = Remains::without_row(&version, &topics, Reason::Nip09);
+        let known = StoreFacts { remains: &remains, ..StoreFacts::default() };
+        assert_eq!(traces(request, &known), taking, "{why}: it covers what has no row");
         let tombstones = tombstones(request);
         if keeping {
             let known = StoreFacts { tombstones: &tombstones, ..StoreFacts::default() };
@@ -145,4 +158,61 @@ fn a_hint_needs_a_request_of_the_keys_author() {
         assert_eq!(sharing::weigh(&hint, &held), verdict, "{why}");
     }
     assert_eq!(told.key.pubkey(), ALICE.key());
+}
+
+#[test]
+fn the_latest_shareable_request_is_told_of_beside_the_strongest() {
+    // G-7, D-12
+    let vanish = |url: &str, at| bare(62).tag(["relay", url]).at(at).unsigned();
+    let (to_all, to_us) = (vanish("ALL_RELAYS", 5), vanish(RELAY, 6));
+    let (older, covered) = (vanish("ALL_RELAYS", 4), note().at(2).unsigned());
+    for (why, marks) in
+        [("the relay-bound one is later", [&to_all, &to_us]), ("the relay-bound one came first", [&to_us, &to_all])]
+    {
+        let [known, new] = marks.map(VanishMark::of);
+        let merged = new.merged_with(known);
+        assert_eq!((merged.until, merged.request_id), (Timestamp(6), to_us.id), "{why}");
+        assert_eq!(merged.shareable, Some(RequestRef::of(&to_all)), "{why}");
+        assert_eq!(VanishMark::of(&older).merged_with(merged), merged, "{why}: an older one changes nothing");
+        let known = StoreFacts { vanish_marks: &[merged], ..StoreFacts::default() };
+        assert_eq!(traces(&covered, &known), [Trace::of(&to_all)], "{why}: it keeps an event out");
+        assert_eq!(traces(&note().at(6).unsigned(), &known), [], "{why}: it does not reach that far");
+        assert_eq!(traces(&older, &known), [], "{why}: a request that reaches less far tells nothing new");
+    }
+
+    let id = covered.id.to_string();
+    let plain = event(5).tag(["e", &id]).at(11).unsigned();
+    let protected = event(5).tag(["e", &id]).tag(["-"]).at(12).unsigned();
+    for (why, [known, new]) in [("plain first", [&plain, &protected]), ("protected first", [&protected, &plain])] {
+        let merged = tombstones(new).remove(0).merged_with(tombstones(known).remove(0));
+        assert_eq!(merged.deletion_id, known.id, "{why}: the first one stays");
+        let known = StoreFacts { tombstones: &[merged], ..StoreFacts::default() };
+        assert_eq!(traces(&covered, &known), [Trace::of(&plain)], "{why}");
+    }
+}
+
+#[test]
+fn events_that_no_shared_vanish_request_covers_leave_remains() {
+    // G-7, D-12, E-10
+    let version = event(30_023).tag(["d", "x"]).at(2).unsigned();
+    let vanish = |url: &str| VanishMark::of(&bare(62).tag(["relay", url]).at(5).unsigned());
+    let (id, author) = (Subject::Event(version.id), Subject::Author(ALICE.key()));
+    let key = Subject::Key(version.address().expect("a key").digest());
+    for (why, event, mark, subjects) in [
+        ("a version", version.clone(), vanish(RELAY), vec![author, id, key]),
+        ("a request", event(5).at(2).unsigned(), vanish(RELAY), vec![author]),
+        ("a direct message", event(4).at(2).unsigned(), vanish(RELAY), vec![]),
+        ("covered by a shared request", version.clone(), vanish("ALL_RELAYS"), vec![]),
+        ("not kept out", event(30_023).tag(["d", "x"]).at(6).unsigned(), vanish(RELAY), vec![]),
+    ] {
+        let known = StoreFacts { vanish_marks: &[mark], ..StoreFacts::default() };
+        let Verdict::Apply(decision) = decision::decide(&admitted(&event), &known, NOW) else { panic!("{why}") };
+        let left: Vec<_> = decision.remains.iter().map(|remains| remains.subject).collect();
+        assert_eq!(left, subjects, "{why}");
+        assert!(decision.remains.iter().all(|remains| remains.key.is_none()), "{why}: a vanished key is forgotten");
+        for subject in left {
+            assert_eq!(Subject::from_bytes(&subject.to_bytes()), Some(subject));
+        }
+    }
+    assert_eq!(Subject::from_bytes(&[b'x'; 33]), None);
 }

@@ -4,11 +4,13 @@ use std::collections::HashSet;
 
 use crate::support::{ALICE, Draft, NOW, OTHER_TOPIC, TOPIC, bare, client, event, gossip, note, refusal_of, relay};
 use kukuri_domain::{
-    Admission, Event, Limits, Origin, Refusal, TopicId,
-    topic::{TopicRules, TopicsMode},
+    Admission, Event, Limits, Origin, Refusal, TopicId, sharing,
+    topic::{self, TopicRules, TopicsMode},
 };
 
 const GLOBAL: &str = "kukuri:global";
+/// A topic that is not enabled and holds events.
+const HELD: &str = "kukuri:user:0505050505050505050505050505050505050505050505050505050505050505";
 
 fn node(mode: TopicsMode, reserved: &[&str]) -> Admission {
     Admission { topics: TopicRules::new(mode, reserved).unwrap(), ..relay() }
@@ -141,7 +143,12 @@ fn every_topic_of_a_clients_event_must_be_enabled_and_one_of_a_peers() {
         ("one enabled and one not", both(), Origin::unauthenticated_client(), refused()),
         ("whoever sends it", elsewhere(1), client(&[ALICE]), refused()),
         ("an ephemeral event", elsewhere(20_001), Origin::unauthenticated_client(), refused()),
-        ("a deletion request", elsewhere(5), Origin::unauthenticated_client(), Ok(())),
+        ("a deletion request, no topic known", elsewhere(5), Origin::unauthenticated_client(), refused()),
+        ("a deletion request, one topic enabled", elsewhere(5).tag(["t", TOPIC]), client(&[ALICE]), Ok(())),
+        ("a deletion request, one topic holding events", elsewhere(5).tag(["t", HELD]), client(&[ALICE]), Ok(())),
+        ("an event in a topic that holds events", bare(1).tag(["t", HELD]), client(&[ALICE]), refused()),
+        ("a deletion request from catch-up", elsewhere(5), Origin::Sync { peer: [7; 32] }, Ok(())),
+        ("a deletion request from a file", elsewhere(5), Origin::Import, Ok(())),
         ("a vanish request", elsewhere(62).tag(["relay", "ALL_RELAYS"]), Origin::unauthenticated_client(), Ok(())),
         ("from gossip, one enabled and one not", both(), gossip(OTHER_TOPIC), Ok(())),
         ("from gossip, on a topic that was just left", elsewhere(1), gossip(OTHER_TOPIC), refused()),
@@ -150,9 +157,56 @@ fn every_topic_of_a_clients_event_must_be_enabled_and_one_of_a_peers() {
         ("from a file", elsewhere(1), Origin::Import, Ok(())),
     ] {
         let screened = relay().screen(draft.unsigned(), origin, NOW).unwrap();
-        assert_eq!(screened.check_enabled(|topic| enabled.contains(topic.as_str())), expected, "{what}");
+        let is_enabled = |topic: &TopicId| enabled.contains(topic.as_str());
+        assert_eq!(screened.check_enabled(is_enabled, |topic| topic.as_str() == HELD), expected, "{what}");
     }
     assert_eq!(Refusal::TopicNotEnabled.to_string(), "restricted: topic not enabled");
+}
+
+#[test]
+fn a_request_is_bound_to_known_topics_and_told_in_those_it_names() {
+    // T-4, T-9, G-7
+    let vanish = || bare(62).tag(["relay", "ALL_RELAYS"]);
+    let in_both = |draft: Draft| draft.tag(["t", TOPIC]).tag(["t", OTHER_TOPIC]);
+    for (what, draft, is_known, expected, told) in [
+        ("an event", in_both(bare(1)), "", vec![TOPIC, OTHER_TOPIC], None),
+        ("all topics known", in_both(bare(5)), "kukuri", vec![TOPIC, OTHER_TOPIC], Some(vec![TOPIC, OTHER_TOPIC])),
+        ("one topic known", in_both(bare(5)), OTHER_TOPIC, vec![OTHER_TOPIC], Some(vec![TOPIC, OTHER_TOPIC])),
+        ("no topic known", in_both(bare(5)), "none", vec![GLOBAL], Some(vec![TOPIC, OTHER_TOPIC])),
+        ("a vanish request", in_both(vanish()), "none", vec![GLOBAL], Some(vec![TOPIC, OTHER_TOPIC])),
+        (
+            "a vanish request that names no topic",
+            vanish().tag(["t", "hashtag"]),
+            "none",
+            vec![GLOBAL],
+            Some(vec![GLOBAL]),
+        ),
+    ] {
+        let event = draft.unsigned();
+        let screened = relay().screen(event.clone(), Origin::Import, NOW).unwrap();
+        let known = |topic: &TopicId| Ok::<_, ()>(topic.as_str().starts_with(is_known));
+        let bound = topic::bound(event.kind, screened.topics(), known).unwrap();
+        assert_eq!(bound.iter().map(TopicId::as_str).collect::<Vec<_>>(), expected, "{what}");
+        for topic in [TOPIC, OTHER_TOPIC, GLOBAL].iter().filter(|_| told.is_some()) {
+            let is_told = told.as_ref().is_some_and(|told| told.contains(topic));
+            assert_eq!(sharing::tells_of(&event, &TopicId::new_unchecked(topic)), is_told, "{what}: {topic}");
+        }
+    }
+}
+
+#[test]
+fn a_request_by_catch_up_or_import_needs_no_topic() {
+    // T-9
+    for (what, origin, is_taken) in [
+        ("a client", client(&[ALICE]), false),
+        ("a peer, over gossip", gossip(GLOBAL), false),
+        ("a peer, by catch-up", Origin::Sync { peer: [7; 32] }, true),
+        ("a file", Origin::Import, true),
+    ] {
+        let screened = relay().screen(bare(5).unsigned(), origin.clone(), NOW);
+        assert_eq!(screened.map(|it| it.topics().to_vec()).ok(), is_taken.then(|| vec![TopicId::global()]), "{what}");
+        assert!(relay().screen(bare(1).unsigned(), origin, NOW).is_err(), "{what}: an event needs one");
+    }
 }
 
 #[test]

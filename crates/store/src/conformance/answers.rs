@@ -20,7 +20,7 @@ use super::{
     subject::{Harness, Subject},
     world::{AUTHORS, World, worlds},
 };
-use crate::{ingest::StoreRules, model::ModelStore, port::*, query::Query};
+use crate::{budget::Budget, ingest::StoreRules, model::ModelStore, port::*, query::Query};
 
 /// A filter that names ids by index into the events of a world.
 #[derive(Clone, Debug)]
@@ -134,6 +134,7 @@ impl QuerySpec {
             },
             now: self.now,
             bytes: usize::MAX,
+            budget: Budget::default(),
         }
     }
 }

@@ -6,6 +6,9 @@ use std::{collections::BTreeMap, fmt};
 /// With fewer cases, a situation may be missing by chance.
 const ENOUGH: u32 = 200;
 
+/// Number of runs of a property: by chance, the first may hit a situation too rarely. All of them together count.
+pub(super) const MAX_RUNS: u32 = 4;
+
 /// Number of cases that hit each situation.
 #[derive(Default)]
 pub(super) struct Coverage {
@@ -22,12 +25,21 @@ impl Coverage {
         }
     }
 
+    /// Whether one in `many` cases hit each situation. Checks nothing if there were too few cases.
+    pub(super) fn has_one_in(&self, many: u32) -> bool {
+        self.met.values().all(|count| *count >= self.least(many))
+    }
+
     /// Fails if fewer than one in `many` cases hit a situation. Checks nothing if there were too few cases.
     pub(super) fn assert_one_in(&self, many: u32) {
-        let least = if self.cases < ENOUGH { 0 } else { self.cases / many };
+        let least = self.least(many);
         for (situation, count) in &self.met {
             assert!(*count >= least, "{situation}: in {count} cases, at least {least} are needed\n{self}");
         }
+    }
+
+    fn least(&self, many: u32) -> u32 {
+        if self.cases < ENOUGH { 0 } else { self.cases / many }
     }
 }
 

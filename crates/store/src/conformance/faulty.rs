@@ -21,9 +21,9 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::{
-    AddressExplanation, Answer, BoundEvent, CheckReport, ConsumerOffset, Count, DryRun, Explanation, Holder, Ingested,
-    OutboxRow, PurgeCursor, PurgeStep, Query, Raised, Result, Seq, Shared, SharedPage, SharedSet, SnapshotCursor,
-    SnapshotPage, Span, Stats, StoreError, Swept, port::*,
+    AddressExplanation, Answer, BoundEvent, CheckReport, ConsumerOffset, Count, DryRun, Epoch, Explanation, Holder,
+    Ingested, OutboxRow, PurgeCursor, PurgeStep, Query, Raised, Result, Seq, Shared, SharedPage, SharedSet,
+    SnapshotCursor, SnapshotPage, Span, Stats, StoreError, Swept, TopicStats, port::*,
 };
 
 /// A wrapper around a store that counts calls and can fail them.
@@ -107,6 +107,7 @@ pass_on!(Outbox {
     release(consumer: &str, holder: Holder) -> ();
     advance(consumer: &str, holder: Holder, seq: Seq, now: Millis) -> ();
     @watch_outbox -> Seq;
+    @watch_epoch -> Epoch;
 });
 
 pass_on!(Topics {
@@ -117,6 +118,8 @@ pass_on!(Topics {
 
 pass_on!(Inspect {
     stats() -> Stats;
+    topic_stats(topics: &[TopicId]) -> Vec<Option<TopicStats>>;
+    list_topics(after: Option<&TopicId>, limit: usize) -> Vec<TopicStats>;
     explain(id: &EventId) -> Explanation;
     explain_address(address: &Address) -> AddressExplanation;
     check() -> CheckReport;

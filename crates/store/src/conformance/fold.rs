@@ -97,13 +97,37 @@ pub(super) async fn from_start(store: &dyn Store) -> Option<Held> {
     Some(held)
 }
 
-/// The effective events of each topic, by the store's own answer.
-pub(super) async fn held_by(store: &dyn Store, topics: &BTreeMap<EventId, Vec<TopicId>>) -> Held {
-    let ids = effective(store, TIMELESS).await;
-    ids.into_iter().flat_map(|id| topics[&id].iter().map(move |topic| (topic.clone(), id))).collect()
+/// The effective events of each topic that they are bound to, by the store's own answer. Asserts that an event is bound
+/// to all topics that it names, and a request to some of them, or to `kukuri:global` alone (T-4, T-9).
+pub(super) async fn held_by(store: &dyn Store, named: &BTreeMap<EventId, Named>) -> Held {
+    let ids: Vec<EventId> = effective(store, TIMELESS).await.into_iter().collect();
+    let mut held = Held::new();
+    for bound in store.get(&ids, TIMELESS).await.expect("events").into_iter().flatten() {
+        let Named { is_request, topics } = &named[&bound.event.id];
+        let is_bound_right = match is_request {
+            false => bound.topics == *topics,
+            true => bound.topics == [TopicId::global()] || bound.topics.iter().all(|topic| topics.contains(topic)),
+        };
+        assert!(is_bound_right && !bound.topics.is_empty(), "{bound:?} names {topics:?}");
+        held.extend(bound.topics.into_iter().map(|topic| (topic, bound.event.id)));
+    }
+    assert_eq!(
+        held.iter().map(|(_, id)| *id).collect::<BTreeSet<_>>().len(),
+        ids.len(),
+        "every event is found by its id"
+    );
+    held
 }
 
-/// The topics of each event.
-pub(super) fn topics_of(events: &[&Event]) -> BTreeMap<EventId, Vec<TopicId>> {
-    events.iter().map(|event| (event.id, admitted(event).topics().to_vec())).collect()
+/// The topics that an event names.
+pub(super) struct Named {
+    is_request: bool,
+    topics: Vec<TopicId>,
+}
+
+/// The topics that each event names.
+pub(super) fn topics_of(events: &[&Event]) -> BTreeMap<EventId, Named> {
+    let named =
+        |event: &Event| Named { is_request: event.kind.is_request(), topics: admitted(event).topics().to_vec() };
+    events.iter().map(|event| (event.id, named(event))).collect()
 }

@@ -9,8 +9,8 @@
 //!   [`faults`], injected failures inside a store; [`faulty`], a failing wrapper around a store, for tests of other
 //!   crates.
 //! - Rules, in tables with a description per row (`story`): `deletion`, `replacement`, `vanish`, `expiration`,
-//!   `dedupe`, `retention`, `capacity`, `outbox`, `subscriptions`, `queries`, `visibility`, `sharing`, and `scale` for
-//!   inputs larger than one step.
+//!   `dedupe`, `retention`, `capacity`, `outbox`, `subscriptions`, `topics`, `queries`, `visibility`, `sharing`, and
+//!   `scale` for inputs larger than one step.
 //! - Properties, tested by `runner` on random cases from `world`; `coverage` checks that the hard cases occurred:
 //!   - `convergence`: every order of arrival ends in the set that `oracle` computes directly from D-10; `patterns`
 //!     detects the hard cases; `fold` reads the outbox as a consumer does.
@@ -22,6 +22,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a suite of tests: what can't happen may stop it")]
 
 mod answers;
+mod budgets;
 pub mod build;
 mod capacity;
 mod convergence;
@@ -51,6 +52,7 @@ mod story;
 mod subject;
 mod subscriptions;
 pub mod sync;
+mod topics;
 mod vanish;
 mod visibility;
 mod world;
@@ -114,7 +116,9 @@ tests! { $
         convergence: every_order_of_arrival_ends_in_the_set_that_d_10_names;
         answers: random_filters_get_the_models_answers;
         lifecycle: a_store_stays_like_the_model_through_a_random_life;
-        reconciling: nodes_that_carry_the_same_topics_end_with_the_same;
+        reconciling:
+            nodes_that_carry_the_same_topics_end_with_the_same
+            no_request_hides_one_that_may_be_shared;
     }
     rules {
         deletion:
@@ -159,7 +163,11 @@ tests! { $
             history_is_refused_while_room_is_short
             topics_of_the_lowest_priority_are_shed
             a_purge_for_room_takes_the_oldest_and_never_what_must_stay
-            a_topic_that_is_full_of_what_must_stay_refuses_new_events
+            a_topic_that_is_full_of_what_must_stay_refuses_more_of_it
+            newcomers_add_to_what_must_stay_up_to_its_share_only
+            tombstones_count_with_the_request_that_leaves_them
+            nothing_gives_way_to_what_exceeds_its_share
+            an_author_whose_last_event_goes_is_a_newcomer_again
             the_figures_follow_every_change;
         outbox:
             a_row_tells_what_happened_to_which_event_in_which_topic
@@ -168,11 +176,19 @@ tests! { $
             rows_are_read_on_from_any_place_and_offsets_are_kept
             one_instance_at_a_time_runs_a_consumer
             consumer_behind_the_first_row_is_told_to_rebuild
-            a_snapshot_read_in_pages_is_made_whole_by_the_rows_after_it;
+            a_snapshot_read_in_pages_is_made_whole_by_the_rows_after_it
+            a_snapshot_page_is_bounded_in_bytes
+            an_epoch_survives_reopening_and_each_store_has_its_own;
         subscriptions:
             subscriptions_are_changed_kept_and_listed_by_topic
             watchers_of_subscriptions_are_told_of_a_change
             a_disabled_topic_stays_readable;
+        topics:
+            a_request_is_bound_to_the_known_topics_that_it_names
+            requests_make_no_topic_known
+            a_request_is_told_alike_wherever_it_is_bound
+            a_topic_that_holds_nothing_goes
+            topics_are_listed_in_pages;
         queries:
             answers_come_newest_first_once_and_within_each_filters_limit
             an_answer_has_no_more_bytes_than_it_may
@@ -182,10 +198,17 @@ tests! { $
             tag_values_of_any_form_are_found_and_told_apart
             ids_that_begin_alike_are_told_apart
             only_effective_events_are_answered;
+        budgets:
+            a_spent_budget_fails_a_count_and_leaves_a_query_its_first_part;
         sharing:
             the_shared_set_of_a_topic_holds_its_shareable_events_and_traces
             a_set_is_read_part_by_part
             requests_are_told_where_they_took_something
+            no_cause_hides_a_later_one_that_may_be_told
+            remains_survive_a_restart_and_a_move
+            remains_of_a_key_are_bounded
+            remains_in_known_topics_leave_room_for_a_new_one
+            remains_last_as_long_as_requests_since_the_last_event
             floors_of_versions_deleted_by_id_are_told
             a_hint_is_taken_if_a_request_that_is_here_backs_it
             traces_last_as_long_as_their_request;

@@ -23,7 +23,7 @@ pub(super) fn vanished(x: &Event, set: &[&Event]) -> bool {
     x.kind.0 != 62 && set.iter().any(|request| vanishes(request, x))
 }
 
-fn vanishes(request: &Event, x: &Event) -> bool {
+pub(super) fn vanishes(request: &Event, x: &Event) -> bool {
     request.kind.0 == 62
         && is_for_this_relay(request)
         && is_owner(request.pubkey, x)

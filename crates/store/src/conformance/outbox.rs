@@ -19,7 +19,7 @@ use crate::{
     error::StoreError,
     ingest::StoreRules,
     lease::Holder,
-    outbox::{ConsumerOffset, Op, OutboxRow, Seq, SnapshotCursor},
+    outbox::{ConsumerOffset, MAX_SNAPSHOT_PAGE_BYTES, Op, OutboxRow, Seq, SnapshotCursor},
 };
 
 fn told(rows: &[OutboxRow]) -> Vec<(Op, kukuri_domain::EventId)> {
@@ -220,4 +220,38 @@ pub(super) async fn a_snapshot_read_in_pages_is_made_whole_by_the_rows_after_it<
     let page = empty.snapshot(SnapshotCursor::default(), 1).await.expect("a page");
     assert_eq!(page.events[0].event.event().expect("an event").pubkey, ALICE, "it holds whole events");
     assert_eq!((page.events[0].topics.as_slice(), page.events[0].ingested_at), ([topic()].as_slice(), NOW));
+}
+
+/// U-4: large events make short pages, and no event is lost between them.
+pub(super) async fn a_snapshot_page_is_bounded_in_bytes<H: Harness>(harness: &H) {
+    let store = Subject::open(harness, StoreRules::default()).await;
+    let large: Vec<_> = (0..20).map(|number| note(&format!("{number:<60000}")).at(number).build()).collect();
+    for some in large.chunks(4) {
+        store.send(&some.iter().collect::<Vec<_>>()).await;
+    }
+    let (mut cursor, mut ids, mut pages) = (SnapshotCursor::default(), Vec::new(), 0);
+    loop {
+        let page = store.snapshot(cursor, 500).await.expect("a page");
+        let bytes: usize = page.events.iter().map(|bound| bound.event.json.len()).sum();
+        assert!(bytes <= MAX_SNAPSHOT_PAGE_BYTES, "{bytes}");
+        ids.extend(page.events.iter().map(|bound| bound.event.id));
+        pages += 1;
+        match page.next {
+            Some(next) => cursor = next,
+            None => break,
+        }
+    }
+    assert_eq!(ids, large.iter().map(|event| event.id).collect::<Vec<_>>());
+    assert!(pages >= 3, "{pages}");
+}
+
+/// Y-5.
+pub(super) async fn an_epoch_survives_reopening_and_each_store_has_its_own<H: Harness>(harness: &H) {
+    let mut store = Subject::open(harness, StoreRules::default()).await;
+    let epoch = *store.watch_epoch().borrow();
+    store.send(&[&note("one").build()]).await;
+    store.reopen().await;
+    assert_eq!(*store.watch_epoch().borrow(), epoch, "reopening keeps it");
+    let other = Subject::open(harness, StoreRules::default()).await;
+    assert_ne!(*other.watch_epoch().borrow(), epoch);
 }

@@ -1,7 +1,8 @@
 //! Random event sets of which each of several nodes has received a part, and a simple catch-up between the nodes (G-7).
 //!
-//! Requests are never older than their targets, and vanish requests are for all relays: the effects that D-10 gives to
-//! other requests can't be shared with a node that did not receive the events.
+//! Requests are never older than their targets: the effects that D-10 gives to other requests can't be shared with a node
+//! that did not receive the events. All requests of [`partial_sets`] may be shared with other nodes; [`mixed_sets`] also
+//! have protected deletions, and vanish requests for one relay.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -16,7 +17,7 @@ use proptest::{
     sample::{Index, select},
 };
 
-use super::build::{ALICE, BOB, NOW, OTHER_TOPIC, TOPIC, admitted, admitted_from, bare};
+use super::build::{ALICE, BOB, NOW, OTHER_TOPIC, RELAY, TOPIC, admitted_from, bare};
 use crate::{
     ingest::Outcome,
     port::Store,
@@ -43,6 +44,8 @@ struct Recipe {
     author: PublicKey,
     second: u64,
     shape: Shape,
+    /// Whether a request may be shared with other nodes.
+    is_shared: bool,
     /// Bit set over [`TOPICS`].
     topics: u8,
     salt: u8,
@@ -111,8 +114,12 @@ impl Recipe {
             Shape::DeletionByAddress(_) => {
                 targets.iter().filter(|target| target.address().is_some()).fold(bare(5), |draft, it| draft.of_key(it))
             }
-            Shape::Vanish => bare(62).tag(["relay", "ALL_RELAYS"]),
+            Shape::Vanish if self.is_shared => bare(62).tag(["relay", "ALL_RELAYS"]),
+            Shape::Vanish => bare(62).tag(["relay", RELAY]),
         };
+        let is_protected =
+            !self.is_shared && matches!(self.shape, Shape::DeletionById(_) | Shape::DeletionByAddress(_));
+        let draft = if is_protected { draft.tag(["-"]) } else { draft };
         let draft = bound(self.topics).fold(draft, |draft, topic| draft.tag(["t", topic]));
         draft.by(author).at(second).content(&self.salt.to_string()).build()
     }
@@ -132,28 +139,48 @@ impl Recipe {
     }
 }
 
-/// Random event sets for two or three nodes.
+/// Random event sets for two or three nodes. All requests may be shared.
 pub fn partial_sets() -> impl Strategy<Value = PartialSets> {
+    sets_of(recipes(shapes(), select(vec![true])))
+}
+
+/// Random event sets for two or three nodes, with requests that may not be shared.
+pub fn mixed_sets() -> impl Strategy<Value = PartialSets> {
+    let shapes = prop_oneof![
+        3 => select(vec![Shape::Note]),
+        4 => select(vec![(0u16, ""), (30_023, "a")]).prop_map(|(kind, identifier)| Shape::Version { kind, identifier }),
+        8 => vec(any::<Index>(), 1..3).prop_map(Shape::DeletionById),
+        3 => any::<Index>().prop_map(Shape::DeletionByAddress),
+        4 => select(vec![Shape::Vanish]),
+    ];
+    sets_of(recipes(shapes, any::<bool>()))
+}
+
+fn sets_of(recipes: impl Strategy<Value = Recipe>) -> impl Strategy<Value = PartialSets> {
     // Only nodes that carry the same topics can be compared, so limit carry all.
     let carried =
         prop_oneof![3 => vec(select(vec![7u8]), 2..=3), 2 => vec(1..8u8, 2..=3), 2 => vec(select(vec![3u8, 7]), 3)];
     let meetings = vec((any::<Index>(), any::<Index>()), 0..6);
-    (vec(recipes(), 2..30), carried, meetings).prop_map(|(recipes, carried, meetings)| PartialSets {
+    (vec(recipes, 2..30), carried, meetings).prop_map(|(recipes, carried, meetings)| PartialSets {
         recipes,
         carried,
         meetings,
     })
 }
 
-fn recipes() -> impl Strategy<Value = Recipe> {
+fn recipes(
+    shapes: impl Strategy<Value = Shape>,
+    is_shared: impl Strategy<Value = bool>,
+) -> impl Strategy<Value = Recipe> {
     let author = prop_oneof![4 => select(vec![ALICE]), 1 => select(vec![BOB])];
     let topics = prop_oneof![2 => select(vec![1u8, 2]), 1 => 1..8u8];
     let order = any::<[u16; 3]>();
-    (author, 0..6u64, shapes(), topics, 0..4u8, 1..8u8, order).prop_map(
-        |(author, second, shape, topics, salt, received_by, order)| Recipe {
+    (author, 0..6u64, shapes, is_shared, topics, 0..4u8, 1..8u8, order).prop_map(
+        |(author, second, shape, is_shared, topics, salt, received_by, order)| Recipe {
             author,
             second,
             shape,
+            is_shared,
             topics,
             salt,
             received_by,
@@ -220,7 +247,7 @@ pub async fn pull(to: &dyn Store, from: &dyn Store, topic: &TopicId) -> usize {
 pub async fn deliver(sets: &PartialSets, stores: &[&dyn Store]) {
     for (node, store) in stores.iter().enumerate() {
         for event in sets.received(node) {
-            store.ingest(vec![admitted(&event)], NOW).await.expect("a batch");
+            store.ingest(vec![admitted_from(&event, Origin::Import)], NOW).await.expect("a batch");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Situations that are hard for convergence.
 
-use kukuri_domain::{Event, Millis};
+use kukuri_domain::{Event, Millis, sharing};
 
 use super::oracle;
 
@@ -13,6 +13,51 @@ pub(super) fn of(arrived: &[&Event], now: Millis) -> [(&'static str, bool); 5] {
         ("a tie at the floor", ties_at_the_floor(arrived)),
         ("two tombstones of one target by different requesters", buries_twice(arrived)),
     ]
+}
+
+/// The situations in which a request that may not be shared can hide one that may (G-7), from the events of one node in
+/// order of arrival.
+pub(super) fn of_requests(arrived: &[&Event]) -> [(&'static str, bool); 6] {
+    let vanishes = |request: &Event, x: &Event| x.kind.0 != 62 && oracle::vanishes(request, x);
+    let found =
+        |covers: &dyn Fn(&Event, &Event) -> bool, is_late: bool| hides_a_shared_request(arrived, covers, is_late);
+    [
+        ("vanished from one relay, then from all", found(&vanishes, false)),
+        ("vanished from one relay and from all, then a late event", found(&vanishes, true)),
+        ("a protected deletion, then a plain one", found(&oracle::deletes, false)),
+        ("a protected deletion and a plain one, then a late event", found(&oracle::deletes, true)),
+        (
+            "deleted by a protected request, then vanished from all",
+            found(
+                &|request, x| if is_shared(request) { vanishes(request, x) } else { oracle::deletes(request, x) },
+                false,
+            ),
+        ),
+        (
+            "vanished from one relay, then deleted",
+            found(
+                &|request, x| if is_shared(request) { oracle::deletes(request, x) } else { vanishes(request, x) },
+                false,
+            ),
+        ),
+    ]
+}
+
+fn is_shared(request: &Event) -> bool {
+    sharing::may_pass_on(request)
+}
+
+/// A request that may not be shared arrives before one that may, and both cover an event that arrives before the second
+/// or, if late, after it. The second one is stored.
+fn hides_a_shared_request(arrived: &[&Event], covers: &dyn Fn(&Event, &Event) -> bool, is_late: bool) -> bool {
+    arrived.iter().enumerate().any(|(index, shared)| {
+        let (before, after) = (&arrived[..index], &arrived[index + 1..]);
+        let targets = if is_late { after } else { before };
+        let hides = |x: &Event| before.iter().any(|hiding| !is_shared(hiding) && covers(hiding, x));
+        is_shared(shared)
+            && !oracle::vanished(shared, arrived)
+            && targets.iter().any(|x| x.kind.0 != 5 && covers(shared, x) && hides(x))
+    })
 }
 
 /// A version is kept out while a lower version of its key is effective: the lower one must be removed (D-9).

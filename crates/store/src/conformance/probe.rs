@@ -15,7 +15,7 @@ use crate::{
     outbox::{ConsumerOffset, OutboxRow, Seq},
     port::Store,
     query::{Answer, Completeness, Query},
-    report::{AddressExplanation, Explanation, IdRecord, Stats},
+    report::{AddressExplanation, Explanation, IdRecord, Stats, TopicStats},
     sharing::{Item, Shared, SharedSet},
 };
 
@@ -38,7 +38,7 @@ pub(super) fn is_true(answer: &Answer, matching: u64) -> bool {
     let sent = answer.events.len() as u64;
     match answer.rest {
         Completeness::Complete => sent == matching,
-        Completeness::Truncated => sent < matching,
+        Completeness::Truncated | Completeness::BudgetSpent => sent < matching,
         Completeness::Unknown => true,
     }
 }
@@ -65,6 +65,19 @@ pub(super) async fn figures(store: &dyn Store) -> Stats {
     Stats { disk_bytes: None, ..store.stats().await.expect("figures") }
 }
 
+/// All topics that have a record, read in small pages.
+pub(super) async fn topics(store: &dyn Store) -> Vec<TopicStats> {
+    let mut all: Vec<TopicStats> = Vec::new();
+    loop {
+        let page = store.list_topics(all.last().map(|last| &last.topic), 2).await.expect("topics");
+        assert!(page.len() <= 2, "a page holds no more than was asked for");
+        if page.is_empty() {
+            return all;
+        }
+        all.extend(page);
+    }
+}
+
 /// All outbox rows after a sequence.
 pub(super) async fn rows_after(store: &dyn Store, after: Seq) -> Vec<OutboxRow> {
     store.outbox(after, usize::MAX).await.expect("rows that are there")
@@ -74,6 +87,7 @@ pub(super) async fn rows_after(store: &dyn Store, after: Seq) -> Vec<OutboxRow> 
 #[derive(Debug, PartialEq)]
 pub(super) struct Portrait {
     stats: Stats,
+    topics: Vec<TopicStats>,
     visible: Vec<EventId>,
     explanations: Vec<(EventId, Explanation)>,
     addresses: Vec<(Address, AddressExplanation)>,
@@ -101,6 +115,7 @@ impl Portrait {
         }
         Self {
             stats: Stats { disk_bytes: None, ..store.stats().await.expect("figures") },
+            topics: topics(store).await,
             visible: visible(store, now).await,
             explanations,
             addresses: explained,
@@ -129,6 +144,7 @@ impl Portrait {
             }
         };
         compare("stats", format!("{:?}", self.stats), format!("{:?}", expected.stats));
+        compare("topics", format!("{:?}", self.topics), format!("{:?}", expected.topics));
         compare("visible", format!("{:?}", self.visible), format!("{:?}", expected.visible));
         for (found, expected) in self.explanations.iter().zip(&expected.explanations) {
             compare("explanation", format!("{found:?}"), format!("{expected:?}"));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kukuri_domain::{Event, EventId, Filter, Kind, Letter, Sketch, Timestamp, TopicId, Viewer, Visibility};
+use kukuri_domain::{Event, EventId, Filter, Kind, Letter, Sketch, Timestamp, TopicId, Viewer};
 
 use super::{
     build::{
@@ -17,8 +17,13 @@ use crate::{
     query::{Completeness, Count, Query},
 };
 
+/// A query of the node itself, without bounds.
+fn query_of(filters: Vec<Filter>) -> Query {
+    Query { filters, ..Query::of(Filter::new(), Viewer::Node, NOW) }
+}
+
 async fn ask(store: &dyn Store, filters: Vec<Filter>) -> (Vec<EventId>, u64) {
-    let query = Query { filters, viewer: Viewer::Node, visibility: Visibility::default(), now: NOW, bytes: usize::MAX };
+    let query = query_of(filters);
     let found = store.query(&query).await.expect("an answer");
     (found.events.iter().map(|event| event.id).collect(), store.count(&query, None).await.expect("a count").events)
 }
@@ -98,23 +103,11 @@ pub(super) async fn an_answer_tells_whether_limits_left_anything_out<H: Harness>
         ("two whole answers", vec![here().with_limit(5), by_id()], Completeness::Complete),
         ("no filter at all", vec![], Completeness::Complete),
     ] {
-        let answer = store
-            .query(&Query {
-                filters,
-                viewer: Viewer::Node,
-                visibility: Visibility::default(),
-                now: NOW,
-                bytes: usize::MAX,
-            })
-            .await
-            .expect("an answer");
+        let answer = store.query(&query_of(filters)).await.expect("an answer");
         assert_eq!(answer.rest, expected, "{why}");
     }
     let filters = vec![here(), Filter::new().with_kinds([Kind(1)]).with_limit(1)];
-    let answer = store
-        .query(&Query { filters, viewer: Viewer::Node, visibility: Visibility::default(), now: NOW, bytes: usize::MAX })
-        .await
-        .expect("an answer");
+    let answer = store.query(&query_of(filters)).await.expect("an answer");
     assert_ne!(answer.rest, Completeness::Truncated, "what one filter cut off, another has sent");
 }
 
@@ -145,9 +138,7 @@ pub(super) async fn an_answer_has_no_more_bytes_than_it_may<H: Harness>(harness:
         }
     }
     let filters = vec![here().with_limit(2), by_id()];
-    let answer = store
-        .query(&Query { filters, viewer: Viewer::Node, visibility: Visibility::default(), now: NOW, bytes: 4 * size })
-        .await;
+    let answer = store.query(&Query { bytes: 4 * size, ..query_of(filters) }).await;
     assert_eq!(answer.expect("an answer").events.len(), 2, "each has its share");
 }
 
@@ -173,7 +164,7 @@ pub(super) async fn a_count_notes_the_authors_of_what_it_counts<H: Harness>(harn
         let empty = Sketch::for_filter(&to_target());
         let mut sketch = empty.clone();
         authors.iter().for_each(|author| sketch.as_mut().expect("a tag").add(author));
-        let query = Query { filters, viewer: Viewer::Node, visibility: Visibility::default(), now, bytes: usize::MAX };
+        let query = Query { now, ..query_of(filters) };
         assert_eq!(store.count(&query, empty).await.expect("a count"), Count { events, sketch }, "{why}");
     }
 }

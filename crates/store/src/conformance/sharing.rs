@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use kukuri_domain::{
-    DeletionMode, Event, Origin, Rank, Reason,
+    DeletionMode, Event, Origin, Rank, Reason, TopicId, remains,
     retention::{Keep, Retention},
     sharing::{FloorHint, Window},
 };
@@ -119,7 +119,7 @@ pub(super) async fn requests_are_told_where_they_took_something<H: Harness>(harn
     let to_all = farewell().tag(["relay", "ALL_RELAYS"]).build();
     let to_us = farewell().tag(["relay", super::build::RELAY]).build();
     let to_others = farewell().tag(["relay", "wss://elsewhere.example.com"]).build();
-    for (why, arrivals, told) in [
+    let stories = [
         ("it took an event away", vec![&target, &request], vec![&request]),
         ("it kept one out", vec![&request, &target], vec![&request]),
         ("it took a version away by address", vec![&version, &by_key], vec![&by_key]),
@@ -136,7 +136,68 @@ pub(super) async fn requests_are_told_where_they_took_something<H: Harness>(harn
         ("vanished from elsewhere", vec![&target, &to_others], vec![&target]),
         ("a request that vanished is followed by what took it", vec![&target, &request, &to_all], vec![&to_all]),
         ("one that vanished from here is not", vec![&target, &request, &to_us], vec![]),
-    ] {
+    ];
+    tell_of(harness, &stories).await;
+}
+
+/// G-7, D-6, D-12, E-10: a cause that may not be told hides none that may, in any order.
+pub(super) async fn no_cause_hides_a_later_one_that_may_be_told<H: Harness>(harness: &H) {
+    let target = note("target").at(2).build();
+    let version = article("a", "").at(2).build();
+    let of_other_key = article("b", "").at(2).build();
+    let above = bare(30_023).tag(["d", "a"]).tag(["t", OTHER_TOPIC]).tag(["-"]).at(3).build();
+    let elsewhere = |second| bare(5).tag(["t", OTHER_TOPIC]).at(second);
+    let farewell = |second, relay| bare(62).tag(["t", OTHER_TOPIC]).tag(["relay", relay]).at(second).build();
+    let request = elsewhere(3).of(&target).build();
+    let again = elsewhere(6).of(&target).build();
+    let protected = elsewhere(4).of(&target).tag(["-"]).build();
+    let by_key = elsewhere(3).of_key(&version).build();
+    let by_key_again = elsewhere(7).of_key(&version).build();
+    let protected_by_key = elsewhere(4).of_key(&version).tag(["-"]).build();
+    let to_all = farewell(5, "ALL_RELAYS");
+    let to_all_early = farewell(1, "ALL_RELAYS");
+    let to_us = farewell(5, super::build::RELAY);
+    let to_us_later = farewell(6, super::build::RELAY);
+    let stories = [
+        ("vanished from here, then everywhere", vec![&target, &to_us, &to_all], vec![&to_all]),
+        ("vanished everywhere, then from here", vec![&target, &to_all, &to_us], vec![&to_all]),
+        ("the one from here reaches further", vec![&target, &to_us_later, &to_all], vec![&to_all]),
+        ("the one from here reaches further, second", vec![&target, &to_all, &to_us_later], vec![&to_all]),
+        ("a late event after both", vec![&to_us_later, &to_all, &target], vec![&to_all]),
+        ("a late event after both, turned round", vec![&to_all, &to_us_later, &target], vec![&to_all]),
+        ("a late event in between", vec![&to_us_later, &target, &to_all], vec![&to_all]),
+        ("the one for all does not reach it", vec![&target, &to_us, &to_all_early], vec![]),
+        ("nor a late one", vec![&to_us, &to_all_early, &target], vec![]),
+        ("a protected deletion, then a plain one", vec![&target, &protected, &request], vec![&request]),
+        ("a plain deletion, then a protected one", vec![&target, &request, &protected], vec![&request]),
+        ("a late target after both", vec![&protected, &request, &target], vec![&request]),
+        ("a late target after both, turned round", vec![&request, &protected, &target], vec![&request]),
+        ("a late target in between", vec![&protected, &target, &request], vec![&request]),
+        ("the same by address", vec![&version, &protected_by_key, &by_key], vec![&by_key]),
+        ("by address, turned round", vec![&version, &by_key, &protected_by_key], vec![&by_key]),
+        ("by address, a late version", vec![&protected_by_key, &by_key, &version], vec![&by_key]),
+        ("by address, a late version, turned round", vec![&by_key, &protected_by_key, &version], vec![&by_key]),
+        ("by address, a version in between", vec![&protected_by_key, &version, &by_key], vec![&by_key]),
+        ("by another address", vec![&of_other_key, &protected_by_key, &to_us, &by_key_again], vec![]),
+        ("a protected deletion, then vanished everywhere", vec![&target, &protected, &to_all], vec![&to_all]),
+        ("kept out by a protected deletion, then vanished", vec![&protected, &target, &to_all], vec![&to_all]),
+        ("vanished from here, then deleted", vec![&target, &to_us, &again], vec![&again]),
+        ("vanished from here, then deleted by address", vec![&version, &to_us, &by_key_again], vec![&by_key_again]),
+        ("kept out as vanished, then deleted", vec![&to_us, &target, &again], vec![&again]),
+        ("a request vanished from here, then everywhere", vec![&target, &request, &to_us, &to_all], vec![&to_all]),
+        ("a request vanished everywhere, then from here", vec![&target, &request, &to_all, &to_us], vec![&to_all]),
+        ("of two requests the first vanished from here", vec![&target, &request, &again, &to_us], vec![&again]),
+        ("the first of two vanished after a late target", vec![&request, &again, &target, &to_us], vec![&again]),
+        ("kept out by a protected version, then deleted", vec![&above, &version, &by_key], vec![&by_key]),
+        ("kept out by a protected version, then vanished", vec![&above, &version, &to_all], vec![&to_all]),
+    ];
+    tell_of(harness, &stories).await;
+}
+
+/// Checks which requests, and which events of their own, a topic's shared set holds after each story: in both modes of
+/// deletion, one by one and in one batch.
+async fn tell_of<H: Harness>(harness: &H, stories: &[(&str, Vec<&Event>, Vec<&Event>)]) {
+    for (why, arrivals, told) in stories {
         for deletion in [DeletionMode::Soft, DeletionMode::Physical] {
             for size in [1, usize::MAX] {
                 let store = Subject::open(harness, StoreRules { deletion, ..StoreRules::default() }).await;
@@ -156,6 +217,107 @@ pub(super) async fn requests_are_told_where_they_took_something<H: Harness>(harn
     }
 }
 
+/// G-7: what is known of events without a row is kept, as long as their ids are.
+pub(super) async fn remains_survive_a_restart_and_a_move<H: Harness>(harness: &H) {
+    let version = article("a", "").at(2).build();
+    let elsewhere = |second| bare(5).tag(["t", OTHER_TOPIC]).of(&version).at(second);
+    let (protected, request) = (elsewhere(3).tag(["-"]).build(), elsewhere(4).build());
+    let rules = StoreRules { deletion: DeletionMode::Physical, ..StoreRules::default() };
+    for is_forgotten in [false, true] {
+        let mut store = Subject::open(harness, rules.clone()).await;
+        let import = [&version, &protected].map(|event| admitted_from(event, Origin::Import));
+        store.ingest(import.into(), NOW).await.expect("a batch");
+        store.reopen().await;
+        store.move_on().await;
+        if is_forgotten {
+            let now = NOW.after(Duration::from_secs(400 * 24 * 3_600));
+            store.confirm_clock(now).await.expect("a clock");
+            store.purge(&Retention::default(), now).await.expect("a purge");
+            assert!(store.explain(&version.id).await.expect("an explanation").record.is_none());
+        }
+        assert_eq!(store.check().await.expect("a check").problems, Vec::<String>::new());
+        store.ingest(vec![admitted_from(&request, Origin::Import)], NOW).await.expect("a batch");
+        let told = items(&*store, &set_of(&topic()), 10).await;
+        // A version that is forgotten is decided on anew when it comes again.
+        assert_eq!(told, if is_forgotten { vec![] } else { vec![item(&request), item(&version)] });
+    }
+}
+
+/// G-7: however many topics the versions of a key were in, a request for its address is told in so many at most.
+pub(super) async fn remains_of_a_key_are_bounded<H: Harness>(harness: &H) {
+    let name = |n: u8| format!("kukuri:{}", format!("{n:02x}").repeat(32));
+    let in_topics = |second, topics: std::ops::Range<u8>| {
+        let version = bare(30_023).tag(["d", "a"]).at(second);
+        topics.fold(version, |version, n| version.tag(["t", &name(n)])).build()
+    };
+    let versions = [in_topics(1, 10..50), in_topics(2, 50..90)];
+    let elsewhere = || bare(5).tag(["t", OTHER_TOPIC]).of_key(&versions[0]).at(3);
+    let (protected, request) = (elsewhere().tag(["-"]).build(), elsewhere().build());
+    let store = opened(harness, &[&versions[1], &protected, &versions[0], &request]).await;
+    let mut told = 0;
+    for n in 10..90 {
+        let found = items(&*store, &set_of(&TopicId::new_unchecked(&name(n))), 10).await;
+        told += usize::from(found.contains(&item(&request)));
+    }
+    let key = versions[0].address().expect("a key").digest();
+    assert_eq!(told, remains::Subject::Key(key).max_topics());
+}
+
+/// G-7: an author's remains in topics that are known already take no place of a new topic.
+pub(super) async fn remains_in_known_topics_leave_room_for_a_new_one<H: Harness>(harness: &H) {
+    let name = |n: u8| format!("kukuri:{}", format!("{n:02x}").repeat(32));
+    let in_topics =
+        |second, topics: &[u8]| topics.iter().fold(bare(1).at(second), |note, n| note.tag(["t", &name(*n)])).build();
+    let known: Vec<u8> = (10..140).collect();
+    let new = 250;
+    let farewell = |second, relay| bare(62).tag(["t", OTHER_TOPIC]).tag(["relay", relay]).at(second).build();
+    let to_all = farewell(5, "ALL_RELAYS");
+    let mut arrivals: Vec<Event> = known.chunks(40).map(|topics| in_topics(1, topics)).collect();
+    arrivals.push(farewell(2, super::build::RELAY));
+    arrivals.extend(known.chunks(40).map(|topics| in_topics(3, topics)));
+    arrivals.extend([in_topics(3, &[new]), farewell(4, super::build::RELAY), to_all.clone()]);
+    for size in [1, usize::MAX] {
+        let store = Subject::open(harness, StoreRules::default()).await;
+        for batch in arrivals.chunks(size.min(arrivals.len())) {
+            let batch = batch.iter().map(|event| admitted_from(event, Origin::Import)).collect();
+            store.ingest(batch, NOW).await.expect("a batch");
+        }
+        for n in known.iter().chain([&new]) {
+            let found = items(&*store, &set_of(&TopicId::new_unchecked(&name(*n))), 10).await;
+            assert_eq!(found, [item(&to_all)], "topic {n}, batches of {size}");
+        }
+    }
+}
+
+/// G-7, P-5: the age of remains begins anew with each event that leaves some.
+pub(super) async fn remains_last_as_long_as_requests_since_the_last_event<H: Harness>(harness: &H) {
+    let farewell = |second, relay| bare(62).tag(["t", OTHER_TOPIC]).tag(["relay", relay]).at(second).build();
+    let to_us = |second| farewell(second, super::build::RELAY);
+    let to_all = farewell(5, "ALL_RELAYS");
+    let seconds = |seconds| Keep::For(Duration::from_secs(seconds));
+    let retention = Retention {
+        regular: seconds(10),
+        replaced: seconds(10),
+        current: seconds(40),
+        dedupe: seconds(40),
+        requests: seconds(50),
+        ..Retention::default()
+    };
+    for (arrives_at, is_told) in [(79, true), (80, false)] {
+        let store = Subject::open(harness, StoreRules::default()).await;
+        for (second, event) in
+            [(0, note("one").at(1).build()), (0, to_us(2)), (30, note("two").at(3).build()), (30, to_us(4))]
+        {
+            store.send_at(second, &event).await;
+        }
+        store.purge(&retention, later(arrives_at)).await.expect("a purge");
+        store.send_at(arrives_at, &to_all).await;
+        let told = items(&*store, &set_of(&topic()), 10).await;
+        assert_eq!(told, if is_told { vec![item(&to_all)] } else { vec![] }, "after {arrives_at} s");
+        assert_eq!(store.check().await.expect("a check").problems, Vec::<String>::new());
+    }
+}
+
 /// G-7: versions that were deleted by id are shared as floor hints.
 pub(super) async fn floors_of_versions_deleted_by_id_are_told<H: Harness>(harness: &H) {
     let version = article("a", "").at(2).build();
@@ -167,7 +329,19 @@ pub(super) async fn floors_of_versions_deleted_by_id_are_told<H: Harness>(harnes
     let by_key = elsewhere().of_key(&version).build();
     let early = elsewhere().of(&version).at(1).build();
     let of_note = elsewhere().of(&of_nothing).build();
+    let protected = elsewhere().of(&version).tag(["-"]).build();
+    let later = elsewhere().of(&version).at(6).build();
+    let above = article("a", "protected").tag(["-"]).at(3).build();
+    let to_us = bare(62).tag(["t", OTHER_TOPIC]).tag(["relay", super::build::RELAY]).at(5).build();
     for (why, arrivals, request, is_told) in [
+        ("deleted by a protected request before", vec![&version, &protected, &by_id], &by_id, true),
+        ("kept out by a protected request before", vec![&protected, &version, &by_id], &by_id, true),
+        ("kept out by a protected and a plain request", vec![&protected, &by_id, &version], &by_id, true),
+        ("kept out by a protected version before", vec![&above, &version, &by_id], &by_id, true),
+        ("the later of two requests tells it", vec![&version, &by_id, &later], &later, true),
+        ("the later of two, which came first", vec![&version, &later, &by_id], &later, true),
+        ("the earlier request vanished from here", vec![&version, &by_id, &later, &to_us], &later, true),
+        ("vanished from here, and its key forgotten", vec![&version, &to_us, &later], &later, false),
         ("taken away", vec![&version, &by_id], &by_id, true),
         ("kept out", vec![&by_id, &version], &by_id, true),
         ("replaced before", vec![&version, &newer, &by_id], &by_id, true),
@@ -178,13 +352,18 @@ pub(super) async fn floors_of_versions_deleted_by_id_are_told<H: Harness>(harnes
         ("not seen", vec![&by_id], &by_id, false),
         ("without a key", vec![&of_nothing, &of_note], &of_note, false),
     ] {
-        let store = opened(harness, &arrivals).await;
-        let found = items(&*store, &set_of(&topic()), 10).await;
-        assert_eq!(found.contains(&item(&version)), is_told, "{why}");
-        let given = store.share(&set_of(&topic()), &[version.id]).await.expect("items");
-        assert_eq!(given, [is_told.then(|| Shared::Hint(hint(&version, request)))], "{why}");
-        let other = store.share(&set_of(&other_topic()), &[version.id]).await.expect("items");
-        assert_eq!(other, [None], "{why}: not told of another topic");
+        for deletion in [DeletionMode::Soft, DeletionMode::Physical] {
+            let store = Subject::open(harness, StoreRules { deletion, ..StoreRules::default() }).await;
+            let import = arrivals.iter().map(|event| admitted_from(event, Origin::Import)).collect();
+            store.ingest(import, NOW).await.expect("a batch");
+            let found = items(&*store, &set_of(&topic()), 10).await;
+            assert_eq!(found.contains(&item(&version)), is_told, "{why} ({deletion:?})");
+            let given = store.share(&set_of(&topic()), &[version.id]).await.expect("items");
+            assert_eq!(given, [is_told.then(|| Shared::Hint(hint(&version, request)))], "{why} ({deletion:?})");
+            let other = store.share(&set_of(&other_topic()), &[version.id]).await.expect("items");
+            assert_eq!(other, [None], "{why}: not told of another topic");
+            assert_eq!(store.check().await.expect("a check").problems, Vec::<String>::new(), "{why} ({deletion:?})");
+        }
     }
 }
 

@@ -21,6 +21,7 @@ pub(super) const REPLACED: Outcome = Outcome::Refused(Refusal::Replaced);
 pub(super) const EXPIRED: Outcome = Outcome::Refused(Refusal::Expired);
 pub(super) const PURGED: Outcome = Outcome::Refused(Refusal::Purged);
 pub(super) const FULL: Outcome = Outcome::Refused(Refusal::Full);
+pub(super) const PERMANENT_FULL: Outcome = Outcome::Refused(Refusal::PermanentFull);
 pub(super) const SHED: Outcome = Outcome::Refused(Refusal::Shed);
 pub(super) const LIVE_ONLY: Outcome = Outcome::Refused(Refusal::LiveOnly);
 

@@ -125,7 +125,7 @@ pub(super) async fn vanished_events_leave_no_row_and_are_announced<H: Harness>(h
 
     let known = store.explain_address(&address).await.expect("an explanation");
     assert_eq!(known.key.map(|key| (key.floor, key.current)), Some((new.rank(), None)), "the floor outlives it");
-    let mark = VanishMark { pubkey: ALICE, until: at(2), request_id: farewell.id };
+    let mark = VanishMark { pubkey: ALICE, until: at(2), request_id: farewell.id, shareable: None };
     assert_eq!(known.vanish_mark, Some(mark), "so does the mark");
     let tombstones = store.explain(&deleted.id).await.expect("an explanation").tombstones;
     assert_eq!(tombstones.len(), 1, "so do tombstones");

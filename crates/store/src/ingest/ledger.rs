@@ -6,6 +6,7 @@ use kukuri_domain::{
     Address, Admitted, Event, EventId, Millis, PublicKey, Rank, Reason, State, Timestamp, TopicId,
     decision::KeyState,
     deletion::{DeletionTargetKind, Tombstone},
+    remains::{Remains, Subject},
     sharing::Trace,
     vanish::VanishMark,
 };
@@ -26,10 +27,14 @@ pub trait Ledger: Tally {
     /// The state of an event whose id is remembered.
     fn known_state(&self, id: &EventId) -> Result<Option<State>, Self::Error>;
 
-    /// Whether the disk has space left for requests (kinds 5 and 62) only.
+    /// Whether the disk has space left for requests (kinds 5 and 62) only, of authors with another event here.
     fn is_disk_full(&self) -> bool {
         false
     }
+
+    /// Whether an author has an effective event (P-6), by a seek in an index. Asked only for authors of requests and versions
+    /// of the batch, and only while permanent rows fill their share or the disk is full.
+    fn has_event_by(&self, author: &PublicKey) -> Result<bool, Self::Error>;
 
     /// The tombstones that name the event's id or its address, of any requester.
     fn tombstones_of(&self, event: &Event) -> Result<Vec<Tombstone>, Self::Error>;
@@ -45,6 +50,9 @@ pub trait Ledger: Tally {
 
     /// A stored, effective request with all its tags.
     fn effective_request(&self, id: &EventId) -> Result<Option<Arc<Event>>, Self::Error>;
+
+    /// The remains of a subject's events that have no row, one record per topic (G-7).
+    fn remains(&self, subject: &Subject) -> Result<Vec<Remains>, Self::Error>;
 
     // Facts about stored rows.
 
@@ -66,7 +74,8 @@ pub trait Ledger: Tally {
     /// The event of a row, with at least the fields of [`Self::outline`].
     fn event_of(row: &Self::Row) -> &Event;
 
-    /// The topics whose shared sets contain a row: its own topics, and those in which it left a trace (G-7).
+    /// The topics whose shared sets contain a row: those that it is bound to, for a request those that it names
+    /// ([`sharing::named_topics`](kukuri_domain::sharing::named_topics)), and those in which it left a trace (G-7).
     fn topics_reached(&mut self, row: &Self::Row) -> Result<Vec<TopicId>, Self::Error>;
 
     // Writes.
@@ -74,8 +83,8 @@ pub trait Ledger: Tally {
     /// The timestamp of all writes: never before that of an earlier transaction (P-5).
     fn stamp(&self) -> Millis;
 
-    /// Stores an event as effective: row, indexes, floor, id, counters, outbox rows.
-    fn put(&mut self, admitted: &Admitted) -> Result<(), Self::Error>;
+    /// Stores an event as effective, bound to these topics: row, indexes, floor, id, counters, outbox rows.
+    fn put(&mut self, admitted: &Admitted, topics: &[TopicId]) -> Result<(), Self::Error>;
 
     /// Records the id of an event that is not stored (P-1).
     fn remember(&mut self, admitted: &Admitted, standing: Standing) -> Result<(), Self::Error>;
@@ -93,6 +102,11 @@ pub trait Ledger: Tally {
     /// Writes a vanish mark, replacing the author's earlier one.
     fn put_vanish_mark(&mut self, mark: VanishMark) -> Result<(), Self::Error>;
 
-    /// Writes the traces whose requests are stored and shared with other nodes (G-7). Returns whether any is new.
+    /// Records remains, or merges them with the known record of the same subject and topic: the earliest time stays. A
+    /// topic beyond [`Subject::max_topics`] is left out.
+    fn leave_remains(&mut self, remains: Vec<Remains>) -> Result<(), Self::Error>;
+
+    /// Writes the traces whose requests are stored and shared with other nodes (G-7). A topic has one hint per version:
+    /// that of the latest request. Returns whether any trace is new.
     fn leave_traces(&mut self, traces: Vec<(TopicId, Trace)>) -> Result<bool, Self::Error>;
 }

@@ -10,7 +10,7 @@ mod procedure;
 
 use kukuri_domain::{
     DeletionMode, Millis, Refusal, TopicId,
-    capacity::{Capacity, Stage, Thresholds},
+    capacity::{Capacity, PermanentShare, Stage, Thresholds},
     clock::{Clock, ClockRules},
     deletion::DeletionResult,
 };
@@ -30,6 +30,8 @@ pub struct StoreRules {
     pub capacity: Capacity,
     /// Thresholds of the capacity stages.
     pub thresholds: Thresholds,
+    /// How much of a capacity rows that are never purged may fill.
+    pub permanent: PermanentShare,
     /// When purges and sweeps wait because of the clock (P-5).
     pub clock: ClockRules,
 }

@@ -9,10 +9,13 @@ use std::{
 };
 
 use kukuri_domain::{
-    Admitted, Event, EventId, Kind, KindClass, Millis, Reason, Refusal, State, TopicId, capacity,
+    Admitted, Event, EventId, Kind, KindClass, Millis, Reason, Refusal, State, TopicId,
+    capacity::{self, Load},
     decision::{self, Decision, Row as KnownRow, StoreFacts, Verdict},
     deletion::{DeletionResult, DeletionTarget, DeletionTargetKind, Tombstone},
-    sharing::Trace,
+    remains::{Remains, Subject},
+    sharing::{Trace, TracePlace},
+    topic,
     vanish::VanishMark,
 };
 
@@ -116,26 +119,31 @@ fn outcome_of_repeat(event: &Event, state: State, now: Millis) -> Outcome {
 }
 
 fn refuse_for_capacity<L: Ledger>(ledger: &mut L, admitted: &Admitted) -> Result<Option<Refusal>, L::Error> {
-    let kind = admitted.event().kind;
-    if kind.is_request() {
-        return Ok(None);
-    }
-    if ledger.is_disk_full() {
-        return Ok(Some(Refusal::DiskFull));
-    }
+    let (event, source) = (admitted.event(), admitted.source());
     let mut topics = Vec::with_capacity(admitted.topics().len());
     for topic in admitted.topics() {
         topics.push(ledger.topic_load(topic)?);
     }
-    Ok(capacity::refuse(kind, admitted.source(), ledger.node_load()?, &topics))
+    let node = Load { is_disk_full: ledger.is_disk_full(), ..ledger.node_load()? };
+    let refusal = capacity::refuse(event.kind, source, node, &topics);
+    if refusal.is_some() {
+        return Ok(refusal);
+    }
+    // Look-ups only for what the refusal may concern.
+    let Some(refusal) = capacity::refuse_newcomer(event.kind, source, node, &topics) else { return Ok(None) };
+    let is_new_version = match event.address() {
+        Some(address) => ledger.key_state(&address)?.is_some(),
+        None => false,
+    };
+    Ok(if is_new_version || ledger.has_event_by(&event.pubkey)? { None } else { Some(refusal) })
 }
 
 /// Gathers the known facts about an event and asks the domain.
 fn verdict_on<L: Ledger>(ledger: &L, admitted: &Admitted, now: Millis) -> Result<Verdict, L::Error> {
     let event = admitted.event();
-    let targets = match event.kind {
-        Kind::DELETION => rows_named_by(ledger, event)?,
-        _ => Vec::new(),
+    let (targets, remains) = match event.kind {
+        Kind::DELETION => named_by(ledger, event)?,
+        _ => (Vec::new(), Vec::new()),
     };
     let targets: Vec<_> = targets.iter().map(|(event, state)| KnownRow { event, state: *state }).collect();
     let key = match event.address() {
@@ -148,16 +156,24 @@ fn verdict_on<L: Ledger>(ledger: &L, admitted: &Admitted, now: Millis) -> Result
         tombstones: &ledger.tombstones_of(event)?,
         key,
         targets: &targets,
+        remains: &remains,
     };
     Ok(decision::decide(admitted, &known, now))
 }
 
-/// The rows that a deletion request names by id, and the rows of addresses it names that are not deleted yet.
-fn rows_named_by<'l, L: Ledger>(ledger: &'l L, request: &Event) -> Result<Vec<(Cow<'l, Event>, State)>, L::Error> {
-    let mut rows = Vec::new();
+/// Rows with their states, and remains of events without a row.
+type Named<'l> = (Vec<(Cow<'l, Event>, State)>, Vec<Remains>);
+
+/// The rows that a deletion request names by id or, without one, their remains; and the rows of addresses it names that
+/// are not deleted yet.
+fn named_by<'l, L: Ledger>(ledger: &'l L, request: &Event) -> Result<Named<'l>, L::Error> {
+    let (mut rows, mut remains) = (Vec::new(), Vec::new());
     for target in DeletionTarget::parse_from_event(request) {
         match &target.target {
-            DeletionTargetKind::EventId(id) => rows.extend(ledger.row_id(id)?),
+            DeletionTargetKind::EventId(id) => match ledger.row_id(id)? {
+                Some(row) => rows.push(row),
+                None => remains.extend(ledger.remains(&Subject::Event(*id))?),
+            },
             DeletionTargetKind::Address(address) => {
                 rows.extend(ledger.versions_until(address, request.created_at)?);
             }
@@ -165,7 +181,8 @@ fn rows_named_by<'l, L: Ledger>(ledger: &'l L, request: &Event) -> Result<Vec<(C
     }
     rows.sort_unstable();
     rows.dedup();
-    rows.into_iter().filter_map(|row| ledger.outline(row).transpose()).collect()
+    let rows = rows.into_iter().filter_map(|row| ledger.outline(row).transpose());
+    Ok((rows.collect::<Result<_, _>>()?, remains))
 }
 
 /// Applies a decision to the ledger.
@@ -177,6 +194,8 @@ fn apply<L: Ledger>(
     deletions: &mut DeletionResult,
 ) -> Result<Outcome, L::Error> {
     let event = admitted.event();
+    // Must run before rows are retired: what is known when a request arrives counts, also if the request empties a topic.
+    let topics = topic::bound(event.kind, admitted.topics(), |topic| ledger.is_known_topic(topic))?;
     // Must run before rows are retired: a trace goes into the topics of the row that it is about.
     let mut traces = with_topics(ledger, admitted, decision.traces)?;
     for (id, reason) in decision.taken {
@@ -186,7 +205,7 @@ fn apply<L: Ledger>(
         record(ledger, tombstone)?;
     }
     if let Some(mark) = decision.vanish {
-        let topics = vanish(ledger, mark)?;
+        let topics = vanish(ledger, mark, event.id)?;
         traces.extend(topics.into_iter().map(|topic| (topic, Trace::of(event))));
     }
     if let Some(result) = decision.deletion {
@@ -195,7 +214,7 @@ fn apply<L: Ledger>(
     }
     let outcome = match decision.against {
         None => {
-            ledger.put(admitted)?;
+            ledger.put(admitted, &topics)?;
             Outcome::Stored
         }
         Some((reason, cause)) => {
@@ -205,6 +224,9 @@ fn apply<L: Ledger>(
             }
             let since = ledger.stamp();
             ledger.remember(admitted, Standing::Gone { reason, cause: Some(cause), since })?;
+            if !decision.remains.is_empty() {
+                ledger.leave_remains(decision.remains)?;
+            }
             outcome_of_repeat(event, reason.state(), now)
         }
     };
@@ -216,18 +238,24 @@ fn apply<L: Ledger>(
     Ok(outcome)
 }
 
-/// Expands each trace to one per topic of the event that it is about.
+/// Expands each trace to one per topic of its place.
 fn with_topics<L: Ledger>(
     ledger: &mut L,
     admitted: &Admitted,
-    traces: Vec<(EventId, Trace)>,
+    traces: Vec<(TracePlace, Trace)>,
 ) -> Result<Vec<(TopicId, Trace)>, L::Error> {
     let mut placed = Vec::new();
-    for (id, trace) in traces {
-        let topics = if id == admitted.event().id {
-            admitted.topics().to_vec()
-        } else {
-            row_of(ledger, &id)?.map(|row| ledger.topics_reached(&row)).transpose()?.unwrap_or_default()
+    for (place, trace) in traces {
+        let topics = match place {
+            TracePlace::Event(id) if id == admitted.event().id => admitted.topics().to_vec(),
+            TracePlace::Event(id) => match row_of(ledger, &id)? {
+                Some(row) => ledger.topics_reached(&row)?,
+                None => ledger.remains(&Subject::Event(id))?.into_iter().map(|remains| remains.topic).collect(),
+            },
+            TracePlace::Remains(subject, until) => {
+                let remains = ledger.remains(&subject)?.into_iter();
+                remains.filter(|remains| remains.earliest <= until).map(|remains| remains.topic).collect()
+            }
         };
         placed.extend(topics.into_iter().map(|topic| (topic, trace.clone())));
     }
@@ -249,9 +277,17 @@ pub(super) fn retire_id<L: Ledger>(
     cause: EventId,
 ) -> Result<(), L::Error> {
     match row_of(ledger, id)? {
-        Some(row) => ledger.retire(row, reason, Some(cause)),
+        Some(row) => retire_with_remains(ledger, row, reason, cause),
         None => Ok(()),
     }
+}
+
+/// Retires a row for a cause that may not be shared for ever, and leaves its remains (G-7).
+fn retire_with_remains<L: Ledger>(ledger: &mut L, row: L::Row, reason: Reason, cause: EventId) -> Result<(), L::Error> {
+    let mode = ledger.rules().deletion;
+    let remains = Remains::of_retired(L::event_of(&row), reason, mode, || ledger.topics_reached(&row))?;
+    ledger.retire(row, reason, Some(cause))?;
+    if remains.is_empty() { Ok(()) } else { ledger.leave_remains(remains) }
 }
 
 /// Writes a tombstone, merged with the known one (D-6).
@@ -263,23 +299,33 @@ fn record<L: Ledger>(ledger: &mut L, tombstone: Tombstone) -> Result<(), L::Erro
     ledger.put_tombstone(merged)
 }
 
-/// Writes a vanish mark and retires every row that it covers (D-12). Returns the topics of those rows.
-fn vanish<L: Ledger>(ledger: &mut L, mark: VanishMark) -> Result<BTreeSet<TopicId>, L::Error> {
+/// Writes a vanish mark, merged with the known one, and retires every row that it covers (D-12). Returns the topics of
+/// those rows.
+fn vanish<L: Ledger>(ledger: &mut L, mark: VanishMark, request: EventId) -> Result<BTreeSet<TopicId>, L::Error> {
     let mut topics = BTreeSet::new();
-    if ledger.vanish_mark(&mark.pubkey)?.is_some_and(|known| known.until >= mark.until) {
+    let known = ledger.vanish_mark(&mark.pubkey)?;
+    let merged = known.map_or(mark, |known| mark.merged_with(known));
+    if Some(merged) != known {
+        ledger.put_vanish_mark(merged)?;
+    }
+    if known.is_some_and(|known| known.until >= mark.until) {
         // The known mark reaches at least as far: it has removed everything that this one covers, and keeps it out.
         return Ok(topics);
     }
-    ledger.put_vanish_mark(mark)?;
     let mut rows = ledger.rows_owned_by(&mark)?;
     rows.sort_unstable();
     rows.dedup();
     for row in rows {
         let Some(row) = ledger.read_row(row)? else { continue };
-        if mark.covers(L::event_of(&row)) {
+        if !mark.covers(L::event_of(&row)) {
+            continue;
+        }
+        if mark.shareable.is_some() {
             // Nodes that received a request must also receive the vanish request that removes it.
             topics.extend(ledger.topics_reached(&row)?);
-            ledger.retire(row, Reason::Vanish, Some(mark.request_id))?;
+            ledger.retire(row, Reason::Vanish, Some(request))?;
+        } else {
+            retire_with_remains(ledger, row, Reason::Vanish, request)?;
         }
     }
     Ok(topics)

@@ -1,6 +1,6 @@
 //! The data of the model, and its ingest procedure.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, convert::Infallible};
 
 use bytes::Bytes;
 use kukuri_domain::{
@@ -9,9 +9,11 @@ use kukuri_domain::{
     clock::Clock,
     decision::{self, Decision, KeyState, Row as KnownRow, StoreFacts, Verdict},
     deletion::{DeletionResult, DeletionTarget, DeletionTargetKind, Tombstone},
+    remains::{Remains, Subject},
     retention::RetentionClass,
-    sharing::Trace,
+    sharing::{Trace, TracePlace},
     subscription::{IngestPolicy, NodeSubscription},
+    topic,
     vanish::VanishMark,
 };
 
@@ -58,6 +60,8 @@ pub(super) struct Memory {
     pub(super) tombstones: BTreeMap<(DeletionTargetKind, PublicKey), Noted<Tombstone>>,
     pub(super) floors: BTreeMap<Address, Noted<Rank>>,
     pub(super) vanish_marks: BTreeMap<PublicKey, Noted<VanishMark>>,
+    /// The remains of events without a row.
+    pub(super) remains: BTreeMap<(Subject, TopicId), Noted<Remains>>,
     /// Traces of requests, shared with other nodes.
     pub(super) traces: BTreeMap<(TopicId, Item), Trace>,
     pub(super) outbox: Vec<OutboxRow>,
@@ -65,7 +69,7 @@ pub(super) struct Memory {
     pub(super) outbox_dropped: Seq,
     pub(super) offsets: BTreeMap<String, ConsumerOffset>,
     pub(super) subscriptions: BTreeMap<TopicId, NodeSubscription>,
-    /// Topics that an event was ever bound to, with the time of the last event.
+    /// Topics that hold rows, or held some and are kept (T-10), with the time of the last event.
     pub(super) topics: BTreeMap<TopicId, Millis>,
     /// Stages above [`Stage::Open`]. `None`: the node.
     pub(super) stages: BTreeMap<Option<TopicId>, Stage>,
@@ -129,15 +133,16 @@ impl Memory {
     /// Gathers the known facts about an event and asks the domain.
     fn decide(&self, admitted: &Admitted, now: Millis) -> Verdict {
         let event = admitted.event();
-        let targets = match event.kind {
-            Kind::DELETION => self.rows_named_by(event),
-            _ => Vec::new(),
+        let (targets, remains) = match event.kind {
+            Kind::DELETION => (self.rows_named_by(event), self.remains_named_by(event)),
+            _ => (Vec::new(), Vec::new()),
         };
         let known = StoreFacts {
             vanish_marks: &self.vanish_marks_of(event),
             tombstones: &self.tombstones_of(event),
             key: event.address().and_then(|address| self.key(&address)),
             targets: &targets,
+            remains: &remains,
         };
         decision::decide(admitted, &known, now)
     }
@@ -183,16 +188,34 @@ impl Memory {
         rows.map(|row| KnownRow { event: &row.event, state: state_of(row) }).collect()
     }
 
+    fn remains_named_by(&self, request: &Event) -> Vec<Remains> {
+        let ids = DeletionTarget::parse_from_event(request).into_iter().filter_map(|target| match target.target {
+            DeletionTargetKind::EventId(id) => Some(id),
+            DeletionTargetKind::Address(_) => None,
+        });
+        ids.flat_map(|id| self.remains_of(Subject::Event(id))).collect()
+    }
+
     /// Applies a decision.
     fn apply(&mut self, admitted: &Admitted, decision: Decision) -> Outcome {
         let event = admitted.event();
         let now = self.clock.latest;
+        // Before rows are retired: what is known when a request arrives counts.
+        let bound = self.bound_topics(admitted);
         let mut traces = Vec::new();
-        for (id, trace) in decision.traces {
-            let topics = if id == event.id { admitted.topics().to_vec() } else { self.topics_reached(&id) };
+        for (place, trace) in decision.traces {
+            let topics = match place {
+                TracePlace::Event(id) if id == event.id => admitted.topics().to_vec(),
+                TracePlace::Event(id) => self.topics_reached(&id),
+                TracePlace::Remains(subject, until) => {
+                    let remains = self.remains_of(subject).into_iter();
+                    remains.filter(|remains| remains.earliest <= until).map(|remains| remains.topic).collect()
+                }
+            };
             traces.extend(topics.into_iter().map(|topic| (topic, trace.clone())));
         }
         for (id, reason) in decision.taken {
+            self.leave_remains_of_row(&id, reason);
             self.retire(&id, reason, Some(event.id));
         }
         if let (Some(floor), Some(address)) = (decision.floor, event.address()) {
@@ -207,14 +230,18 @@ impl Memory {
             self.tombstones.insert(key, Noted { what: merged, at: now });
         }
         if let Some(mark) = decision.vanish {
-            let known = self.vanish_marks.get(&mark.pubkey);
-            if known.is_none_or(|known| known.what.until < mark.until) {
-                self.vanish_marks.insert(mark.pubkey, Noted { what: mark, at: now });
+            let known = self.vanish_marks.get(&mark.pubkey).map(|noted| noted.what);
+            let merged = known.map_or(mark, |known| mark.merged_with(known));
+            if known != Some(merged) {
+                self.vanish_marks.insert(mark.pubkey, Noted { what: merged, at: now });
             }
             let covered = self.rows.iter().filter(|row| mark.covers(&row.event));
             for id in covered.map(|row| row.event.id).collect::<Vec<_>>() {
                 // Nodes that received a request must also receive the vanish request that removes it.
                 traces.extend(self.topics_reached(&id).into_iter().map(|topic| (topic, Trace::of(event))));
+                if mark.shareable.is_none() {
+                    self.leave_remains_of_row(&id, Reason::Vanish);
+                }
                 self.retire(&id, Reason::Vanish, Some(mark.request_id));
             }
         }
@@ -226,8 +253,9 @@ impl Memory {
         let record =
             IdRecord { source: admitted.source(), first_seen_at: now, last_seen_at: now, seen_count: 1, standing };
         self.ids.insert(event.id, record);
+        self.leave_remains(decision.remains);
         if standing == Standing::Effective {
-            self.store(admitted);
+            self.store(admitted, bound);
         }
         for (topic, trace) in traces {
             self.leave_trace(topic, trace);
@@ -238,13 +266,25 @@ impl Memory {
         decision::repeat(event, standing.state(), now).map_or(Outcome::Duplicate, Outcome::Refused)
     }
 
-    fn store(&mut self, admitted: &Admitted) {
+    /// T-9: enabled, or with stored events.
+    fn is_known_topic(&self, topic: &TopicId) -> bool {
+        self.subscriptions.get(topic).is_some_and(|subscription| subscription.enabled)
+            || self.rows.iter().any(|row| row.topics.contains(topic))
+    }
+
+    fn bound_topics(&self, admitted: &Admitted) -> Vec<TopicId> {
+        let is_known = |topic: &TopicId| Ok::<_, Infallible>(self.is_known_topic(topic));
+        let Ok(topics) = topic::bound(admitted.event().kind, admitted.topics(), is_known);
+        topics.into_owned()
+    }
+
+    fn store(&mut self, admitted: &Admitted, topics: Vec<TopicId>) {
         self.arrivals += 1;
         let row = Row {
             place: self.arrivals,
             event: admitted.event().clone(),
             json: admitted.json().clone(),
-            topics: admitted.topics().to_vec(),
+            topics,
             ingested_at: self.clock.latest,
             effective: true,
         };
@@ -313,9 +353,21 @@ impl Memory {
     }
 
     fn load(&self, topic: Option<&TopicId>) -> Load {
-        let lasting = report::lasting(&self.usage(topic));
-        let is_full = self.capacity(topic).is_reached(lasting, 100);
-        Load { stage: self.stage(topic), is_full, is_shed_first: false }
+        let (capacity, share) = (self.capacity(topic), self.rules.permanent);
+        let permanent = report::permanent(&self.usage(topic));
+        let is_share_filled = match topic {
+            None => share.is_filled_in_node(permanent, capacity),
+            Some(_) => share.is_filled_in_topic(permanent, capacity),
+        };
+        let is_full = capacity.is_reached(permanent.stored(), 100);
+        Load { stage: self.stage(topic), is_full, is_share_filled, ..Load::default() }
+    }
+
+    /// The rows of a topic, or of the node, that count for its stage.
+    pub(super) fn counted(&self, topic: Option<&TopicId>) -> Usage {
+        let usage = self.usage(topic);
+        let permanent = report::permanent(&usage);
+        self.rules.permanent.counted_for_stages(report::total(&usage), permanent, self.capacity(topic))
     }
 
     fn refuse_for_capacity(&self, admitted: &Admitted) -> Option<Refusal> {
@@ -326,15 +378,21 @@ impl Memory {
             Load { is_shed_first, ..self.load(Some(topic)) }
         };
         let topics: Vec<_> = admitted.topics().iter().map(topic_load).collect();
-        capacity::refuse(admitted.event().kind, admitted.source(), self.load(None), &topics)
+        let (event, node) = (admitted.event(), self.load(None));
+        let is_known_key = event.address().is_some_and(|address| self.floors.contains_key(&address));
+        let has_event = self.rows.iter().any(|row| row.effective && row.event.pubkey == event.pubkey);
+        let of_newcomer = || capacity::refuse_newcomer(event.kind, admitted.source(), node, &topics);
+        capacity::refuse(event.kind, admitted.source(), node, &topics)
+            .or_else(|| of_newcomer().filter(|_| !is_known_key && !has_event))
     }
 
-    /// Updates every stage from the stored rows.
+    /// Updates every stage from the stored rows, and drops topics that hold nothing, are not enabled and have no policy
+    /// (T-10).
     pub(super) fn update_stages(&mut self) -> Vec<StageChange> {
         let places: Vec<_> = std::iter::once(None).chain(self.topics.keys().cloned().map(Some)).collect();
         let mut changes = Vec::new();
         for place in places {
-            let usage = report::total(&self.usage(place.as_ref()));
+            let usage = self.counted(place.as_ref());
             let from = self.stage(place.as_ref());
             let to = from.next(usage, self.capacity(place.as_ref()), &self.rules.thresholds);
             if from != to {
@@ -342,6 +400,13 @@ impl Memory {
                 changes.push(StageChange { topic: place, from, to });
             }
         }
+        let (rows, subscriptions) = (&self.rows, &self.subscriptions);
+        self.topics.retain(|topic, _| {
+            rows.iter().any(|row| row.topics.contains(topic))
+                || subscriptions.get(topic).is_some_and(NodeSubscription::keeps_topic)
+        });
+        let topics = &self.topics;
+        self.stages.retain(|place, _| place.as_ref().is_none_or(|topic| topics.contains_key(topic)));
         changes
     }
 }

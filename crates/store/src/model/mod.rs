@@ -14,6 +14,8 @@ mod reading;
 mod sharing;
 mod upkeep;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use async_trait::async_trait;
 use kukuri_domain::{
     Millis, TopicId,
@@ -26,7 +28,7 @@ use crate::{
     error::{Result, StoreError},
     ingest::StoreRules,
     lease::{Holder, Leases},
-    outbox::{self, ConsumerOffset, OutboxRow, Seq, SnapshotCursor, SnapshotPage},
+    outbox::{self, ConsumerOffset, Epoch, OutboxRow, Seq, SnapshotCursor, SnapshotPage},
     port::{Outbox, Topics},
 };
 use memory::{Memory, Row};
@@ -35,8 +37,18 @@ use memory::{Memory, Row};
 pub struct ModelStore {
     memory: Mutex<Memory>,
     head: watch::Sender<Seq>,
+    epoch: watch::Sender<Epoch>,
     subscriptions: watch::Sender<u64>,
     leases: Leases,
+}
+
+/// A state of the model, to go back to.
+pub struct SavedModel(Memory);
+
+/// Each model has its own epochs.
+fn new_epoch() -> Epoch {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    Epoch(LAST.fetch_add(1, Ordering::Relaxed) + 1)
 }
 
 impl ModelStore {
@@ -45,9 +57,23 @@ impl ModelStore {
         Self {
             memory: Mutex::new(Memory { rules, ..Memory::default() }),
             head: watch::Sender::new(Seq::default()),
+            epoch: watch::Sender::new(new_epoch()),
             subscriptions: watch::Sender::new(0),
             leases: Leases::default(),
         }
+    }
+
+    /// The state now.
+    pub fn save(&self) -> SavedModel {
+        SavedModel(self.memory().clone())
+    }
+
+    /// Goes back to a saved state while the store is open, as by a fail-over that lost commits (Y-5).
+    pub fn go_back(&self, saved: &SavedModel) {
+        let mut memory = self.memory();
+        *memory = saved.0.clone();
+        self.epoch.send_replace(new_epoch());
+        self.head.send_replace(memory.head);
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
@@ -77,11 +103,20 @@ impl Outbox for ModelStore {
         self.head.subscribe()
     }
 
+    fn watch_epoch(&self) -> watch::Receiver<Epoch> {
+        self.epoch.subscribe()
+    }
+
     async fn snapshot(&self, cursor: SnapshotCursor, limit: usize) -> Result<SnapshotPage> {
         let memory = self.memory();
         let seq = cursor.seq.unwrap_or(memory.head);
         let rest: Vec<&Row> = memory.rows.iter().filter(|row| row.effective && row.place > cursor.after).collect();
-        let page = &rest[..limit.min(rest.len())];
+        let mut bytes = 0;
+        let fits = |row: &&&Row| {
+            bytes += row.json.len();
+            bytes <= outbox::MAX_SNAPSHOT_PAGE_BYTES || bytes == row.json.len()
+        };
+        let page = &rest[..rest.iter().take(limit).take_while(fits).count()];
         let next = (page.len() < rest.len())
             .then(|| SnapshotCursor { seq: Some(seq), after: page.last().map_or(cursor.after, |row| row.place) });
         Ok(SnapshotPage { seq, events: page.iter().map(|row| row.bound()).collect(), next })
@@ -132,7 +167,11 @@ impl Topics for ModelStore {
     ) -> Result<NodeSubscription> {
         let mut memory = self.memory();
         let changed = change.apply(topic, memory.subscriptions.get(topic).cloned(), now);
-        memory.subscriptions.insert(topic.clone(), changed.clone());
+        if changed.is_forgettable() {
+            memory.subscriptions.remove(topic);
+        } else {
+            memory.subscriptions.insert(topic.clone(), changed.clone());
+        }
         memory.update_stages();
         drop(memory);
         self.subscriptions.send_modify(|version| *version += 1);

@@ -4,7 +4,8 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use async_trait::async_trait;
 use kukuri_domain::{
-    Address, Admitted, EventId, Filter, Millis, PublicKey, Sketch, State, Timestamp, deletion::DeletionTargetKind,
+    Address, Admitted, EventId, Filter, Millis, PublicKey, Sketch, State, Timestamp, TopicId,
+    deletion::DeletionTargetKind,
 };
 
 use super::{
@@ -12,7 +13,7 @@ use super::{
     memory::{Memory, Row},
 };
 use crate::{
-    error::Result,
+    error::{Result, StoreError},
     ingest::Ingested,
     port::{Events, Inspect},
     query::{Answer, BoundEvent, Completeness, Count, Query, StoredEvent},
@@ -39,7 +40,8 @@ impl Events for ModelStore {
     }
 
     async fn ids(&self, query: &Query, max: usize) -> Result<Option<Vec<(Timestamp, EventId)>>> {
-        let events = self.memory().query(query).events;
+        // The answer has no JSON whose bytes could be too many.
+        let events = self.memory().query(&Query { bytes: usize::MAX, ..query.clone() }).events;
         let mut ids: Vec<_> = events.iter().map(|event| (event.created_at, event.id)).collect();
         ids.sort_unstable();
         Ok((ids.len() <= max).then_some(ids))
@@ -47,6 +49,9 @@ impl Events for ModelStore {
 
     async fn count(&self, query: &Query, mut sketch: Option<Sketch>) -> Result<Count> {
         let authors = self.memory().authors(query);
+        if authors.len() > query.budget.rows {
+            return Err(StoreError::TooCostly);
+        }
         if let Some(sketch) = &mut sketch {
             authors.values().for_each(|author| sketch.add(author));
         }
@@ -74,6 +79,18 @@ impl Row {
 }
 
 impl Memory {
+    fn topic_stats(&self, topic: &TopicId) -> Option<TopicStats> {
+        let last_event_at = self.topics.get(topic)?;
+        let effective = self.rows.iter().filter(|row| row.effective && row.topics.contains(topic));
+        Some(TopicStats {
+            topic: topic.clone(),
+            effective: effective.count() as u64,
+            by_class: self.usage(Some(topic)),
+            stage: self.stage(Some(topic)),
+            last_event_at: Some(*last_event_at),
+        })
+    }
+
     fn query(&self, query: &Query) -> Answer {
         let mut found = BTreeMap::new();
         for filter in &query.filters {
@@ -116,18 +133,10 @@ impl Inspect for ModelStore {
     async fn stats(&self) -> Result<Stats> {
         let memory = self.memory();
         let effective = |row: &&Row| row.effective;
-        let topics = memory.topics.iter().map(|(topic, last_event_at)| TopicStats {
-            topic: topic.clone(),
-            effective: memory.rows.iter().filter(effective).filter(|row| row.topics.contains(topic)).count() as u64,
-            by_class: memory.usage(Some(topic)),
-            stage: memory.stage(Some(topic)),
-            last_event_at: Some(*last_event_at),
-        });
         Ok(Stats {
             effective: memory.rows.iter().filter(effective).count() as u64,
             by_class: memory.usage(None),
             stage: memory.stage(None),
-            topics: topics.collect(),
             head: memory.head,
             outbox_first: memory.outbox_dropped.next(),
             ids: memory.ids.len() as u64,
@@ -135,6 +144,17 @@ impl Inspect for ModelStore {
             disk_bytes: None,
             clock_held: memory.clock.is_held(),
         })
+    }
+
+    async fn topic_stats(&self, topics: &[TopicId]) -> Result<Vec<Option<TopicStats>>> {
+        let memory = self.memory();
+        Ok(topics.iter().map(|topic| memory.topic_stats(topic)).collect())
+    }
+
+    async fn list_topics(&self, after: Option<&TopicId>, limit: usize) -> Result<Vec<TopicStats>> {
+        let memory = self.memory();
+        let rest = memory.topics.keys().filter(|topic| after.is_none_or(|after| *topic > after));
+        Ok(rest.filter_map(|topic| memory.topic_stats(topic)).take(limit).collect())
     }
 
     async fn explain(&self, id: &EventId) -> Result<Explanation> {

@@ -2,8 +2,9 @@
 
 use async_trait::async_trait;
 use kukuri_domain::{
-    Event, EventId, Kind, Millis, Reason, TopicId,
+    Event, EventId, Kind, Millis, Reason, Timestamp, TopicId,
     deletion::DeletionTargetKind,
+    remains::{Remains, Subject},
     sharing::{self, FloorHint, Held, HintVerdict, Trace},
 };
 
@@ -54,9 +55,25 @@ impl Sharing for ModelStore {
     }
 }
 
+impl Row {
+    /// Whether the shared set of a topic contains this row: an event where it is bound, a request where it names the
+    /// topic (T-9).
+    fn is_told_in(&self, topic: &TopicId) -> bool {
+        if self.event.kind.is_request() { sharing::tells_of(&self.event, topic) } else { self.topics.contains(topic) }
+    }
+
+    fn topics_told_in(&self) -> Vec<TopicId> {
+        if self.event.kind.is_request() {
+            sharing::named_topics(&self.event).map(TopicId::new_unchecked).collect()
+        } else {
+            self.topics.clone()
+        }
+    }
+}
+
 impl Memory {
     fn shown(&self, set: &SharedSet) -> impl Iterator<Item = &Row> {
-        let rows = self.rows.iter().filter(|row| row.effective && row.topics.contains(&set.topic));
+        let rows = self.rows.iter().filter(|row| row.effective && row.is_told_in(&set.topic));
         rows.filter(|row| set.window.shows(&row.event))
     }
 
@@ -64,12 +81,40 @@ impl Memory {
         self.row(id).filter(|row| row.effective)
     }
 
-    /// The topics whose shared sets contain a row: its own topics, and those in which it left a trace.
+    /// The topics whose shared sets contain a row, and those in which it left a trace. Without a row: the
+    /// topics of its remains.
     pub(super) fn topics_reached(&self, id: &EventId) -> Vec<TopicId> {
-        let bound = self.row(id).into_iter().flat_map(|row| row.topics.iter().cloned());
+        let Some(row) = self.row(id) else {
+            return self.remains_of(Subject::Event(*id)).into_iter().map(|remains| remains.topic).collect();
+        };
         let is_trace = |trace: &Trace| matches!(trace, Trace::Request { id: request, .. } if request == id);
         let traced = self.traces.iter().filter(|(_, trace)| is_trace(trace)).map(|((topic, _), _)| topic.clone());
-        bound.chain(traced).collect()
+        row.topics_told_in().into_iter().chain(traced).collect()
+    }
+
+    pub(super) fn remains_of(&self, subject: Subject) -> Vec<Remains> {
+        let of_subject = self.remains.iter().filter(|((known, _), _)| *known == subject);
+        of_subject.map(|(_, noted)| noted.what.clone()).collect()
+    }
+
+    pub(super) fn leave_remains_of_row(&mut self, id: &EventId, reason: Reason) {
+        let topics = || Ok::<_, std::convert::Infallible>(self.topics_reached(id));
+        let Some(row) = self.row(id) else { return };
+        let Ok(remains) = Remains::of_retired(&row.event, reason, self.rules.deletion, topics);
+        self.leave_remains(remains);
+    }
+
+    pub(super) fn leave_remains(&mut self, remains: Vec<Remains>) {
+        let at = self.clock.latest;
+        for what in remains {
+            let key = (what.subject, what.topic.clone());
+            if let Some(known) = self.remains.get_mut(&key) {
+                known.what.earliest = known.what.earliest.min(what.earliest);
+                known.at = at;
+            } else if self.remains_of(what.subject).len() < what.subject.max_topics() {
+                self.remains.insert(key, Noted { what, at });
+            }
+        }
     }
 
     /// Stores a trace if its request is stored and may be passed on. Returns whether the trace is new.
@@ -78,11 +123,17 @@ impl Memory {
             return false;
         }
         let item = Item::new(trace.item());
-        if self.traces.keys().any(|(traced, known)| *traced == topic && known.id == item.id) {
-            return false;
+        let known = self.traces.iter().find(|((traced, known), _)| *traced == topic && known.id == item.id);
+        let is_new = known.is_none();
+        let is_later = known.is_some_and(|(_, known)| self.time_of_request(known) < self.time_of_request(&trace));
+        if is_new || is_later {
+            self.traces.insert((topic, item), trace);
         }
-        self.traces.insert((topic, item), trace);
-        true
+        is_new
+    }
+
+    fn time_of_request(&self, trace: &Trace) -> Option<Timestamp> {
+        self.effective(&trace.request()).map(|row| row.event.created_at)
     }
 
     /// Removes the traces of a request that was removed.

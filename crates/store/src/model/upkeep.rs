@@ -1,7 +1,9 @@
 //! Expiry and purges of the model.
 
 use async_trait::async_trait;
-use kukuri_domain::{EventId, Millis, Reason, TopicId, capacity::Stage, clock::Clock, retention::Retention};
+use kukuri_domain::{
+    EventId, Millis, Reason, TopicId, capacity::Stage, clock::Clock, remains::Subject, retention::Retention,
+};
 
 use super::{
     ModelStore,
@@ -12,7 +14,7 @@ use crate::{
     ingest::StageChange,
     maintenance::{DryRun, PurgeCursor, PurgeStep, Purged, Swept},
     port::Upkeep,
-    report::{self, Standing},
+    report::Standing,
 };
 
 #[async_trait]
@@ -96,7 +98,7 @@ impl Memory {
     fn make_room(&mut self, place: Option<&TopicId>) -> u64 {
         let mut count = 0;
         while self.stage(place) == Stage::Purging {
-            let usage = report::total(&self.usage(place));
+            let usage = self.counted(place);
             if !self.capacity(place).is_exceeded(usage, self.rules.thresholds.purge_to) {
                 break;
             }
@@ -126,6 +128,11 @@ impl Memory {
                 || rows.iter().any(|row| row.event.id == *id)
                 || !retention.dedupe.is_over(record.last_seen_at, now)
         });
+        let ids = &self.ids;
+        self.remains.retain(|(subject, _), _| match subject {
+            Subject::Event(id) => ids.contains_key(id),
+            Subject::Key(_) | Subject::Author(_) => true,
+        });
         (before - self.ids.len()) as u64
     }
 
@@ -137,15 +144,20 @@ impl Memory {
         dropped
     }
 
-    /// Purges tombstones, vanish marks, and floors without an effective version by the retention of requests (P-5).
+    /// Purges tombstones, vanish marks, remains, and floors without an effective version by the retention of requests
+    /// (P-5). The remains of one event go with its id.
     fn drop_memories(&mut self, retention: &Retention, now: Millis) -> u64 {
         let stays = |at| !retention.requests.is_over(at, now);
-        let before = self.tombstones.len() + self.vanish_marks.len() + self.floors.len();
+        let count = |memory: &Self| {
+            memory.tombstones.len() + memory.vanish_marks.len() + memory.floors.len() + memory.remains.len()
+        };
+        let before = count(self);
         self.tombstones.retain(|_, noted| stays(noted.at));
         self.vanish_marks.retain(|_, noted| stays(noted.at));
+        self.remains.retain(|(subject, _), noted| matches!(subject, Subject::Event(_)) || stays(noted.at));
         let effective: Vec<_> =
             self.rows.iter().filter(|row| row.effective).filter_map(|row| row.event.address()).collect();
         self.floors.retain(|address, noted| stays(noted.at) || effective.contains(address));
-        (before - self.tombstones.len() - self.vanish_marks.len() - self.floors.len()) as u64
+        (before - count(self)) as u64
     }
 }

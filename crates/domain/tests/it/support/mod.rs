@@ -11,6 +11,7 @@ use std::sync::Arc;
 use kukuri_domain::{
     Admission, Admitted, Event, EventId, Kind, Millis, Origin, PublicKey, Refusal, Signature, Tags, Timestamp, TopicId,
     deletion::{DeletionTarget, Tombstone},
+    sharing::{self, RequestRef},
     vanish::RelayUrls,
 };
 use nostr::{
@@ -186,7 +187,12 @@ pub(crate) fn gossip(topic: &str) -> Origin {
 pub(crate) fn tombstones(request: &Event) -> Vec<Tombstone> {
     DeletionTarget::parse_from_event(request)
         .into_iter()
-        .map(|target| Tombstone { target, deletion_id: request.id, applied_at: None })
+        .map(|target| Tombstone {
+            target,
+            deletion_id: request.id,
+            applied_at: None,
+            shareable: sharing::may_pass_on(request).then(|| RequestRef::of(request)),
+        })
         .collect()
 }
 
