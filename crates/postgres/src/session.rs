@@ -47,6 +47,13 @@ impl QuerySession {
         Ok(())
     }
 
+    /// Rolls the transaction back and returns the session to the pool.
+    pub async fn rollback(mut self) -> sqlx::Result<()> {
+        sqlx::raw_sql("ROLLBACK").execute(&mut *self).await?;
+        self.release();
+        Ok(())
+    }
+
     /// Returns the session to the pool. Call it when no statement is running.
     pub fn release(mut self) {
         self.is_finished = true;

@@ -12,7 +12,7 @@ use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-2");
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-3");
     // A released fixture never changes: a new format gets a directory of its own.
     fs::create_dir(&target)?;
     let dir = tempfile::tempdir()?;

@@ -1,6 +1,9 @@
 //! Rows by topic, retention class and age: the order in which a purge scans them.
 
-use std::{cmp::Reverse, collections::BinaryHeap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, BinaryHeap},
+};
 
 use kukuri_domain::retention::RetentionClass;
 
@@ -29,24 +32,16 @@ pub(crate) fn prefix_after(view: View<'_>, prefix: Option<AgePrefix>) -> Result<
     Ok(next.and_then(|(key, _)| key.first_chunk().copied()))
 }
 
-/// Rows of some topics that may be evicted, oldest first. A row with several topics appears once for each.
+/// Rows of a topic that may be evicted, oldest first.
 pub(crate) struct Oldest {
     heads: BinaryHeap<Reverse<(EventNo, Vec<u8>)>>,
 }
 
 impl Oldest {
-    /// For one topic, or for all topics that have rows.
-    pub(crate) fn of(view: View<'_>, topic: Option<TopicNo>) -> Result<Self> {
+    pub(crate) fn of(view: View<'_>, topic: TopicNo) -> Result<Self> {
         let mut oldest = Self { heads: BinaryHeap::new() };
-        let mut next = match topic {
-            Some(topic) => Some(key::ages(topic, RetentionClass::ALL[0])),
-            None => prefix_after(view, None)?,
-        };
-        while let Some(prefix) = next.filter(|prefix| topic.is_none_or(|topic| topic == topic_of(*prefix))) {
-            if class_of(&prefix)?.gives_way() {
-                oldest.push_after(view, &prefix, &[])?;
-            }
-            next = prefix_after(view, Some(prefix))?;
+        for class in RetentionClass::ALL.into_iter().filter(|class| class.gives_way()) {
+            oldest.push_after(view, &key::ages(topic, class), &[])?;
         }
         Ok(oldest)
     }
@@ -63,5 +58,70 @@ impl Oldest {
         let Some(Reverse((no, key))) = self.heads.pop() else { return Ok(None) };
         self.push_after(view, &key[..size_of::<AgePrefix>()], &key)?;
         Ok(Some(no))
+    }
+}
+
+/// A search, in steps, for the oldest rows of all topics that may be evicted. Holds the place in `Ages` that it has
+/// reached and the oldest rows so far, but nothing per topic.
+pub(crate) struct OldestSearch {
+    /// The last topic and class that was looked at. `None` before the first.
+    reached: Option<AgePrefix>,
+    found: BTreeSet<EventNo>,
+}
+
+impl OldestSearch {
+    /// After every topic and class.
+    const END: AgePrefix = [u8::MAX; 5];
+
+    /// A search that is done and has found these rows.
+    pub(crate) fn done(found: BTreeSet<EventNo>) -> Self {
+        Self { reached: Some(Self::END), found }
+    }
+
+    /// Reads a position of [`Self::pack`]; an empty one begins a search.
+    pub(crate) fn unpack(position: &[u8]) -> Result<Self> {
+        let Some((reached, numbers)) = position.split_first_chunk() else {
+            return Ok(Self { reached: None, found: BTreeSet::new() });
+        };
+        let found = numbers.chunks(size_of::<EventNo>()).map(EventNo::of_key).collect::<Result<_>>()?;
+        Ok(Self { reached: Some(*reached), found })
+    }
+
+    pub(crate) fn pack(&self) -> Vec<u8> {
+        let reached = self.reached.iter().flatten().copied();
+        reached.chain(self.found.iter().flat_map(|no| no.key())).collect()
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.reached == Some(Self::END)
+    }
+
+    pub(crate) fn into_found(self) -> BTreeSet<EventNo> {
+        self.found
+    }
+
+    /// Looks at the next topic and class; keeps the `max` oldest rows. Returns how many places and rows it looked at.
+    pub(crate) fn look_at_next(&mut self, view: View<'_>, max: usize) -> Result<usize> {
+        let Some(prefix) = prefix_after(view, self.reached)? else {
+            self.reached = Some(Self::END);
+            return Ok(1);
+        };
+        self.reached = Some(prefix);
+        if !class_of(&prefix)?.gives_way() {
+            return Ok(1);
+        }
+        let mut looked_at = 1;
+        for entry in view.prefix_iter(Table::Ages, &prefix)? {
+            let no = EventNo::of_key(entry?.0)?;
+            looked_at += 1;
+            if self.found.len() >= max && !self.found.contains(&no) {
+                if self.found.last().is_some_and(|newest| *newest <= no) {
+                    break;
+                }
+                self.found.pop_last();
+            }
+            self.found.insert(no);
+        }
+        Ok(looked_at)
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     lookup::{self, topic_of_key},
     pack::{Record as _, take, unpack},
     record::{KeyRecord, KnownId, OffsetRecord, OutboxRecord, Row, TombstoneRecord, TopicRecord, VanishRecord},
+    remains::RemainsRecord,
     subscriptions,
     tables::{Table, View},
     traces::TraceRecord,
@@ -19,13 +20,14 @@ use crate::{
 };
 
 /// The table of each kind of piece, in the order of [`Piece`]. The last kind has no table of its own.
-const SECTIONS: [Table; 10] = [
+const SECTIONS: [Table; 11] = [
     Table::Subscriptions,
     Table::Topics,
     Table::Keys,
     Table::Tombstones,
     Table::Vanished,
     Table::Traces,
+    Table::Remains,
     Table::Events,
     Table::Ids,
     Table::Outbox,
@@ -66,16 +68,23 @@ fn piece(table: Table, key: &[u8], record: &[u8], view: View<'_>) -> Result<Opti
             Piece::Floor { key: AddressDigest(digest), floor, raised_at }
         }
         Table::Tombstones => {
-            let TombstoneRecord { tombstone, noted_at } = TombstoneRecord::unpack(record)?;
-            Piece::Tombstone(tombstone, noted_at)
+            let record = TombstoneRecord::unpack(record)?;
+            let noted_at = record.noted_at;
+            Piece::Tombstone(view.tombstone_in(record)?, noted_at)
         }
         Table::Vanished => {
-            let VanishRecord { mark, noted_at } = VanishRecord::unpack(record)?;
-            Piece::Vanish(mark, noted_at)
+            let record = VanishRecord::unpack(record)?;
+            let noted_at = record.noted_at;
+            Piece::Vanish(view.vanish_mark_in(record)?, noted_at)
         }
         Table::Traces => {
             let TraceRecord { topic, trace } = TraceRecord::unpack(record)?;
             Piece::Trace(topic, trace)
+        }
+        Table::Remains => {
+            let record = RemainsRecord::unpack(record)?;
+            let noted_at = record.noted_at;
+            Piece::Remains(record.remains(key)?, noted_at)
         }
         Table::Events => {
             let row = Row::unpack(record)?;
@@ -112,6 +121,7 @@ impl Writer {
     /// Loads pieces of another store, in one transaction.
     pub(crate) fn load(&mut self, pieces: Vec<Piece>) -> Result<()> {
         let mut batch = Batch::resume(self.context())?;
+        batch.is_loading = true;
         if !format::is_loading(batch.view())? {
             refuse_if_filled(&batch)?;
             batch.put(Table::Meta, format::LOADING_KEY, &[1])?;
@@ -145,10 +155,11 @@ fn load(batch: &mut Batch<'_>, piece: Piece) -> Result<()> {
         }
         Piece::Tombstone(tombstone, noted_at) => {
             let key = key::tombstone(&tombstone.target.target, &tombstone.target.requester_pubkey);
-            batch.put_record(&key, &TombstoneRecord { tombstone, noted_at })
+            batch.put_record(&key, &TombstoneRecord::new(tombstone, noted_at))
         }
-        Piece::Vanish(mark, noted_at) => batch.put_record(mark.pubkey.as_bytes(), &VanishRecord { mark, noted_at }),
+        Piece::Vanish(mark, noted_at) => batch.put_record(mark.pubkey.as_bytes(), &VanishRecord::new(mark, noted_at)),
         Piece::Trace(topic, trace) => batch.put_trace(topic, trace).map(drop),
+        Piece::Remains(remains, noted_at) => batch.load_remains(remains, noted_at),
         Piece::Event(id, record, row) => load_event(batch, id, record, row),
         Piece::Id(id, record) => batch.put_known_id(&id, KnownId { record, no: None }),
         Piece::Outbox(row) => batch.load_outbox(row),

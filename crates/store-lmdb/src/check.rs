@@ -3,16 +3,18 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use kukuri_domain::{EventId, State, retention::RetentionClass};
+use kukuri_domain::{EventId, State, remains::Subject, retention::RetentionClass};
 use kukuri_store::{CheckReport, Op, counters::Counters};
 
 use crate::{
     batch::StoredRow,
     error::{Result, damaged},
+    former_topics,
     index::IndexRows,
     key::{self, EventNo, TopicNo},
     pack::{Record as _, take, unpack},
     record::{KeyRecord, KnownId, OutboxRecord, Row},
+    remains::RemainsRecord,
     tables::{Table, View},
     traces::{self, TraceRecord},
 };
@@ -36,9 +38,11 @@ pub(crate) fn check(view: View<'_>) -> Result<CheckReport> {
     let (node, by_topic, effective) = check.rows()?;
     check.derived_tables()?;
     check.counters(node, &by_topic)?;
+    check.topics()?;
     check.ids()?;
     check.keys()?;
     check.traces()?;
+    check.remains()?;
     check.fold(&effective)?;
     Ok(check.report)
 }
@@ -139,6 +143,12 @@ impl Check<'_> {
         Ok(())
     }
 
+    fn topics(&mut self) -> Result<()> {
+        let problem = former_topics::check(self.view)?;
+        self.expect(problem.is_none(), || problem.unwrap_or_default());
+        Ok(())
+    }
+
     fn compare(&mut self, place: &str, counted: Counters, expected: Counters) {
         let (found, effective) = (counted.effective, expected.effective);
         let problem = || format!("{place}: counted {found} effective events, there are {effective}");
@@ -197,11 +207,26 @@ impl Check<'_> {
         Ok(())
     }
 
+    /// Checks that the remains of an event belong to a known id.
+    fn remains(&mut self) -> Result<()> {
+        for entry in self.view.iter(Table::Remains)? {
+            let (key, record) = entry?;
+            if let Subject::Event(id) = RemainsRecord::unpack(record)?.remains(key)?.subject {
+                let is_known = self.view.known_id(&id)?.is_some();
+                self.expect(is_known, || format!("event {id}: its id is forgotten, its remains are not"));
+            }
+        }
+        Ok(())
+    }
+
     /// Folds the outbox. While no outbox row was dropped, the fold equals the effective set; afterwards the last row of
-    /// an event still agrees with it.
+    /// an event still agrees with it. Topics are compared by name: one that was forgotten and returned has another number.
     fn fold(&mut self, effective: &EffectiveSet) -> Result<()> {
         let node = self.view.node()?;
-        let mut last: BTreeMap<(TopicNo, EventId), Op> = BTreeMap::new();
+        let name = |no: TopicNo| self.view.get(Table::TopicNames, &no.0.to_be_bytes());
+        let named = effective.iter().map(|(topic, id)| Ok((name(*topic)?, *id)));
+        let effective = named.collect::<Result<BTreeSet<_>>>()?;
+        let mut last: BTreeMap<(Option<&[u8]>, EventId), Op> = BTreeMap::new();
         let mut previous = node.outbox_dropped;
         for entry in self.view.iter(Table::Outbox)? {
             let (seq, record) = entry?;
@@ -209,7 +234,7 @@ impl Check<'_> {
             self.expect(seq == expected, || format!("outbox row {expected} is missing"));
             previous = seq;
             let record = OutboxRecord::unpack(record)?;
-            last.insert((record.topic, record.event_id), record.op);
+            last.insert((self.view.get(Table::TopicNames, &record.topic.0.to_be_bytes())?, record.event_id), record.op);
         }
         self.expect(previous == node.head, || format!("the outbox ends at {previous}, its head is {}", node.head));
         for ((topic, id), op) in &last {

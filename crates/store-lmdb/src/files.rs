@@ -17,6 +17,8 @@ use crate::{
 
 const LMDB_LOCK_FILE: &str = "lock.mdb";
 const PART_FILE: &str = "data.mdb.part";
+/// Marks a data file that was put in place from a copy: its sequences begin another history when it is opened for writing (Y-5).
+const RESTORED_FILE: &str = "restored";
 /// The files hold private messages and deleted events.
 const OWNER_ONLY: u32 = 0o600;
 
@@ -81,5 +83,18 @@ pub(crate) fn install(path: &Path, from: &Path) -> Result<()> {
     let part = alone.part()?;
     fs::copy(from, &part)?;
     fs::set_permissions(&part, fs::Permissions::from_mode(OWNER_ONLY))?;
+    kukuri_files::write(&path.join(RESTORED_FILE), b"")?;
     alone.put_in_place(&part)
+}
+
+/// Tells `begin` whether the store was restored, and removes the mark after it. A crash in between begins another history twice.
+pub(crate) fn end_restoring(path: &Path, begin: impl FnOnce(bool) -> Result<()>) -> Result<()> {
+    let mark = path.join(RESTORED_FILE);
+    let is_restored = mark.exists();
+    begin(is_restored)?;
+    if is_restored {
+        wal::remove_if_there(&mark)?;
+        kukuri_files::sync(path)?;
+    }
+    Ok(())
 }

@@ -1,13 +1,15 @@
 //! The on-disk format number, and migrations from older formats.
 //!
-//! `Meta` holds `format` (a magic value and a number), `state` (the node's counters), `loading` during a load, and
-//! `migration` during a migration. A migration works in steps. Each step commits its work together with its position,
+//! `Meta` holds `format` (a magic value and a number), `state` (the node's counters), `epoch` (the history that sequences belong
+//! to), `loading` during a load, and `migration` during a migration. A migration works in steps. Each step commits its work together with its position,
 //! so that an interrupted migration continues from there.
 
 use heed::{RoTxn, RwTxn};
+use kukuri_store::Epoch;
 
 use crate::{
     error::{Result, damaged},
+    hidden,
     pack::{Field as _, Pack},
     record::NodeRecord,
     tables::{Opened, Table, Tables, View},
@@ -15,15 +17,17 @@ use crate::{
 };
 
 /// The format this program writes.
-pub(crate) const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 3;
 
 /// All migrations, by the format they start from.
-pub(crate) const MIGRATIONS: &[Migration] = &[Migration { from: 1, step: traces::migrate_some }];
+pub(crate) const MIGRATIONS: &[Migration] =
+    &[Migration { from: 1, step: traces::migrate_some }, Migration { from: 2, step: hidden::migrate_some }];
 
 const FORMAT_KEY: &[u8] = b"format";
 pub(crate) const STATE_KEY: &[u8] = b"state";
 const MIGRATION_KEY: &[u8] = b"migration";
 pub(crate) const LOADING_KEY: &[u8] = b"loading";
+const EPOCH_KEY: &[u8] = b"epoch";
 const MARK: &[u8] = b"kukuri-store";
 
 /// A migration from one format to the next.
@@ -42,6 +46,12 @@ pub(crate) fn initialize(txn: &mut RwTxn<'_>, meta: Opened<'_>) -> Result<()> {
         meta.put(txn, STATE_KEY, &NodeRecord::default().pack())?;
     }
     Ok(())
+}
+
+/// Writes another format number, for tests of migrations.
+#[cfg(test)]
+pub(crate) fn write(txn: &mut RwTxn<'_>, meta: Opened<'_>, format: u32) -> Result<()> {
+    Ok(meta.put(txn, FORMAT_KEY, &mark(format))?)
 }
 
 fn mark(format: u32) -> Vec<u8> {
@@ -76,6 +86,22 @@ pub(crate) fn migrate(tables: &Tables, migrations: &[Migration]) -> Result<()> {
         }
         txn.commit()?;
     }
+}
+
+/// The epoch of the outbox's sequences (Y-5). Absent: no version that knows epochs has written to the store yet.
+pub(crate) fn epoch(view: View<'_>) -> Result<Epoch> {
+    let stored = view.get(Table::Meta, EPOCH_KEY)?.and_then(|bytes| bytes.first_chunk().copied());
+    Ok(stored.map_or(Epoch::default(), |bytes| Epoch(u64::from_be_bytes(bytes))))
+}
+
+/// Gives a store an epoch if it has none, or another one if it `went_back`. No record may be pending.
+pub(crate) fn ensure_epoch(tables: &Tables, went_back: bool) -> Result<()> {
+    if !went_back && tables.read(|view| view.get(Table::Meta, EPOCH_KEY).map(|epoch| epoch.is_some()))? {
+        return Ok(());
+    }
+    let mut txn = tables.env.write_txn()?;
+    tables.of(Table::Meta).put(&mut txn, EPOCH_KEY, &Epoch::random()?.0.to_be_bytes())?;
+    Ok(txn.commit()?)
 }
 
 /// Whether a load of another store is in progress or was interrupted.

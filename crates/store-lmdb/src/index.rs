@@ -48,13 +48,14 @@ impl IndexRows {
         Self { keys, cover: Cover { kind: event.kind, author, topic, traits }.pack() }
     }
 
-    /// A hidden row is indexed under each of its owners, so that their requests find it. A deleted row need not be found
-    /// by its address again.
+    /// A hidden row is indexed under each of its owners, and a version also under its address, so that their requests find
+    /// it. A deleted row need not be found by its address again.
     pub(crate) fn of_hidden(row: &StoredRow<'_>) -> Self {
         let address = row.event.address().filter(|_| row.state != State::Deleted);
         let owners: BTreeSet<_> = row.event.owners().collect();
-        let owned = owners.iter().map(|owner| (Table::Hidden, key::hidden(owner, address.as_ref(), row.no)));
-        Self { keys: owned.chain(ages(row)).collect(), cover: Vec::new() }
+        let prefixes = owners.iter().map(key::hidden_rows).chain(address.as_ref().map(key::hidden_versions));
+        let hidden = prefixes.map(|prefix| (Table::Hidden, key::hidden(prefix, row.event.created_at, row.no)));
+        Self { keys: hidden.chain(ages(row)).collect(), cover: Vec::new() }
     }
 
     /// The value of an index row in this table.

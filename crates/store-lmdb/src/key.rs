@@ -58,6 +58,8 @@ impl Order {
     /// Seven bytes of time, eight of id, six of row number.
     pub(crate) const LEN: usize = 21;
     const TIME: usize = 7;
+    /// A position before all rows.
+    pub(crate) const FIRST: Self = Self([0; Self::LEN]);
 
     pub(crate) fn new(created_at: Timestamp, id: &EventId, no: EventNo) -> Self {
         let mut order = Self::at(created_at);
@@ -165,14 +167,25 @@ pub(crate) fn gone(last_seen_at: Millis, id: &EventId) -> Vec<u8> {
 
 /// Key prefix of an address's hidden versions.
 pub(crate) fn hidden_versions(address: &Address) -> Vec<u8> {
-    let digest = address.digest();
-    Pack::with_capacity(48).field(&address.pubkey()).bytes(&digest.0[..8]).done()
+    Pack::with_capacity(HIDDEN_LEN).field(&address.pubkey()).bytes(&address.digest().0[..8]).done()
 }
 
-/// A hidden row, under one of its owners.
-pub(crate) fn hidden(owner: &PublicKey, address: Option<&Address>, no: EventNo) -> Vec<u8> {
-    let digest = address.map_or([0; 32], |address| address.digest().0);
-    Pack::with_capacity(48).field(owner).bytes(&digest[..8]).field(&no).done()
+/// Key prefix of all hidden rows of an owner.
+pub(crate) fn hidden_rows(owner: &PublicKey) -> Vec<u8> {
+    Pack::with_capacity(HIDDEN_LEN).field(owner).bytes(&[0; 8]).done()
+}
+
+/// A hidden row under one of its prefixes, oldest first.
+pub(crate) fn hidden(prefix: Vec<u8>, created_at: Timestamp, no: EventNo) -> Vec<u8> {
+    [&prefix[..], &created_at.0.to_be_bytes(), &no.key()].concat()
+}
+
+/// Length of a key of `Hidden`: owner, digest, time, row number.
+pub(crate) const HIDDEN_LEN: usize = 32 + 8 + 8 + 8;
+
+/// A topic that lost its record, by the head of the outbox at that moment.
+pub(crate) fn former_topic(head: Seq, topic: TopicNo) -> Vec<u8> {
+    Pack::with_capacity(12).field(&head).field(&topic).done()
 }
 
 /// Key prefix of a target's tombstones.

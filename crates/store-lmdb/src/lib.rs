@@ -9,10 +9,13 @@
 //!   `kukuri_store`'s ingest procedure (`ledger`, `rows`). `ingest`: a batch in its own transaction. `wal`: the
 //!   write-ahead log and group commit. `upkeep`: expiry and purges, by `ages`. `space`: disk space, and the reserve for
 //!   requests. `subscriptions`: the topics that this node carries.
-//! - `index`: the index rows of an event. `scan`: range scans over them. `plan`: the query planner. `query`: answers to
-//!   filters. `lookup`: reads by id, by number, and reports.
-//! - `traces`: traces that requests leave in topics. `sharing`: exchange with other nodes.
+//! - `former_topics`: topics without a record. `hidden`: hidden rows by owner and time.
+//! - `index`: the index rows of an event. `scan`: range scans over them. `plan`: the query planner. `query`: the scan of a
+//!   filter. `answering`: answers to queries within their budget. `grant`: the work of one step, in rows. `lookup`: reads by
+//!   id, by number, and reports.
+//! - `traces`: traces that requests leave in topics. `remains`: of events without a row. `sharing`: exchange with other nodes.
 //! - `check`: consistency check.
+//! - `fuzzing` (a feature): what must hold for any bytes on disk, and for any query.
 //!
 //! # Acknowledge after the WAL append, commit later
 //!
@@ -27,12 +30,18 @@
 //! event itself. No filter holds a read transaction for longer than a step of a few thousand rows.
 
 mod ages;
+mod answering;
 mod archive;
 mod batch;
 mod check;
 mod error;
 mod files;
 mod format;
+mod former_topics;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+mod grant;
+mod hidden;
 mod index;
 mod ingest;
 mod key;
@@ -42,6 +51,7 @@ mod pack;
 mod plan;
 mod query;
 mod record;
+mod remains;
 mod scan;
 mod sharing;
 mod space;

@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use kukuri_domain::{
     Address, Event, EventId, Millis, PublicKey, State, TopicId,
     deletion::{DeletionTargetKind, Tombstone},
+    sharing::RequestRef,
     vanish::VanishMark,
 };
 use kukuri_store::{
     AddressExplanation, BoundEvent, ConsumerOffset, Explanation, OutboxRow, RowRecord, Seq, SnapshotCursor,
-    SnapshotPage, Stats, StoreError, StoredEvent, TopicStats,
+    SnapshotPage, Stats, StoreError, StoredEvent, TopicStats, outbox::MAX_SNAPSHOT_PAGE_BYTES,
 };
 
 use crate::{
@@ -22,6 +23,7 @@ use crate::{
         KeyRecord, KnownId, NodeRecord, OffsetRecord, OutboxRecord, Row, TombstoneRecord, TopicRecord, VanishRecord,
     },
     tables::{Table, View},
+    traces,
 };
 
 impl<'t> View<'t> {
@@ -53,7 +55,29 @@ impl<'t> View<'t> {
     }
 
     pub(crate) fn vanish_mark(self, author: &PublicKey) -> Result<Option<VanishMark>> {
-        Ok(self.find(author.as_bytes())?.map(|record: VanishRecord| record.mark))
+        self.find(author.as_bytes())?.map(|record| self.vanish_mark_in(record)).transpose()
+    }
+
+    /// The mark of a record. One of format 2 has a shareable request if its own is shared.
+    pub(crate) fn vanish_mark_in(self, record: VanishRecord) -> Result<VanishMark> {
+        let mut mark = record.mark;
+        if !record.has_shareable {
+            mark.shareable = self.shareable(&mark.request_id)?;
+        }
+        Ok(mark)
+    }
+
+    /// The tombstone of a record. One of format 2 has a shareable request if its own is shared.
+    pub(crate) fn tombstone_in(self, record: TombstoneRecord) -> Result<Tombstone> {
+        let mut tombstone = record.tombstone;
+        if !record.has_shareable {
+            tombstone.shareable = self.shareable(&tombstone.deletion_id)?;
+        }
+        Ok(tombstone)
+    }
+
+    fn shareable(self, request: &EventId) -> Result<Option<RequestRef>> {
+        Ok(traces::passed_on(self, request)?.as_ref().map(RequestRef::of))
     }
 
     pub(crate) fn topic_id(self, no: TopicNo) -> Result<TopicId> {
@@ -82,7 +106,7 @@ impl<'t> View<'t> {
 
     fn tombstones_under(self, target: &DeletionTargetKind) -> Result<Vec<Tombstone>> {
         let entries = self.prefix_iter(Table::Tombstones, &key::tombstones(target))?;
-        entries.map(|entry| Ok(TombstoneRecord::unpack(entry?.1)?.tombstone)).collect()
+        entries.map(|entry| self.tombstone_in(TombstoneRecord::unpack(entry?.1)?)).collect()
     }
 }
 
@@ -127,24 +151,29 @@ pub(crate) fn outbox(view: View<'_>, after: Seq, limit: usize) -> Result<Vec<Out
     Ok(rows)
 }
 
+/// Rows, hidden ones among them, that one page of a snapshot looks at: a page is read in one go on a thread of the runtime.
+const MAX_SNAPSHOT_ROWS: usize = 4_096;
+
 pub(crate) fn snapshot(view: View<'_>, cursor: SnapshotCursor, limit: usize) -> Result<SnapshotPage> {
     let seq = match cursor.seq {
         Some(seq) => seq,
         None => view.node()?.head,
     };
-    let mut events = Vec::new();
+    let (mut events, mut bytes) = (Vec::new(), 0);
     let mut last = cursor.after;
-    for entry in view.after(Table::Events, &EventNo(cursor.after).key())? {
+    for (looked_at, entry) in view.after(Table::Events, &EventNo(cursor.after).key())?.enumerate() {
         let (no, record) = entry?;
         let row = Row::unpack(record)?;
-        if !row.is_effective() {
-            continue;
-        }
-        if events.len() == limit {
+        let is_over = row.is_effective()
+            && (events.len() == limit || !events.is_empty() && bytes + record.len() > MAX_SNAPSHOT_PAGE_BYTES);
+        if is_over || looked_at == MAX_SNAPSHOT_ROWS {
             let next = SnapshotCursor { seq: Some(seq), after: last };
             return Ok(SnapshotPage { seq, events, next: Some(next) });
         }
-        events.push(bound(&row, view)?);
+        if row.is_effective() {
+            bytes += record.len();
+            events.push(bound(&row, view)?);
+        }
         last = EventNo::of_key(no)?.0;
     }
     Ok(SnapshotPage { seq, events, next: None })
@@ -161,19 +190,15 @@ pub(crate) fn offset((consumer, record): (&[u8], &[u8])) -> Result<ConsumerOffse
 }
 
 pub(crate) fn stats(view: View<'_>) -> Result<Stats> {
-    let node = view.node()?;
-    let topics = view.topics()?.into_iter().map(|(topic, record)| TopicStats {
-        topic,
-        effective: record.counters.effective,
-        by_class: record.counters.by_class,
-        stage: record.counters.stage,
-        last_event_at: Some(record.last_event_at),
-    });
+    stats_of(&view.node()?, view)
+}
+
+/// The statistics in a transaction that is not committed: `node` is newer than its record.
+pub(crate) fn stats_of(node: &NodeRecord, view: View<'_>) -> Result<Stats> {
     Ok(Stats {
         effective: node.counters.effective,
         by_class: node.counters.by_class,
         stage: node.counters.stage,
-        topics: topics.collect(),
         head: node.head,
         outbox_first: node.outbox_dropped.next(),
         ids: view.len(Table::Ids)?,
@@ -181,6 +206,32 @@ pub(crate) fn stats(view: View<'_>) -> Result<Stats> {
         disk_bytes: Some(view.bytes()?),
         clock_held: node.clock.is_held(),
     })
+}
+
+/// Statistics of these topics, in order.
+pub(crate) fn topic_stats(view: View<'_>, topics: &[TopicId]) -> Result<Vec<Option<TopicStats>>> {
+    let read = |topic: &TopicId| {
+        let record: Option<TopicRecord> = view.find(topic.as_str().as_bytes())?;
+        Ok(record.map(|record| stats_of_topic(topic.clone(), &record)))
+    };
+    topics.iter().map(read).collect()
+}
+
+/// Statistics of the topics after one, ordered by id.
+pub(crate) fn list_topics(view: View<'_>, after: Option<&TopicId>, limit: usize) -> Result<Vec<TopicStats>> {
+    let after = after.map_or(&[][..], |topic| topic.as_str().as_bytes());
+    let read = |(topic, record)| Ok(stats_of_topic(topic_of_key(topic)?, &TopicRecord::unpack(record)?));
+    view.after(Table::Topics, after)?.take(limit).map(|entry| read(entry?)).collect()
+}
+
+fn stats_of_topic(topic: TopicId, record: &TopicRecord) -> TopicStats {
+    TopicStats {
+        topic,
+        effective: record.counters.effective,
+        by_class: record.counters.by_class,
+        stage: record.counters.stage,
+        last_event_at: Some(record.last_event_at),
+    }
 }
 
 pub(crate) fn explain(view: View<'_>, id: &EventId) -> Result<Explanation> {

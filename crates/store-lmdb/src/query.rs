@@ -1,4 +1,4 @@
-//! Answers to filters: conditions are checked on the index row where possible, else on the event.
+//! The scan of one filter: conditions are checked on the index row where possible, else on the event.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -7,15 +7,13 @@ use kukuri_store::{Completeness, Query, StoredEvent};
 
 use crate::{
     error::Result,
+    grant::Grant,
     key::{AuthorNo, EventNo, Order},
-    plan::{AccessPath, Plan},
+    plan::{self, AccessPath, AuthorScan, Plan},
     record::{Cover, Row},
-    scan::Candidate,
+    scan::{Candidate, Next},
     tables::View,
 };
-
-/// Rows that one read transaction looks at, for all filters of a query together.
-pub(crate) const TRANSACTION_ROWS: usize = 4_096;
 
 /// The part of a matching event that a query reads.
 pub(crate) trait Part: Sized {
@@ -53,6 +51,8 @@ impl Part for PublicKey {
 pub(crate) struct FilterScan<'q, P> {
     filter: &'q Filter,
     query: &'q Query,
+    /// Rows above this one are skipped.
+    newest: EventNo,
     plan: Plan,
     /// Matching rows, best first; the last ones may still have to be sorted by their full ids.
     found: VecDeque<Found<P>>,
@@ -104,22 +104,26 @@ pub(crate) fn rest<P>(cuts: &[Cut], sent: &[(Order, P)]) -> Completeness {
 }
 
 impl<'q, P: Part> FilterScan<'q, P> {
-    pub(crate) fn new(
+    /// Plans the scan of a filter. `None`: the filter names more than the grant can look up.
+    pub(crate) fn plan(
         filter: &'q Filter,
         query: &'q Query,
         newest: EventNo,
         limit: usize,
+        grant: &mut Grant,
         view: View<'_>,
-    ) -> Result<Self> {
+    ) -> Result<Option<Self>> {
         let (plan, cut) = match limit {
             _ if filter.is_empty() => (Plan::nothing(), None),
             0 => (Plan::nothing(), Some(Cut::Somewhere)),
-            _ => (Plan::choose(filter, newest, view)?, None),
+            _ if plan::lookups(filter) > grant.left() => return Ok(None),
+            _ => (Plan::choose(filter, newest, AuthorScan::Allowed, grant, view)?, None),
         };
         let share = query.share();
-        Ok(Self {
+        Ok(Some(Self {
             filter,
             query,
+            newest,
             plan,
             found: VecDeque::new(),
             is_scanned: false,
@@ -129,29 +133,59 @@ impl<'q, P: Part> FilterScan<'q, P> {
             found_bytes: 0,
             read_bytes: 0,
             cut,
-        })
+        }))
     }
 
-    /// Scans for matching rows; looks at up to `rows` of them, and counts them down. Returns whether all are found.
-    pub(crate) fn step(&mut self, rows: &mut usize, view: View<'_>) -> Result<bool> {
-        while !self.is_scanned && *rows > 0 {
+    /// Scans for matching rows, within the grant. Returns whether all are found.
+    pub(crate) fn step(&mut self, grant: &mut Grant, view: View<'_>) -> Result<bool> {
+        while !self.is_scanned {
+            if grant.is_used_up() {
+                return Ok(false);
+            }
             match &mut self.plan.access_path {
-                AccessPath::Rows(listed) => {
-                    let listed = std::mem::take(listed);
-                    *rows = rows.saturating_sub(listed.len());
-                    self.check_rows(&listed, view)?;
-                    self.is_scanned = true;
-                }
-                AccessPath::Scan(scan) => {
-                    *rows -= 1;
-                    match scan.next(view)? {
-                        Some(candidate) if !self.is_past_limit(&candidate) => self.check_candidate(&candidate, view)?,
-                        _ => self.is_scanned = true,
+                AccessPath::Rows(listed) => match listed.pop() {
+                    Some(no) => self.check_row(no, grant, view)?,
+                    None => {
+                        self.found.make_contiguous().sort_unstable_by_key(|found| found.order);
+                        self.is_scanned = true;
                     }
-                }
+                },
+                AccessPath::Scan(scan) => match scan.next(grant, view)? {
+                    Next::Row(candidate) if !self.is_past_limit(&candidate) => {
+                        self.check_candidate(&candidate, grant, view)?;
+                    }
+                    Next::Row(_) | Next::End => self.is_scanned = true,
+                    Next::Paused if self.plan.has_too_many_ranges() => {
+                        self.plan = Plan::choose(self.filter, self.newest, AuthorScan::TooManyRanges, grant, view)?;
+                    }
+                    Next::Paused => return Ok(false),
+                },
             }
         }
-        Ok(self.is_scanned)
+        Ok(true)
+    }
+
+    /// Number of ranges known so far.
+    #[cfg(test)]
+    pub(crate) fn ranges(&self) -> usize {
+        match &self.plan.access_path {
+            AccessPath::Scan(scan) => scan.len(),
+            AccessPath::Rows(_) => 0,
+        }
+    }
+
+    /// Whether all matching rows are found.
+    pub(crate) fn is_scanned(&self) -> bool {
+        self.is_scanned
+    }
+
+    /// Ends the scan early. Returns the place up to which all matching rows are found.
+    pub(crate) fn end_scan(&mut self) -> Order {
+        self.is_scanned = true;
+        match &self.plan.access_path {
+            AccessPath::Scan(scan) => scan.reached(),
+            AccessPath::Rows(_) => Order::FIRST,
+        }
     }
 
     /// Past the limit, only events that tie with the last one can still come before it.
@@ -165,14 +199,16 @@ impl<'q, P: Part> FilterScan<'q, P> {
         true
     }
 
-    fn check_candidate(&mut self, candidate: &Candidate, view: View<'_>) -> Result<()> {
+    fn check_candidate(&mut self, candidate: &Candidate, grant: &mut Grant, view: View<'_>) -> Result<()> {
         let Some(needs_event) = self.may_match(&candidate.cover) else { return Ok(()) };
         let order = candidate.order;
         if !needs_event {
             self.found.push_back(Found { order, data: RowData::Index(candidate.cover.author) });
-        } else if let Some(row) = view.effective_row(order.no())?
-            && self.matches(&row, view)?
-        {
+            return Ok(());
+        }
+        let Some(row) = view.effective_row(order.no())? else { return Ok(()) };
+        grant.take_event(row.json);
+        if self.matches(&row, view)? {
             self.push_match(order, &row)?;
         }
         Ok(())
@@ -208,6 +244,8 @@ impl<'q, P: Part> FilterScan<'q, P> {
         if row.traits.is_plain()
             && !self.query.visibility.has_overlay()
             && let Some(topics_fit) = self.plan.topics_fit(&row.topics)
+            // A request may name topics that it is not bound to (T-9).
+            && (topics_fit || !row.time_and_kind()?.1.is_request())
         {
             return Ok(topics_fit && self.head_matches(row)?);
         }
@@ -230,15 +268,13 @@ impl<'q, P: Part> FilterScan<'q, P> {
             && listed(self.filter.authors(), &row.pubkey()?))
     }
 
-    fn check_rows(&mut self, rows: &[EventNo], view: View<'_>) -> Result<()> {
-        for no in rows {
-            let Some(row) = view.effective_row(*no)? else { continue };
-            if self.matches(&row, view)? {
-                let order = Order::new(row.created_at()?, &row.id()?, *no);
-                self.push_match(order, &row)?;
-            }
+    fn check_row(&mut self, no: EventNo, grant: &mut Grant, view: View<'_>) -> Result<()> {
+        let Some(row) = view.effective_row(no)? else { return Ok(()) };
+        grant.take_event(row.json);
+        if self.matches(&row, view)? {
+            let order = Order::new(row.created_at()?, &row.id()?, no);
+            self.push_match(order, &row)?;
         }
-        self.found.make_contiguous().sort_unstable_by_key(|found| found.order);
         Ok(())
     }
 
@@ -257,12 +293,13 @@ impl<'q, P: Part> FilterScan<'q, P> {
         self.found.clear();
     }
 
-    /// Reads up to `rows` of the matching rows, and counts them down. Returns whether nothing is left.
-    pub(crate) fn read_found(&mut self, rows: &mut usize, view: View<'_>) -> Result<bool> {
+    /// Reads matching rows, within the grant. Returns whether nothing is left. Their size costs nothing: they are not parsed,
+    /// and the bytes of the answer bound it.
+    pub(crate) fn read_found(&mut self, grant: &mut Grant, view: View<'_>) -> Result<bool> {
         self.read.reserve(self.count());
-        while *rows > 0 {
+        while !grant.is_used_up() {
             let Some(Found { order, data }) = self.found.pop_front() else { return Ok(true) };
-            *rows -= 1;
+            grant.take(1);
             let part = match data {
                 RowData::Event(part) => Some(part),
                 // The event may have been retired since it was found, by an earlier transaction.

@@ -7,6 +7,7 @@ use kukuri_domain::{
     clock::Clock,
     decision::KeyState,
     deletion::{DeletionTarget, DeletionTargetKind, Tombstone},
+    sharing::RequestRef,
     subscription::Keeper,
     vanish::VanishMark,
 };
@@ -146,21 +147,48 @@ fields! {
             Some(Self { record: IdRecord { source, first_seen_at, last_seen_at, seen_count, standing }, no })
         };
     TombstoneRecord: |record, pack| {
-            let Tombstone { target, deletion_id, applied_at } = &record.tombstone;
+            let Tombstone { target, deletion_id, applied_at, shareable } = &record.tombstone;
             let pack = pack.field(deletion_id).field(&target.requester_pubkey).field(&target.request_created_at);
-            pack.field(&record.noted_at).field(&applied_at.map_or(0, |at| at.0 + 1)).field(&target.target)
+            let pack = pack.field(&record.noted_at).field(&applied_at.map_or(0, |at| at.0 + 1));
+            let pack = if record.has_shareable { pack.field(&SHAREABLE).field(shareable) } else { pack };
+            pack.field(&target.target)
         },
         |record| {
             let (deletion_id, requester_pubkey, request_created_at) = (take(record)?, take(record)?, take(record)?);
             let (noted_at, applied_at) = (take(record)?, take::<u64>(record)?.checked_sub(1).map(Millis));
+            // Until format 2 the target follows here.
+            let has_shareable = record.first() == Some(&SHAREABLE);
+            let shareable = match has_shareable {
+                true => take::<u8>(record).and_then(|_| take(record))?,
+                false => None,
+            };
             let target = DeletionTarget { target: take(record)?, requester_pubkey, request_created_at };
-            Some(Self { tombstone: Tombstone { target, deletion_id, applied_at }, noted_at })
+            Some(Self { tombstone: Tombstone { target, deletion_id, applied_at, shareable }, noted_at, has_shareable })
+        };
+    VanishRecord: |record, pack| {
+            let VanishMark { pubkey, until, request_id, shareable } = &record.mark;
+            let pack = pack.field(pubkey).field(until).field(request_id).field(&record.noted_at);
+            if record.has_shareable { pack.field(shareable) } else { pack }
+        },
+        |record| {
+            let (pubkey, until, request_id, noted_at) = (take(record)?, take(record)?, take(record)?, take(record)?);
+            // Until format 2 a record ends here.
+            let shareable = take_last(record)?;
+            let mark = VanishMark { pubkey, until, request_id, shareable: shareable.unwrap_or_default() };
+            Some(Self { mark, noted_at, has_shareable: shareable.is_some() })
+        };
+    Option<RequestRef>: |request, pack| {
+            let pack = pack.field(&request.is_some());
+            request.iter().fold(pack, |pack, request| pack.field(&request.created_at).field(&request.id))
+        },
+        |record| match take(record)? {
+            true => Some(Some(RequestRef { created_at: take(record)?, id: take(record)? })),
+            false => Some(None),
         };
 }
 
 structs! {
     Rank { created_at, id }
-    VanishMark { pubkey, until, request_id }
     Usage { events, bytes }
     Counters { effective, stage, by_class }
     Cover { kind, author, topic, traits }
@@ -185,6 +213,8 @@ const REASONS: [Reason; 6] =
     [Reason::Nip09, Reason::Expiration, Reason::Replaced, Reason::Vanish, Reason::Retention, Reason::Capacity];
 const STAGES: [Stage; 4] = [Stage::Open, Stage::LiveOnly, Stage::Shedding, Stage::Purging];
 const KEEPERS: [Keeper; 2] = [Keeper::Operator, Keeper::Use];
+/// Before the shareable request of a tombstone, in place of the code of its target.
+const SHAREABLE: u8 = b's';
 /// In place of a reason.
 const UPSERT: u8 = u8::MAX;
 
@@ -339,18 +369,38 @@ impl KeyRecord {
 pub(crate) struct TombstoneRecord {
     pub(crate) tombstone: Tombstone,
     pub(crate) noted_at: Millis,
+    /// Records of format 2 do not say which request may be shared: [`View::tombstone_in`] looks it up.
+    ///
+    /// [`View::tombstone_in`]: crate::tables::View::tombstone_in
+    pub(crate) has_shareable: bool,
+}
+
+impl TombstoneRecord {
+    pub(crate) fn new(tombstone: Tombstone, noted_at: Millis) -> Self {
+        Self { tombstone, noted_at, has_shareable: true }
+    }
 }
 
 impl Record for TombstoneRecord {
     const TABLE: Table = Table::Tombstones;
 }
 
-record! {
-    /// A vanish mark and when it was last written.
-    VanishRecord in Vanished {
-        mark: VanishMark,
-        noted_at: Millis,
+/// A vanish mark and when it was last written.
+pub(crate) struct VanishRecord {
+    pub(crate) mark: VanishMark,
+    pub(crate) noted_at: Millis,
+    /// As in [`TombstoneRecord`].
+    pub(crate) has_shareable: bool,
+}
+
+impl VanishRecord {
+    pub(crate) fn new(mark: VanishMark, noted_at: Millis) -> Self {
+        Self { mark, noted_at, has_shareable: true }
     }
+}
+
+impl Record for VanishRecord {
+    const TABLE: Table = Table::Vanished;
 }
 
 record! {
@@ -438,4 +488,41 @@ fields! {
 
 impl Record for NodeRecord {
     const TABLE: Table = Table::Meta;
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tombstones_and_marks_of_format_2_are_read_and_said_to_lack_their_shareable_request() {
+        let (id, pubkey) = (EventId::from_bytes([1; 32]), PublicKey::from_bytes([2; 32]));
+        let shareable = Some(RequestRef { created_at: Timestamp(5), id: EventId::from_bytes([3; 32]) });
+        let address = Address::replaceable(Kind(0), pubkey);
+        for target in [DeletionTargetKind::EventId(id), DeletionTargetKind::Address(address)] {
+            let of_format_2 = Pack::with_capacity(160).field(&id).field(&pubkey).field(&Timestamp(6)).field(&Millis(7));
+            let of_format_2 = of_format_2.field(&9u64).field(&target).done();
+            let target = DeletionTarget { target, requester_pubkey: pubkey, request_created_at: Timestamp(6) };
+            let known = Tombstone { target, deletion_id: id, applied_at: Some(Millis(8)), shareable: None };
+            let read = TombstoneRecord::unpack(&of_format_2).unwrap();
+            assert_eq!((read.tombstone, read.noted_at, read.has_shareable), (known.clone(), Millis(7), false));
+            for shareable in [None, shareable] {
+                let written = TombstoneRecord::new(Tombstone { shareable, ..known.clone() }, Millis(7));
+                let read = TombstoneRecord::unpack(&written.pack()).unwrap();
+                assert_eq!((read.tombstone, read.has_shareable), (written.tombstone, true));
+            }
+        }
+
+        let of_format_2 =
+            Pack::with_capacity(96).field(&pubkey).field(&Timestamp(6)).field(&id).field(&Millis(7)).done();
+        let known = VanishMark { pubkey, until: Timestamp(6), request_id: id, shareable: None };
+        let read = VanishRecord::unpack(&of_format_2).unwrap();
+        assert_eq!((read.mark, read.noted_at, read.has_shareable), (known, Millis(7), false));
+        for shareable in [None, shareable] {
+            let written = VanishRecord::new(VanishMark { shareable, ..known }, Millis(7));
+            let read = VanishRecord::unpack(&written.pack()).unwrap();
+            assert_eq!((read.mark, read.has_shareable), (written.mark, true));
+        }
+    }
 }

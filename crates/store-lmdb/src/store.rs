@@ -1,12 +1,18 @@
-//! Implementation of the store port: reads run on the caller's thread in short steps, writes on a thread that may
+//! Implementation of the store port: short reads run on the caller's thread, costly ones and writes on threads that may
 //! block.
 
-use std::{collections::HashSet, path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use async_trait::async_trait;
 use heed::CompactionOption;
 use kukuri_domain::{
-    Address, Admitted, EventId, Filter, Millis, PublicKey, Sketch, State, Timestamp, TopicId,
+    Address, Admitted, EventId, Millis, Sketch, State, Timestamp, TopicId,
     clock::Clock,
     retention::Retention,
     sharing::FloorHint,
@@ -14,18 +20,18 @@ use kukuri_domain::{
 };
 use kukuri_store::{
     AddressExplanation, Answer, Archive, BoundEvent, CheckReport, ConsumerOffset, Count, DryRun, DumpCursor, DumpPage,
-    Explanation, Holder, Ingested, OutboxRow, Piece, PurgeCursor, PurgeStep, Query, Raised, Result, Seq, Shared,
-    SharedPage, SharedSet, SnapshotCursor, SnapshotPage, Span, Stats, StoreError, StoredEvent, Swept, lease::Leases,
-    outbox::check_consumer, port::*,
+    Epoch, Explanation, Holder, Ingested, OutboxRow, Piece, PurgeCursor, PurgeStep, Query, Raised, ReadStage, Result,
+    Seq, Shared, SharedPage, SharedSet, SnapshotCursor, SnapshotPage, Span, Stats, StoreError, Swept, TopicStats,
+    lease::Leases, outbox::check_consumer, port::*,
 };
-use tokio::sync::watch;
+use tokio::{runtime::Handle, sync::watch};
 
 use crate::{
+    answering::{self, Effort},
     archive, check,
     error::Failure,
-    files, lookup,
+    files, format, lookup,
     open::{self, InUse, LmdbOptions},
-    query::{self, FilterScan, Part, TRANSACTION_ROWS},
     sharing::{self, SharedScan},
     subscriptions,
     tables::{Tables, View},
@@ -40,6 +46,8 @@ pub struct LmdbStore {
     /// `None` if the store was opened for reading.
     writer: Option<WriterThread>,
     shared: Arc<SharedState>,
+    /// Never changes while the store is open: its files are not exchanged.
+    epoch: watch::Sender<Epoch>,
     subscriptions: watch::Sender<u64>,
     leases: Leases,
     _in_use: InUse,
@@ -51,13 +59,13 @@ impl LmdbStore {
         let (writer, in_use) = open::writable(path.as_ref(), options)?;
         let (tables, shared) = (writer.tables.clone(), Arc::clone(&writer.shared));
         let writer = WriterThread::start(writer).map_err(Failure::from)?;
-        Ok(Self::new(tables, Some(writer), shared, in_use))
+        Self::new(tables, Some(writer), shared, in_use)
     }
 
     /// Opens the store in a directory for reading; another process may be writing to it.
     pub fn open_for_reading(path: impl AsRef<Path>, options: LmdbOptions) -> Result<Self> {
         let (tables, in_use) = open::readable(path.as_ref(), &options)?;
-        Ok(Self::new(tables, None, Arc::default(), in_use))
+        Self::new(tables, None, Arc::default(), in_use)
     }
 
     /// Writes a consistent, compacted copy of the data file, during reads and writes.
@@ -96,9 +104,10 @@ impl LmdbStore {
         self.tables.env.info().last_txn_id as u64
     }
 
-    fn new(tables: Tables, writer: Option<WriterThread>, shared: Arc<SharedState>, in_use: InUse) -> Self {
+    fn new(tables: Tables, writer: Option<WriterThread>, shared: Arc<SharedState>, in_use: InUse) -> Result<Self> {
+        let epoch = watch::Sender::new(tables.read(format::epoch)?);
         let (subscriptions, leases) = (watch::Sender::new(0), Leases::default());
-        Self { tables, writer, shared, subscriptions, leases, _in_use: in_use }
+        Ok(Self { tables, writer, shared, epoch, subscriptions, leases, _in_use: in_use })
     }
 
     #[cfg(test)]
@@ -147,45 +156,38 @@ impl LmdbStore {
         self.commit_wal_if(Uncommitted::is_some).await
     }
 
-    /// Scans the filters of a query one after the other, in read transactions of bounded length; yields to the runtime in
-    /// between. A query that one transaction answers sees one snapshot; a longer one may lack events retired meanwhile.
-    ///
-    /// `advance` continues a filter's scan by some rows, and returns whether the filter is done. Returns the head of the
-    /// outbox at the first transaction; events newer than that are left out.
-    async fn scan<'q, P: Part>(
-        &self,
-        query: &'q Query,
-        limit: fn(&Filter) -> Option<usize>,
-        mut advance: impl FnMut(&mut FilterScan<'q, P>, &mut usize, View<'_>) -> crate::error::Result<bool>,
-    ) -> Result<Seq> {
-        let (mut begun, mut current) = (None, 0);
-        loop {
-            let (head, is_done) = self.read(|view| {
-                let (head, scans) = match &mut begun {
-                    Some(begun) => begun,
-                    none => {
-                        let node = view.node()?;
-                        // A filter without a limit gets everything (W-1).
-                        let limit = |filter| limit(filter).unwrap_or(usize::MAX);
-                        let scan = |filter| FilterScan::new(filter, query, node.last_event, limit(filter), view);
-                        let scans = query.filters.iter().map(scan).collect::<crate::error::Result<Vec<_>>>()?;
-                        none.insert((node.head, scans))
-                    }
-                };
-                let mut rows = TRANSACTION_ROWS;
-                while let Some(scan) = scans.get_mut(current) {
-                    if !advance(scan, &mut rows, view)? {
-                        return Ok((*head, false));
-                    }
-                    current += 1;
-                }
-                Ok((*head, true))
-            })?;
-            if is_done {
-                return Ok(head);
-            }
-            tokio::task::yield_now().await;
+    /// Answers a query: with little effort on this thread, or else with a permit, on a thread that may block.
+    async fn answer<T, R>(&self, query: &Query, read: R) -> Result<T>
+    where
+        T: Send + 'static,
+        R: Fn(&Tables, &Query, Effort<'_>) -> crate::error::Result<Option<T>> + Send + 'static,
+    {
+        if let Some(answer) = read(&self.tables, query, Effort::Quick)? {
+            return Ok(answer);
         }
+        let permit = query.budget.enter(ReadStage::Costly, usize::MAX).await?;
+        let (tables, query) = (self.tables.clone(), query.clone());
+        // A caller that drops its future ends the work.
+        let cancel = CancelOnDrop(Arc::default());
+        let is_cancelled = Arc::clone(&cancel.0);
+        let work = move || {
+            let _permit = permit;
+            read(&tables, &query, Effort::Full(&is_cancelled))
+        };
+        let answer = match Handle::try_current() {
+            Ok(runtime) => runtime.spawn_blocking(work).await.map_err(|error| StoreError::Backend(Box::new(error)))?,
+            Err(_) => work(),
+        };
+        answer?.ok_or(StoreError::TooCostly)
+    }
+}
+
+/// Sets the flag when it is dropped.
+struct CancelOnDrop(Arc<AtomicBool>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -210,75 +212,20 @@ impl Events for LmdbStore {
 
     async fn query(&self, query: &Query) -> Result<Answer> {
         let unaffected_until = self.commit_wal_for(query).await?;
-        let (mut events, mut cuts) = (Vec::new(), Vec::new());
-        let advance = |scan: &mut FilterScan<'_, StoredEvent>, rows: &mut usize, view: View<'_>| {
-            let is_done = scan.step(rows, view)? && scan.read_found(rows, view)?;
-            if is_done {
-                let (found, cut) = scan.finish(|event| event.id);
-                events.extend(found);
-                cuts.extend(cut);
-            }
-            Ok(is_done)
-        };
-        let seq = self.scan(query, Filter::limit, advance).await?;
-        let rest = query::rest(&cuts, &events);
-        let mut events: Vec<StoredEvent> = events.into_iter().map(|(_, event)| event).collect();
-        if query.filters.len() > 1 {
-            events.sort_by(|left, right| right.created_at.cmp(&left.created_at).then(left.id.cmp(&right.id)));
-            events.dedup_by_key(|event| event.id);
-        }
-        Ok(Answer { seq: seq.max(unaffected_until), events, rest })
+        let answer = self.answer(query, answering::query).await?;
+        Ok(Answer { seq: answer.seq.max(unaffected_until), ..answer })
     }
 
-    async fn ids(&self, query: &Query, most: usize) -> Result<Option<Vec<(Timestamp, EventId)>>> {
+    async fn ids(&self, query: &Query, max: usize) -> Result<Option<Vec<(Timestamp, EventId)>>> {
         self.commit_wal_for(query).await?;
-        let (mut all, mut is_over) = (Vec::new(), false);
-        let advance = |scan: &mut FilterScan<'_, EventId>, rows: &mut usize, view: View<'_>| {
-            if is_over {
-                return Ok(true);
-            }
-            let is_scanned = scan.step(rows, view)?;
-            is_over = scan.count() > most;
-            if is_over || !(is_scanned && scan.read_found(rows, view)?) {
-                return Ok(is_over);
-            }
-            let (found, _) = scan.finish(|id| *id);
-            all.extend(found.into_iter().map(|(order, id)| (order.created_at(), id)));
-            all.sort_unstable();
-            all.dedup();
-            is_over = all.len() > most;
-            Ok(true)
-        };
-        self.scan(query, Filter::limit, advance).await?;
-        Ok((!is_over).then_some(all))
+        self.answer(query, move |tables, query, effort| answering::ids(tables, query, max, effort)).await
     }
 
-    async fn count(&self, query: &Query, mut sketch: Option<Sketch>) -> Result<Count> {
+    async fn count(&self, query: &Query, sketch: Option<Sketch>) -> Result<Count> {
         self.commit_wal_for(query).await?;
-        let is_single = query.filters.len() == 1;
-        let (mut count, mut numbers, mut noted) = (0, Vec::new(), HashSet::new());
-        let advance = |scan: &mut FilterScan<'_, PublicKey>, rows: &mut usize, view: View<'_>| {
-            let is_done = scan.step(rows, view)?;
-            count += scan.count() as u64;
-            if let Some(sketch) = &mut sketch {
-                scan.note_authors(&mut noted, sketch, view)?;
-            }
-            if !is_single {
-                numbers.extend(scan.numbers());
-            }
-            scan.clear();
-            if is_done {
-                // An event that several filters match counts once, and is held once.
-                numbers.sort_unstable();
-                numbers.dedup();
-            }
-            Ok(is_done)
-        };
-        self.scan(query, |_| None, advance).await?;
-        if !is_single {
-            count = numbers.len() as u64;
-        }
-        Ok(Count { events: count, sketch })
+        let count =
+            move |tables: &_, query: &_, effort: Effort<'_>| answering::count(tables, query, sketch.clone(), effort);
+        self.answer(query, count).await
     }
 
     async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>> {
@@ -353,6 +300,10 @@ impl Outbox for LmdbStore {
         self.shared.head.subscribe()
     }
 
+    fn watch_epoch(&self) -> watch::Receiver<Epoch> {
+        self.epoch.subscribe()
+    }
+
     async fn snapshot(&self, cursor: SnapshotCursor, limit: usize) -> Result<SnapshotPage> {
         self.commit_wal().await?;
         self.read(|view| lookup::snapshot(view, cursor, limit))
@@ -409,13 +360,26 @@ impl Topics for LmdbStore {
 #[async_trait]
 impl Inspect for LmdbStore {
     async fn stats(&self) -> Result<Stats> {
-        self.commit_wal().await?;
-        let mut stats = self.read(lookup::stats)?;
+        // Not `commit_wal`: statistics are asked for by strangers, and a commit for each would end group commit (Y-4).
+        let mut stats = match &self.writer {
+            Some(writer) if self.shared.uncommitted.is_some() => writer.stats().await?,
+            _ => self.read(lookup::stats)?,
+        };
         if self.writer.is_some() {
             // A batch of refused events is answered before the clock that it advanced is committed.
             stats.clock_held = self.shared.clock.lock().is_held();
         }
         Ok(stats)
+    }
+
+    async fn topic_stats(&self, topics: &[TopicId]) -> Result<Vec<Option<TopicStats>>> {
+        self.commit_wal_if(|uncommitted| uncommitted.affects_topics(topics)).await?;
+        self.read(|view| lookup::topic_stats(view, topics))
+    }
+
+    async fn list_topics(&self, after: Option<&TopicId>, limit: usize) -> Result<Vec<TopicStats>> {
+        self.commit_wal().await?;
+        self.read(|view| lookup::list_topics(view, after, limit))
     }
 
     async fn explain(&self, id: &EventId) -> Result<Explanation> {

@@ -33,7 +33,7 @@ macro_rules! tables {
 }
 
 tables! {
-    /// `format`, `state`, `loading`, and the cursor of a migration.
+    /// `format`, `state`, `epoch`, `loading`, and the cursor of a migration.
     Meta = "meta",
     /// Row number → header and JSON. Effective and hidden events, in order of arrival.
     Events = "events",
@@ -41,8 +41,10 @@ tables! {
     Ids = "ids",
     /// Topic → its number and counters.
     Topics = "topics",
-    /// Topic number → topic.
+    /// Topic number → topic. Kept until no outbox row has the number.
     TopicNames = "topic-names",
+    /// Head of the outbox and number of every topic that lost its record (T-10), longest gone first.
+    FormerTopics = "former-topics",
     /// Public key → author number.
     Authors = "authors",
     /// Topic, newest first. Effective events only, as in all `By` tables.
@@ -65,7 +67,9 @@ tables! {
     Traces = "traces",
     /// Id and hash of a topic → `created_at` of the trace.
     TracesById = "traces-by-id",
-    /// Owner, address and row number of hidden rows, for requests that apply to hidden rows, too.
+    /// Subject and hash of a topic → remains of events without a row (G-7).
+    Remains = "remains",
+    /// Hidden rows by owner and time, and versions also by address and time, for requests that apply to hidden rows, too.
     Hidden = "hidden",
     /// Expiration and row number of effective events.
     Expiry = "expiry",

@@ -4,7 +4,7 @@
 
 use heed::RwTxn;
 use kukuri_domain::{
-    Event, EventId, Kind, Rank, State, TopicId,
+    Event, EventId, Kind, Rank, State, Timestamp, TopicId,
     deletion::{DeletionTarget, DeletionTargetKind},
     sharing::{self, FloorHint, Trace},
 };
@@ -84,16 +84,30 @@ pub(crate) fn find(view: View<'_>, topic: &TopicId, id: &EventId) -> Result<Opti
     Ok(record.map(|record| record.trace))
 }
 
-/// Writes a trace, unless the topic has one with the same id. Returns whether it is new.
+/// Writes a trace, unless the topic has one with the same id. Returns whether it is new. A hint of a later request
+/// replaces the known one, because a vanish request removes the earlier request first.
 pub(crate) fn put(tables: &Tables, txn: &mut RwTxn<'_>, topic: TopicId, trace: Trace) -> Result<bool> {
     let record = TraceRecord { topic, trace };
     let (key, by_id) = record.keys();
     if tables.of(Table::TracesById).get(txn, &by_id)?.is_some() {
+        let view = View { tables, txn };
+        let known: Option<TraceRecord> = view.find(&key)?;
+        let time_of = |trace: &Trace| time_of_request(view, &record.topic, trace);
+        if let Some(known) = known.filter(|known| known.trace.request() != record.trace.request())
+            && time_of(&known.trace)? < time_of(&record.trace)?
+        {
+            tables.of(Table::Traces).put(txn, &key, &record.pack())?;
+        }
         return Ok(false);
     }
     tables.of(Table::Traces).put(txn, &key, &record.pack())?;
     tables.of(Table::TracesById).put(txn, &by_id, &record.trace.item().0.pack())?;
     Ok(true)
+}
+
+/// `created_at` of a trace's request, which has a trace of its own in every topic with a hint of it.
+fn time_of_request(view: View<'_>, topic: &TopicId, trace: &Trace) -> Result<Option<Timestamp>> {
+    Ok(find(view, topic, &trace.request())?.map(|request| request.item().0))
 }
 
 /// The traces of this id, in all topics.

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use kukuri_domain::{
     Millis, Reason, Timestamp,
+    remains::Subject,
     retention::{Keep, Retention, RetentionClass},
 };
 use kukuri_store::{
@@ -13,18 +14,23 @@ use kukuri_store::{
 };
 
 use crate::{
-    ages::{self, AgePrefix, Oldest},
+    ages::{self, AgePrefix, Oldest, OldestSearch},
     batch::{Batch, Committed, StoredRow},
     error::Result,
+    former_topics,
     key::{self, EventNo, TopicNo},
     pack::{Record as _, take, unpack},
     record::{KeyRecord, KnownId, OutboxRecord, TombstoneRecord, VanishRecord},
+    remains::{self, RemainsRecord},
     tables::Table,
     writer::Writer,
 };
 
 /// Maximum rows that a step reads.
 const STEP: usize = 1_000;
+
+/// Maximum positions of purges that are remembered.
+const MAX_SCANNED: usize = 100_000;
 
 /// Runs a step. One that does not fit on a full disk is tried again with fewer rows: the pages it frees make room for
 /// the next.
@@ -143,21 +149,24 @@ impl Scanned {
 
     fn note(&mut self, prefix: AgePrefix, end: Vec<u8>) {
         // A row becomes history at any age, also behind the position of a scan.
-        if prefix[4] != RetentionClass::History as u8 && end.len() > prefix.len() {
+        let is_useful = prefix[4] != RetentionClass::History as u8 && end.len() > prefix.len();
+        if is_useful && self.ends.len() < MAX_SCANNED {
             self.ends.insert(prefix, end);
         }
     }
 }
 
 /// The phases of a purge, in order.
-const PHASES: [Phase; 8] = [
+const PHASES: [Phase; 10] = [
     Phase::Age,
     Phase::RoomInTopics,
     Phase::RoomInNode,
     Phase::Ids,
     Phase::Outbox,
+    Phase::FormerTopics,
     Phase::Memories(Table::Tombstones),
     Phase::Memories(Table::Vanished),
+    Phase::Memories(Table::Remains),
     Phase::Memories(Table::Keys),
 ];
 
@@ -167,6 +176,8 @@ enum Phase {
     RoomInNode,
     Ids,
     Outbox,
+    /// Forgets the names of former topics that no outbox row has any more (T-10).
+    FormerTopics,
     Memories(Table),
 }
 
@@ -184,7 +195,9 @@ struct Purge<'r> {
     began_at: Millis,
     /// `phase` is an index in [`PHASES`], `after` the last key that was read in it.
     cursor: PurgeCursor,
-    /// Rows that the step may still read.
+    /// Rows that the step may remove.
+    rows: usize,
+    /// Rows that the step may still read, and places that it may still look at: a topic and class, or a topic.
     left: usize,
     /// Positions in the topics and classes that the step finished.
     finished: Vec<(AgePrefix, Vec<u8>)>,
@@ -193,7 +206,7 @@ struct Purge<'r> {
 impl<'r> Purge<'r> {
     fn resume(retention: &'r Retention, now: Millis, mut cursor: PurgeCursor) -> Self {
         let began_at = *cursor.began_at.get_or_insert(now);
-        Self { retention, began_at, cursor, left: 0, finished: Vec::new() }
+        Self { retention, began_at, cursor, rows: 0, left: 0, finished: Vec::new() }
     }
 
     /// `None`: the purge is done.
@@ -209,7 +222,7 @@ impl<'r> Purge<'r> {
 impl Batch<'_> {
     /// One step of a purge.
     fn purge_rows(&mut self, scanned: &Scanned, purge: &mut Purge<'_>, rows: usize) -> Result<()> {
-        purge.left = rows;
+        (purge.rows, purge.left) = (rows, rows);
         let is_for_capacity_only = purge.cursor.is_for_capacity_only || self.node.clock.is_held();
         while purge.left > 0
             && let Some(phase) = purge.phase()
@@ -218,9 +231,10 @@ impl Batch<'_> {
                 _ if is_for_capacity_only && !phase.is_for_capacity() => true,
                 Phase::Age => self.purge_by_age(scanned, purge)?,
                 Phase::RoomInTopics => self.make_room_in_topics(purge)?,
-                Phase::RoomInNode => self.make_room(None, purge)?,
+                Phase::RoomInNode => self.make_room_in_node(purge)?,
                 Phase::Ids => self.forget_ids(purge)?,
                 Phase::Outbox => self.drop_outbox(purge)?,
+                Phase::FormerTopics => self.drop_former_topics(purge)?,
                 Phase::Memories(table) => self.drop_memories(*table, purge)?,
             };
             if is_phase_done {
@@ -243,6 +257,7 @@ impl Batch<'_> {
             }
             purge.finished.push((prefix, std::mem::take(&mut purge.cursor.after)));
         }
+        purge.left = purge.left.saturating_sub(1);
         let next = ages::prefix_after(self.view(), current)?;
         purge.cursor.after = next.map_or_else(Vec::new, |prefix| scanned.end(prefix));
         Ok(next.is_none())
@@ -275,19 +290,29 @@ impl Batch<'_> {
     // Capacity.
 
     fn make_room_in_topics(&mut self, purge: &mut Purge<'_>) -> Result<bool> {
-        let Some((id, topic)) = self.purging_topic_after(&purge.cursor.after)? else { return Ok(true) };
-        if self.make_room(Some(topic), purge)? {
-            purge.cursor.after = id;
+        let (subscriptions, after) = (self.ctx.subscriptions, purge.cursor.after.clone());
+        for topic in subscriptions.with_capacity().filter(|topic| topic.as_str().as_bytes() > after.as_slice()) {
+            if purge.left == 0 {
+                return Ok(false);
+            }
+            purge.left -= 1;
+            if let Some(no) = self.find_topic(topic)?
+                && !self.make_room(no, purge)?
+            {
+                return Ok(false);
+            }
+            self.update_stages()?;
+            purge.cursor.after = topic.as_str().into();
         }
-        Ok(false)
+        Ok(true)
     }
 
-    /// Evicts the oldest rows that may be evicted, while a topic (or the node) at its last stage holds too much.
-    fn make_room(&mut self, topic: Option<TopicNo>, purge: &mut Purge<'_>) -> Result<bool> {
+    /// Evicts the oldest rows of a topic that may be evicted, while it is at its last stage and holds too much.
+    fn make_room(&mut self, topic: TopicNo, purge: &mut Purge<'_>) -> Result<bool> {
         let mut oldest = None;
-        while purge.left > 0 {
-            if !self.must_make_room(topic)? {
-                return Ok(true);
+        while self.must_make_room(Some(topic))? {
+            if purge.left == 0 {
+                return Ok(false);
             }
             purge.left -= 1;
             let oldest = match &mut oldest {
@@ -299,7 +324,39 @@ impl Batch<'_> {
             self.purge_row(row, Reason::Capacity)?;
             purge.cursor.purged.by_capacity += 1;
         }
-        Ok(false)
+        Ok(true)
+    }
+
+    /// Evicts the oldest rows of all topics that may be evicted, while the node is at its last stage and holds too much.
+    /// A search over all topics finds as many as a step removes; it takes several steps if there are many topics.
+    fn make_room_in_node(&mut self, purge: &mut Purge<'_>) -> Result<bool> {
+        if !self.must_make_room(None)? {
+            return Ok(true);
+        }
+        let mut search = OldestSearch::unpack(&purge.cursor.after)?;
+        while purge.left > 0 && !search.is_done() {
+            let looked_at = search.look_at_next(self.view(), STEP)?;
+            purge.left = purge.left.saturating_sub(looked_at);
+        }
+        if !search.is_done() {
+            purge.cursor.after = search.pack();
+            return Ok(false);
+        }
+        let mut found = search.into_found();
+        let is_last = found.is_empty();
+        for _ in 0..purge.rows {
+            let Some(no) = found.pop_first() else { break };
+            if !self.must_make_room(None)? {
+                return Ok(true);
+            }
+            let Some(row) = self.read_row(no)?.filter(|row| row.class().gives_way()) else { continue };
+            self.purge_row(row, Reason::Capacity)?;
+            purge.cursor.purged.by_capacity += 1;
+        }
+        // Rows that are left are removed by the next step; after them the search begins again.
+        purge.cursor.after = if found.is_empty() { Vec::new() } else { OldestSearch::done(found).pack() };
+        purge.left = 0;
+        Ok(is_last)
     }
 
     // Ids, outbox rows, tombstones, vanish marks and floors.
@@ -321,6 +378,7 @@ impl Batch<'_> {
                 }
                 Some(_) => {
                     self.delete(Table::Ids, id)?;
+                    self.drop_remains(&unpack(Table::Gone.name(), id, take)?)?;
                     purge.cursor.purged.ids += 1;
                 }
                 None => {}
@@ -345,8 +403,22 @@ impl Batch<'_> {
         Ok(is_last)
     }
 
-    /// Removes tombstones, vanish marks, and floors without an effective version; they follow the retention of requests
-    /// (P-5). Usually they are kept forever and nothing is read.
+    fn drop_former_topics(&mut self, purge: &mut Purge<'_>) -> Result<bool> {
+        let (keys, is_last) = self.some_keys(Table::FormerTopics, &[], purge)?;
+        for key in keys {
+            let (head, topic) = former_topics::read_key(&key)?;
+            if head > self.node.outbox_dropped {
+                return Ok(true);
+            }
+            self.delete(Table::TopicNames, &former_topics::name_key(topic))?;
+            self.delete(Table::FormerTopics, &key)?;
+            purge.cursor.after = key;
+        }
+        Ok(is_last)
+    }
+
+    /// Removes tombstones, vanish marks, remains, and floors without an effective version; they follow the retention of
+    /// requests (P-5). Usually they are kept forever and nothing is read. The remains of one event go with its id.
     fn drop_memories(&mut self, table: Table, purge: &mut Purge<'_>) -> Result<bool> {
         if purge.retention.requests == Keep::Forever {
             return Ok(true);
@@ -357,6 +429,8 @@ impl Batch<'_> {
             let noted_at = match table {
                 Table::Tombstones => Some(TombstoneRecord::unpack(record)?.noted_at),
                 Table::Vanished => Some(VanishRecord::unpack(record)?.noted_at),
+                Table::Remains if matches!(remains::subject_of(&key)?, Subject::Event(_)) => None,
+                Table::Remains => Some(RemainsRecord::unpack(record)?.noted_at),
                 _ => Some(KeyRecord::unpack(record)?).filter(|key| key.current.is_none()).map(|key| key.raised_at),
             };
             if noted_at.is_some_and(|at| purge.retention.requests.is_over(at, purge.began_at)) {
@@ -379,4 +453,157 @@ impl Batch<'_> {
 
 fn expiration_of(key: &[u8]) -> Result<Timestamp> {
     unpack(Table::Expiry.name(), key, take)
+}
+
+#[cfg(test)]
+mod tests {
+    use kukuri_domain::{Event, TopicId, capacity::Capacity};
+    use kukuri_store::{
+        StoreRules,
+        conformance::build::{ALICE, BOB, NOW, admitted, bare, later, vanish},
+        port::*,
+    };
+
+    use super::*;
+    use crate::{Durability, LmdbOptions, LmdbStore};
+
+    /// More than a step looks at.
+    const TOPICS: u64 = 2_500;
+
+    fn options(capacity: Option<u64>) -> LmdbOptions {
+        let capacity = Capacity { max_events: capacity, max_bytes: None };
+        let rules = StoreRules { capacity, ..StoreRules::default() };
+        LmdbOptions { durability: Durability::Unsynced, map_size: 1 << 28, rules, ..LmdbOptions::default() }
+    }
+
+    fn numbered(number: u64) -> TopicId {
+        TopicId::new_unchecked(&format!("kukuri:{number:064x}"))
+    }
+
+    /// An event of this kind in a topic of its own.
+    fn event(kind: u16, number: u64) -> Event {
+        let author = if number.is_multiple_of(2) { ALICE } else { BOB };
+        bare(kind)
+            .by(author)
+            .at(number % 900)
+            .tag(["t", numbered(number).as_str()])
+            .tag(["d", &number.to_string()])
+            .build()
+    }
+
+    fn block_on<T>(test: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
+    }
+
+    async fn filled(dir: &std::path::Path, capacity: Option<u64>, kind: impl Fn(u64) -> u16) -> LmdbStore {
+        let store = LmdbStore::open(dir, options(capacity)).unwrap();
+        for first in (0..TOPICS).step_by(500) {
+            let batch = (first..first + 500).map(|number| admitted(&event(kind(number), number)));
+            store.ingest(batch.collect(), NOW).await.unwrap();
+        }
+        store
+    }
+
+    /// Purges. Returns how many steps that took.
+    async fn purge(store: &LmdbStore, retention: &Retention, now: Millis) -> (usize, Purged) {
+        let (mut steps, mut cursor) = (0, PurgeCursor::default());
+        loop {
+            steps += 1;
+            let step = store.purge_some(retention, now, cursor).await.unwrap();
+            match step.next {
+                Some(next) => {
+                    assert!(next.after.len() < 10 * STEP, "the position is bounded");
+                    cursor = next;
+                }
+                None => return (steps, step.purged),
+            }
+        }
+    }
+
+    #[test]
+    fn step_of_a_purge_looks_at_a_bounded_number_of_topics() {
+        // T-10, P-5
+        let dir = tempfile::tempdir().unwrap();
+        block_on(async {
+            let store = filled(dir.path(), None, |_| 30_023).await;
+            let (steps, purged) = purge(&store, &Retention::default(), NOW).await;
+            assert_eq!(purged.by_retention, 0);
+            assert!(steps as u64 > TOPICS / STEP as u64, "{steps} steps for {TOPICS} topics that keep all");
+        });
+    }
+
+    #[test]
+    fn oldest_rows_of_many_topics_are_evicted_in_bounded_steps() {
+        // T-10, P-6
+        let dir = tempfile::tempdir().unwrap();
+        block_on(async {
+            // Every sixth event is a current version, which does not give way.
+            let kind = |number: u64| if number.is_multiple_of(6) { 30_023 } else { 1 };
+            let store = filled(dir.path(), Some(TOPICS), kind).await;
+            drop(store);
+            let store = LmdbStore::open(dir.path(), options(Some(1_500))).unwrap();
+            let (steps, purged) = purge(&store, &Retention::default(), NOW).await;
+            let left = 1_500 * 95 / 100;
+            assert_eq!(purged.by_capacity, TOPICS - left);
+            assert!(steps > 4, "{steps} steps to search {TOPICS} topics and evict {}", purged.by_capacity);
+            let ids: Vec<_> = (0..TOPICS).map(|number| event(kind(number), number).id).collect();
+            let found = store.get(&ids, NOW).await.unwrap();
+            let gone: Vec<u64> = (0..TOPICS).filter(|number| found[*number as usize].is_none()).collect();
+            let oldest = (0..TOPICS).filter(|number| !number.is_multiple_of(6));
+            assert_eq!(gone, oldest.take(gone.len()).collect::<Vec<_>>(), "the oldest that give way");
+            assert_eq!(
+                store.list_topics(None, 10_000).await.unwrap().len() as u64,
+                left,
+                "topics without rows are gone"
+            );
+            assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
+        });
+    }
+
+    #[test]
+    fn names_of_former_topics_go_with_their_outbox_rows() {
+        // T-10
+        let dir = tempfile::tempdir().unwrap();
+        let len = |store: &LmdbStore, table: Table| {
+            store.with_writer(move |writer| writer.tables.read(|view| view.len(table)).unwrap())
+        };
+        block_on(async {
+            let store = filled(dir.path(), None, |_| 1).await;
+            let farewells = [vanish().at(950).build(), vanish().by(BOB).at(950).build()];
+            store.ingest(farewells.iter().map(admitted).collect(), NOW).await.unwrap();
+            assert_eq!(len(&store, Table::Topics), 1, "kukuri:global has the requests");
+            assert_eq!((len(&store, Table::FormerTopics), len(&store, Table::TopicNames)), (TOPICS, TOPICS + 1));
+            assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
+            let rows = store.outbox(kukuri_store::Seq(0), usize::MAX).await.unwrap();
+            assert_eq!(rows.last().unwrap().topic, TopicId::global());
+            assert!(rows.iter().any(|row| row.topic == numbered(7)), "rows still name their topics");
+            drop(store);
+            let store = LmdbStore::open(dir.path(), options(None)).unwrap();
+            assert_eq!(len(&store, Table::Topics), 1, "after a restart");
+            let day = 24 * 3_600;
+            for days in 1..40 {
+                store.observe_clock(later(days * day / 2)).await.unwrap();
+            }
+            store.confirm_clock(later(40 * day)).await.unwrap();
+            purge(&store, &Retention::default(), later(40 * day)).await;
+            assert_eq!((len(&store, Table::FormerTopics), len(&store, Table::TopicNames)), (0, 1));
+            assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
+        });
+    }
+
+    #[test]
+    fn exhausted_numbers_are_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = LmdbStore::open(dir.path(), options(None)).unwrap();
+        for is_topic in [true, false] {
+            let error = store.with_writer(move |writer| {
+                let mut batch = Batch::begin(writer.context(), NOW).unwrap();
+                let last = if is_topic { &mut batch.node.last_topic.0 } else { &mut batch.node.last_author.0 };
+                *last = u32::MAX;
+                let put = kukuri_store::ingest::Ledger::put(&mut batch, &admitted(&event(1, 1)), &[numbered(1)]);
+                put.unwrap_err().to_string()
+            });
+            assert!(error.starts_with("no numbers are left for new "), "{error}");
+        }
+    }
 }

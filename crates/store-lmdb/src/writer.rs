@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use crate::{
     batch::{Batch, BatchContext, Committed},
     error::Result,
+    files, format,
     open::LmdbOptions,
     record::OffsetRecord,
     space::FreeSpace,
@@ -101,6 +102,7 @@ impl Writer {
             _lock: lock,
         };
         writer.commit_pending()?;
+        files::end_restoring(writer.wal.directory(), |is_restored| format::ensure_epoch(&writer.tables, is_restored))?;
         *writer.shared.clock.lock() = writer.tables.read(|view| view.node())?.clock;
         writer.wal.remove_former_file();
         writer.review_stages()?;
@@ -150,7 +152,7 @@ impl Writer {
     /// Recomputes capacity stages, because the configuration may have changed while the store was closed.
     fn review_stages(&mut self) -> Result<()> {
         let mut batch = Batch::resume(self.context())?;
-        batch.touch_all();
+        batch.touch_topics_with_capacity()?;
         batch.update_stages()?;
         self.commit(batch).map(drop)
     }
@@ -226,7 +228,12 @@ impl Writer {
         let mut subscriptions = self.subscriptions.clone();
         subscriptions.insert(changed.clone());
         let mut batch = Batch::resume(BatchContext { subscriptions: &subscriptions, ..self.context() })?;
-        batch.put(Table::Subscriptions, topic.as_str().as_bytes(), &subscriptions::pack(&changed)?)?;
+        let key = topic.as_str().as_bytes();
+        if changed.is_forgettable() {
+            batch.delete(Table::Subscriptions, key)?;
+        } else {
+            batch.put(Table::Subscriptions, key, &subscriptions::pack(&changed)?)?;
+        }
         batch.touch(topic)?;
         batch.update_stages()?;
         batch.commit()?;

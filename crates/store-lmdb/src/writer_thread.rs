@@ -7,10 +7,10 @@ use std::{
 };
 
 use kukuri_domain::{Admitted, Millis};
-use kukuri_store::{Ingested, StoreError};
+use kukuri_store::{Ingested, Stats, StoreError};
 use tokio::sync::oneshot;
 
-use crate::{error::Result, wal::IngestJob, writer::Writer};
+use crate::{error::Result, lookup, wal::IngestJob, writer::Writer};
 
 /// A job for the writer.
 pub(crate) enum Job {
@@ -18,6 +18,8 @@ pub(crate) enum Job {
     Ingest(IngestJob),
     /// Any other write. It gets an error if the pending records can't be committed.
     Change(Change),
+    /// Read the statistics, with the pending records and without committing them.
+    Stats(oneshot::Sender<Result<Stats>>),
 }
 
 type Change = Box<dyn FnOnce(Result<&mut Writer>) + Send>;
@@ -51,6 +53,13 @@ impl WriterThread {
     {
         let (answer, answered) = oneshot::channel();
         self.send(Job::Change(Box::new(|writer| drop(answer.send(writer.and_then(change))))))?;
+        answered.await.unwrap_or(Err(StoreError::Panicked.into()))
+    }
+
+    /// The statistics, pending records included. Commits nothing.
+    pub(crate) async fn stats(&self) -> Result<Stats> {
+        let (answer, answered) = oneshot::channel();
+        self.send(Job::Stats(answer))?;
         answered.await.unwrap_or(Err(StoreError::Panicked.into()))
     }
 
@@ -90,6 +99,12 @@ fn run(mut writer: Writer, jobs: &Receiver<Job>) {
             Job::Ingest(job) => writer.ingest_grouped(job, jobs),
             Job::Change(change) => {
                 change(writer.commit_pending().map(|()| &mut writer));
+                None
+            }
+            Job::Stats(answer) => {
+                // No transaction is open. Records are pending only after a failed commit.
+                let stats = writer.commit_pending().and_then(|()| writer.tables.read(lookup::stats));
+                let _ = answer.send(stats);
                 None
             }
         }));

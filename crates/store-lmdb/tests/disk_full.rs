@@ -122,14 +122,19 @@ async fn fill_and_recover(store: &LmdbStore) {
         assert_eq!(take(store, &request).await, Outcome::Stored, "a deletion is taken on a full disk");
         assert_eq!(store.get(&[target.id], NOW).await.unwrap(), [None]);
     }
-    let refused = take(store, &note("still full").by(ALICE).at(800).build()).await;
-    assert_eq!(refused, Outcome::Refused(Refusal::DiskFull));
+    for (why, event) in [
+        ("a note", note("still full").by(ALICE).at(800).build()),
+        ("P-6: a deletion by an author without another event", deletion().by(ALICE).at(800).of(&stored[0]).build()),
+        ("P-6: a vanish request by such an author", vanish().by(CAROL).at(800).build()),
+    ] {
+        assert_eq!(take(store, &event).await, Outcome::Refused(Refusal::DiskFull), "{why}");
+    }
 
     assert_eq!(take(store, &vanish().by(BOB).at(900).build()).await, Outcome::Stored, "so is a vanish request");
     assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
     // LMDB reuses pages two transactions after they were freed.
     for round in 0..3 {
-        take(store, &deletion().by(ALICE).at(901 + round).build()).await;
+        take(store, &deletion().by(BOB).at(901 + round).build()).await;
     }
     assert_eq!(take(store, &note("room again").by(ALICE).at(910).build()).await, Outcome::Stored);
 }

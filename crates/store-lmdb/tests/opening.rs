@@ -78,7 +78,7 @@ fn a_store_of_a_newer_format_is_refused_and_not_touched() {
 
     let before = contents(dir.path());
     let error = LmdbStore::open(dir.path(), quick()).err().expect("format 99 is not known");
-    assert!(matches!(error, StoreError::Newer { found: 99, supported: 2, .. }), "{error}");
+    assert!(matches!(error, StoreError::Newer { found: 99, supported: 3, .. }), "{error}");
     assert!(LmdbStore::open_for_reading(dir.path(), quick()).is_err(), "nor is it read");
     assert_eq!(contents(dir.path()), before);
 }
@@ -120,7 +120,7 @@ fn an_interrupted_creation_is_repeated() {
 #[test]
 fn stores_of_every_format_still_open() {
     // `cargo xtask fixture` wrote each fixture when its format was new; they never change.
-    for format in ["format-1", "format-2"] {
+    for format in ["format-1", "format-2", "format-3"] {
         opens(&Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures")).join(format));
     }
 }
@@ -274,6 +274,8 @@ fn a_dry_run_of_a_purge_is_bounded_and_changes_nothing() {
     block_on(async {
         let notes: Vec<_> = (0..1_500).map(|n| admitted(&note(&format!("note {n}")).at(n).build())).collect();
         store.ingest(notes, NOW).await.unwrap();
+        // Commits the batch.
+        store.snapshot(Default::default(), 1).await.unwrap();
         let (before, head, transactions) =
             (store.stats().await.unwrap(), *store.watch_outbox().borrow(), store.transactions());
 
@@ -288,5 +290,52 @@ fn a_dry_run_of_a_purge_is_bounded_and_changes_nothing() {
         assert_eq!((*store.watch_outbox().borrow(), store.transactions()), (head, transactions));
         let purged = store.purge(&retention, later(60)).await.unwrap();
         assert_eq!((purged.by_retention, purged), (1_500, whole.purged), "as much as the dry run has counted");
+    });
+}
+
+#[test]
+fn a_restored_store_has_another_epoch_and_a_compacted_one_the_same() {
+    // Y-5
+    let dir = tempfile::tempdir().unwrap();
+    let [original, restored, copy] = ["original", "restored", "copy.mdb"].map(|name| dir.path().join(name));
+    let epoch_of = |store: &LmdbStore| *store.watch_epoch().borrow();
+    let store = LmdbStore::open(&original, quick()).unwrap();
+    let epoch = epoch_of(&store);
+    block_on(store.ingest(vec![admitted(&note("one").build())], NOW)).unwrap();
+    store.copy_to(&copy).unwrap();
+    drop(store);
+    LmdbStore::compact(&original, &quick()).unwrap();
+    assert_eq!(epoch_of(&LmdbStore::open(&original, quick()).unwrap()), epoch);
+    assert_eq!(epoch_of(&LmdbStore::open_for_reading(&original, quick()).unwrap()), epoch);
+
+    LmdbStore::install(&restored, &copy).unwrap();
+    let other = epoch_of(&LmdbStore::open(&restored, quick()).unwrap());
+    assert_ne!(other, epoch);
+    assert_eq!(epoch_of(&LmdbStore::open(&restored, quick()).unwrap()), other, "once");
+}
+
+#[test]
+fn a_snapshot_page_looks_at_a_bounded_number_of_hidden_rows() {
+    // U-4
+    let dir = tempfile::tempdir().unwrap();
+    let store = LmdbStore::open(dir.path(), quick()).unwrap();
+    block_on(async {
+        let notes: Vec<_> = (0..6_000).map(|number| note(&number.to_string()).at(1).build()).collect();
+        for some in notes.chunks(1_000) {
+            store.ingest(some.iter().map(admitted).collect(), NOW).await.unwrap();
+            let request = some.iter().fold(kukuri_store::conformance::build::deletion(), |draft, note| draft.of(note));
+            store.ingest(vec![admitted(&request.at(2).build())], NOW).await.unwrap();
+        }
+        let (mut cursor, mut seen, mut pages) = (Default::default(), 0, 0);
+        loop {
+            let page = store.snapshot(cursor, 500).await.unwrap();
+            seen += page.events.len();
+            pages += 1;
+            match page.next {
+                Some(next) => cursor = next,
+                None => break,
+            }
+        }
+        assert_eq!((seen, pages), (6, 2), "the requests alone are left");
     });
 }

@@ -93,6 +93,10 @@ fn filters() -> Vec<(&'static str, Filter)> {
             large().with_authors(many_authors()).with_kinds((10_000..10_100).map(Kind)),
         ),
         ("authors of replaceable kinds", large().with_authors([ALICE, BOB]).with_kinds([Kind(10_002)])),
+        ("any kind", Filter::new()),
+        ("a tag of any topic", Filter::new().with_tag(x, ["a", "c"])),
+        ("an author of any topic", Filter::new().with_authors([ALICE])),
+        ("authors of any topic, and a kind", Filter::new().with_authors([BOB, CAROL]).with_kinds([Kind(7)])),
         ("a time that no event can have", large().with_since(kukuri_domain::Timestamp(1 << 60))),
     ]
 }

@@ -110,7 +110,8 @@ fn records_of_committed_transactions_are_not_replayed() {
     for three in notes.chunks(3) {
         three.iter().for_each(|note| drop(ingest(&store, std::slice::from_ref(note))));
         if three[0] != notes[6] {
-            block_on(store.stats()).unwrap();
+            // Commits the transaction.
+            block_on(store.snapshot(Default::default(), 1)).unwrap();
         }
     }
     // In the WAL, one record of the last transaction overwrites an old record; two old records follow it.

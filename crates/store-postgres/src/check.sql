@@ -5,7 +5,7 @@ FROM cn_relay.events e LEFT JOIN cn_relay.ids d
 WHERE d.event_id IS NULL;
 SELECT 'event ' || encode(e.id, 'hex') || ': its record and its row do not agree on its state'
 FROM cn_relay.events e JOIN cn_relay.ids d ON d.event_id = e.id
-WHERE e.effective <> (d.reason IS NULL);
+WHERE e.effective <> (d.reason IS NULL) OR e.deleted <> (d.reason IS NOT DISTINCT FROM 0);
 SELECT 'id ' || encode(d.event_id, 'hex') || ': its row is missing'
 FROM cn_relay.ids d LEFT JOIN cn_relay.events e
     ON d.event_id = e.id AND d.class = e.class AND d.ingested_at = e.ingested_at AND d.no = e.no
@@ -36,6 +36,14 @@ FROM (SELECT count(*) AS count FROM cn_relay.event_tags) f,
     (SELECT coalesce(sum(cardinality(tags)), 0) AS count FROM cn_relay.events WHERE effective) e
 WHERE f.count <> e.count;
 
+-- Topics: every number has a name, and a topic that holds nothing has a subscription.
+SELECT 'event ' || encode(e.id, 'hex') || ': its topic number ' || u.no || ' has no name'
+FROM cn_relay.events e CROSS JOIN LATERAL unnest(e.topics) AS u (no) LEFT JOIN cn_relay.topics t ON t.no = u.no
+WHERE t.no IS NULL;
+SELECT 'topic ' || t.topic_id || ' holds nothing and has no subscription'
+FROM cn_relay.topics t LEFT JOIN cn_relay.node_subscriptions s ON s.topic_id = t.topic_id
+WHERE t.events = '{0,0,0,0}' AND s.topic_id IS NULL;
+
 -- Keys.
 SELECT 'event ' || encode(e.id, 'hex') || ': it is effective and its key does not say so'
 FROM cn_relay.events e
@@ -56,9 +64,14 @@ FROM cn_relay.traces t LEFT JOIN cn_relay.ids d ON d.event_id = t.request
 WHERE d.no IS NULL OR d.reason IS NOT NULL OR (t.key IS NULL) <> (t.id = t.request);
 (SELECT 'the trace of ' || encode(w.id, 'hex') || ' in ' || w.topic_id || ' is missing'
 FROM (
-    SELECT topic_id, created_at, id, request, key FROM cn_relay.traces_of_rows
-    EXCEPT SELECT topic_id, created_at, id, request, key FROM cn_relay.traces
+    SELECT topic_id, created_at, id FROM cn_relay.traces_of_rows
+    EXCEPT SELECT topic_id, created_at, id FROM cn_relay.traces
 ) w);
+
+-- Remains: those of one event (\x65) go with its id.
+SELECT 'id ' || encode(substr(r.subject, 2), 'hex') || ': it is forgotten, its remains are not'
+FROM cn_relay.remains r LEFT JOIN cn_relay.ids d ON d.event_id = substr(r.subject, 2)
+WHERE substr(r.subject, 1, 1) = '\x65' AND d.event_id IS NULL;
 
 -- Counters: of the node, the topics and the partitions.
 SELECT 'the node counted ' || n.effective || ' effective events, there are ' || c.count

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use kukuri_domain::{
     Address, AddressDigest, EventId, Kind, Millis, PublicKey, Reason, Source, Timestamp, TopicId, capacity::Stage,
-    retention::RetentionClass, subscription::Keeper,
+    remains::Subject, retention::RetentionClass, subscription::Keeper,
 };
 pub(crate) use kukuri_postgres::signed;
 use kukuri_store::Seq;
@@ -58,11 +58,11 @@ macro_rules! bind_arrays {
 }
 pub(crate) use bind_arrays;
 
-/// Executes a statement for rows, if there are any.
+/// Executes a statement for rows, if there are any, [`STATEMENT_ROWS`](crate::batch::STATEMENT_ROWS) at a time.
 macro_rules! write_arrays {
     ($connection:expr, $sql:expr, for $row:pat_param in $rows:expr; $($value:expr),+ $(,)?) => {
-        if !$rows.is_empty() {
-            let query = $crate::columns::bind_arrays!(sqlx::query($sql), for $row in $rows; $($value),+);
+        for some in $rows.chunks($crate::batch::STATEMENT_ROWS) {
+            let query = $crate::columns::bind_arrays!(sqlx::query($sql), for $row in some; $($value),+);
             query.execute($connection).await?;
         }
     };
@@ -105,6 +105,9 @@ columns! {
     EventId as [u8; 32]: |id| *id.as_bytes(), |id| Self::from_bytes(id);
     PublicKey as [u8; 32]: |key| *key.as_bytes(), |key| Self::from_bytes(key);
     AddressDigest as [u8; 32]: |digest| digest.0, |digest| Self(digest);
+    Subject as Vec<u8>: |subject| subject.to_bytes().to_vec(), |bytes| {
+        Subject::from_bytes(&bytes).ok_or_else(|| damaged("remains have no subject"))?
+    };
     Address as String: |address| address.to_string(), |text| {
         let address = text.parse();
         address.map_err(|_| damaged(format!("{text} is no address")))?

@@ -10,6 +10,7 @@
 
 use std::time::Duration;
 
+use futures_util::TryStreamExt;
 use kukuri_domain::{Reason, retention::RetentionClass};
 use kukuri_store::counters::Tally as _;
 use sqlx::AssertSqlSafe;
@@ -72,7 +73,7 @@ impl Batch<'_> {
     }
 
     async fn drop_month(&mut self, month: &Partition, purge: &mut Purge) -> Result<Step> {
-        self.read_all_topics().await?;
+        self.read_topics_with_retention().await?;
         let counters = self.partition_counters(month).await?;
         let rows =
             counters.iter().filter(|(topic, ..)| *topic == NODE).map(|(.., held)| held.events as u64).sum::<u64>();
@@ -98,6 +99,7 @@ impl Batch<'_> {
             self.announce_month(month).await?;
         }
         self.lock_tables(month).await?;
+        self.read_topics(&counters.iter().map(|(topic, ..)| *topic).collect::<Vec<_>>()).await?;
         for (topic, class, held) in counters {
             let lost = Delta { effective: -held.effective, events: -held.events, bytes: -held.bytes };
             self.work.change_counters(topic, class, lost)?;
@@ -123,12 +125,16 @@ impl Batch<'_> {
 
     async fn partition_counters(&mut self, month: &Partition) -> Result<Vec<PartitionCounter>> {
         let rows = sqlx::query("SELECT * FROM cn_relay.partition_counters WHERE class = $1 AND begins_at = $2");
-        let rows = rows.bind(month.class.to_sql()).bind(month.begins_at.to_sql()).fetch_all(self.connection()).await?;
-        let rows = rows.iter().map(|row| {
+        let mut rows = rows.bind(month.class.to_sql()).bind(month.begins_at.to_sql()).fetch(self.connection());
+        let mut counters = Vec::new();
+        while let Some(row) = rows.try_next().await? {
             let held = from_columns!(row => Delta { effective, events, bytes });
-            Ok((row.read("topic")?, row.read("retention")?, held))
-        });
-        rows.collect()
+            // A topic may be gone of which nothing is left here.
+            if held != Delta::default() {
+                counters.push((row.read("topic")?, row.read("retention")?, held));
+            }
+        }
+        Ok(counters)
     }
 
     /// One step: moves rows that these topics keep to the same month of the long class. Returns whether it moved any.

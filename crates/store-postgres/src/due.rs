@@ -22,7 +22,7 @@ pub(crate) struct Cutoffs {
 }
 
 impl Cutoffs {
-    /// `None`: every topic keeps rows of this class forever. All topics must have been read.
+    /// `None`: every topic keeps rows of this class forever. Topics with a retention of their own must have been read.
     pub(crate) fn of(class: RetentionClass, retention: &Retention, now: Millis, work: &Work) -> Option<Self> {
         let cutoff = |keep: Keep| keep.cutoff(now).map_or(-1, |cutoff| cutoff.to_sql());
         let default = cutoff(retention.keep(class, []));

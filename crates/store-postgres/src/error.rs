@@ -32,6 +32,16 @@ impl Failure {
         self.has_code(&["53100"])
     }
 
+    /// The server ended a statement by its timeout, or the budget of a query was spent (Y-2).
+    pub(crate) fn is_too_costly(&self) -> bool {
+        matches!(self, Self::Port(StoreError::TooCostly)) || self.has_code(&["57014"])
+    }
+
+    /// The session has ended: the server closed it, or the connection is broken.
+    pub(crate) fn is_disconnected(&self) -> bool {
+        matches!(self, Self::Backend(sqlx::Error::Io(_))) || self.has_code(&["57P01", "57P02"])
+    }
+
     /// A lock timeout on a table.
     pub(crate) fn is_lock_timeout(&self) -> bool {
         self.has_code(&["55P03"])

@@ -1,20 +1,28 @@
-//! Follows commits of other processes: notifications wake it, and a poll every second covers lost ones (O-4).
+//! Follows commits of other processes: notifications wake it, and a poll every second covers lost ones (O-4). It also notices a
+//! store that went back (Y-5).
 
 use std::{sync::Arc, time::Duration};
 
 use kukuri_postgres::QuerySession;
-use sqlx::{PgPool, postgres::PgListener};
-use tokio::time::{sleep, timeout};
+use kukuri_store::Epoch;
+use sqlx::{PgConnection, PgPool, postgres::PgListener};
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::{
-    batch::read_node,
-    error::Result,
-    writer::{Writer, raise},
-};
+use crate::{batch::read_node, error::Result, writer::Writer};
 
 /// Longest time that a lost notification goes unnoticed.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const CHANNELS: [&str; 2] = ["cn_relay_outbox", "cn_relay_subscriptions"];
+
+/// What makes a history of sequences (Y-5): the column, and whatever changes if commits are lost. The number of the table is
+/// another one after a restored dump; the server has another timeline after a fail-over or a recovery to a point in time.
+const EPOCH: &str = "SELECT concat_ws('/', n.epoch, n.tableoid::bigint, s.system_identifier, \
+     CASE WHEN pg_is_in_recovery() THEN '' ELSE substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END) \
+     FROM cn_relay.node n, pg_control_system() s";
+/// For servers that do not offer these functions: a fail-over is not noticed there.
+const EPOCH_OF_TABLE: &str = "SELECT concat_ws('/', epoch, tableoid::bigint) FROM cn_relay.node";
+/// SQLSTATE of a function that is missing, not supported, or not allowed.
+const NOT_OFFERED: [&str; 3] = ["42883", "0A000", "42501"];
 
 /// Runs until it is aborted, across restarts of the server.
 pub(crate) async fn follow(pool: PgPool, listener_pool: PgPool, writer: Arc<Writer>) {
@@ -29,16 +37,46 @@ pub(crate) async fn follow(pool: PgPool, listener_pool: PgPool, writer: Arc<Writ
 async fn listen(pool: &PgPool, listener_pool: &PgPool, writer: &Writer) -> Result<()> {
     let mut listener = PgListener::connect_with(listener_pool).await?;
     listener.listen_all(CHANNELS).await?;
+    let mut epoch_due = Instant::now();
     loop {
-        let mut session = QuerySession::acquire(pool).await?;
-        let node = read_node(&mut session).await?;
-        session.release();
-        raise(&writer.head, node.head);
-        raise(&writer.subscription_version, node.subscriptions_version);
+        // A fail-over ends this session, or is seen by a new one of the pool: not each notification has to ask for the epoch.
+        let is_due = Instant::now() >= epoch_due;
+        if is_due {
+            epoch_due = Instant::now() + POLL_INTERVAL;
+        }
+        observe(pool, writer, is_due).await?;
         // The payload is ignored: the node's row is read instead, which also covers notifications still in the queue.
         if let Ok(heard) = timeout(POLL_INTERVAL, listener.recv()).await {
             heard?;
             while listener.next_buffered().is_some() {}
         }
     }
+}
+
+/// Reads the epoch if it is due, then the head: a head is never told with a newer epoch than its own.
+pub(crate) async fn observe(pool: &PgPool, writer: &Writer, with_epoch: bool) -> Result<()> {
+    let known_head = *writer.head.borrow();
+    let mut session = QuerySession::acquire(pool).await?;
+    let epoch = if with_epoch { Some(read_epoch(&mut session).await?) } else { None };
+    let node = read_node(&mut session).await?;
+    session.release();
+    let is_other = writer.note_standing(epoch, &node);
+    if !is_other && node.head < known_head {
+        // Files of the server were put back by hand: neither its timeline nor the column has changed.
+        writer.begin_epoch().await?;
+    }
+    Ok(())
+}
+
+async fn read_epoch(session: &mut PgConnection) -> Result<Epoch> {
+    let parts: sqlx::Result<String> = sqlx::query_scalar(EPOCH).fetch_one(&mut *session).await;
+    let parts = match parts {
+        Err(sqlx::Error::Database(error)) if error.code().is_some_and(|code| NOT_OFFERED.contains(&&*code)) => {
+            sqlx::query_scalar(EPOCH_OF_TABLE).fetch_one(session).await?
+        }
+        parts => parts?,
+    };
+    let mut digest = [0; 8];
+    digest.copy_from_slice(&blake3::hash(parts.as_bytes()).as_bytes()[..8]);
+    Ok(Epoch(u64::from_be_bytes(digest)))
 }

@@ -12,7 +12,7 @@ use kukuri_store::{
 };
 
 use crate::{
-    batch::{Batch, Committed},
+    batch::{Batch, Committed, SLOW_ROW_COUNT},
     error::{Failure, Result},
     writer::Writer,
 };
@@ -91,11 +91,19 @@ impl Writer {
             batch.read_facts(&new).await?;
         }
         batch.work.node.failed += failed.len() as u64;
-        let effect = ingest_batch(&mut batch.work, events, failed, now, |_admitted| {
+        #[cfg(test)]
+        let faults = self.faults.lock().clone();
+        let before_each = move |_admitted: &Admitted| {
             #[cfg(test)]
-            self.faults.lock().strike(_admitted)?;
+            faults.strike(_admitted)?;
             Ok(())
-        });
+        };
+        let effect = if batch.work.rows.len() > SLOW_ROW_COUNT {
+            let (events, failed) = (events.to_vec(), failed.clone());
+            batch.compute(move |work| ingest_batch(work, &events, &failed, now, before_each)).await?
+        } else {
+            ingest_batch(&mut batch.work, events, failed, now, before_each)
+        };
         let effect = effect.map_err(|EventFailure { index, error }| IngestFailure::Event(index, error))?;
         let BatchEffect { outcomes, deletions, repeats, has_unknown, .. } = effect;
         if !has_unknown {

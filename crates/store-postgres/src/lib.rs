@@ -9,7 +9,8 @@
 //!   changes in memory, the ledger of `kukuri_store`'s ingest procedure. `ingest`: a batch of events. `upkeep`: expiry
 //!   and purges; `due`: candidate rows. `partitions`, `months`: tables by month; `drop_months`: dropping months past
 //!   retention.
-//! - `plan`: the SQL for a filter. `query`: answers to filters. `state_lookup`: states of ids. `lookup`: other reads.
+//! - `plan`: the SQL for a filter. `query`: answers to filters. `attempt`: sessions and budgets of queries. `state_lookup`:
+//!   states of ids. `lookup`: other reads.
 //!   `subscriptions`: the topics that this node carries. `sharing`: exchange with other nodes.
 //! - `columns`, `records`, `copy`: values as columns and rows. `check`: consistency check.
 //!
@@ -20,6 +21,7 @@
 //! unique in the database, so outbox sequences become visible in order (O-5), with any number of processes.
 
 mod archive;
+mod attempt;
 mod batch;
 mod check;
 mod columns;

@@ -1,19 +1,22 @@
 //! Reads other than filters: the outbox, snapshots, statistics, explanations.
 
-use kukuri_domain::{Address, EventId, decision::KeyState, deletion::Tombstone, vanish::VanishMark};
+use std::collections::HashMap;
+
+use kukuri_domain::{Address, EventId, TopicId, decision::KeyState, deletion::Tombstone, vanish::VanishMark};
 use kukuri_postgres::QuerySession;
 use kukuri_store::{
     AddressExplanation, ConsumerOffset, Explanation, OutboxRow, Seq, SnapshotCursor, SnapshotPage, Stats, StoreError,
-    TopicStats,
+    TopicStats, outbox::MAX_SNAPSHOT_PAGE_BYTES,
 };
-use sqlx::{PgConnection, PgPool, Row as _};
+use sqlx::{PgConnection, PgPool, Row as _, postgres::PgRow};
 
 use crate::{
     batch::{KEYS, read_node},
-    columns::{Column as _, ReadColumn as _, from_columns, signed, unsigned},
+    columns::{Column as _, ReadColumn as _, array, from_columns, signed, unsigned},
     error::Result,
     open::SNAPSHOT,
     records::{self, topic_ids},
+    work::Topic,
 };
 
 pub(crate) async fn outbox(pool: &PgPool, after: Seq, limit: usize) -> Result<Vec<OutboxRow>> {
@@ -28,12 +31,17 @@ pub(crate) async fn outbox(pool: &PgPool, after: Seq, limit: usize) -> Result<Ve
     rows.iter().map(records::outbox_row).collect()
 }
 
-/// Rows in order of arrival.
+/// Rows in order of arrival, as many as $2 and, after the first, as $3 bytes allow. Sizes are read without the events' text.
 pub(crate) const SNAPSHOT_PAGE: &str = concat!(
     "SELECT no, id, created_at, json, ingested_at, ",
     topic_ids!(),
-    " AS topics FROM cn_relay.events e WHERE effective AND no > $1 ORDER BY no LIMIT $2"
+    " AS topics FROM (SELECT *, row_number() OVER w AS place, sum(octet_length(json)) OVER w AS total \
+     FROM (SELECT no, id, created_at, json, ingested_at, topics FROM cn_relay.events \
+     WHERE effective AND no > $1 ORDER BY no LIMIT $2) page WINDOW w AS (ORDER BY no)) e \
+     WHERE total <= $3 OR place = 1 ORDER BY no"
 );
+/// Whether a row comes after one.
+const HAS_MORE: &str = "SELECT EXISTS (SELECT 1 FROM cn_relay.events WHERE effective AND no > $1)";
 
 pub(crate) async fn snapshot(pool: &PgPool, cursor: SnapshotCursor, limit: usize) -> Result<SnapshotPage> {
     let mut session = QuerySession::begin(pool, SNAPSHOT).await?;
@@ -41,13 +49,13 @@ pub(crate) async fn snapshot(pool: &PgPool, cursor: SnapshotCursor, limit: usize
         Some(seq) => seq,
         None => read_node(&mut session).await?.head,
     };
-    let rows = sqlx::query(SNAPSHOT_PAGE).bind(cursor.after.to_sql()).bind(signed((limit as u64).saturating_add(1)));
-    let rows = rows.fetch_all(&mut *session).await?;
+    let rows = sqlx::query(SNAPSHOT_PAGE).bind(cursor.after.to_sql()).bind(signed(limit as u64));
+    let rows = rows.bind(signed(MAX_SNAPSHOT_PAGE_BYTES as u64)).fetch_all(&mut *session).await?;
+    let after: u64 = rows.last().map_or(Ok(cursor.after), |last| last.read("no"))?;
+    let has_more: bool = sqlx::query_scalar(HAS_MORE).bind(after.to_sql()).fetch_one(&mut *session).await?;
     session.commit().await?;
-    let page = &rows[..rows.len().min(limit)];
-    let events = page.iter().map(records::bound_event).collect::<Result<_>>()?;
-    let after = page.last().map_or(Ok(cursor.after), |last| last.read("no"))?;
-    let next = (rows.len() > page.len()).then_some(SnapshotCursor { seq: Some(seq), after });
+    let events = rows.iter().map(records::bound_event).collect::<Result<_>>()?;
+    let next = has_more.then_some(SnapshotCursor { seq: Some(seq), after });
     Ok(SnapshotPage { seq, events, next })
 }
 
@@ -59,31 +67,45 @@ pub(crate) async fn offsets(pool: &PgPool) -> Result<Vec<ConsumerOffset>> {
 pub(crate) async fn stats(pool: &PgPool) -> Result<Stats> {
     let mut session = QuerySession::begin(pool, SNAPSHOT).await?;
     let node = read_node(&mut session).await?;
-    let rows = sqlx::query("SELECT * FROM cn_relay.topics ORDER BY topic_id").fetch_all(&mut *session).await?;
     let disk: i64 = sqlx::query_scalar("SELECT pg_database_size(current_database())").fetch_one(&mut *session).await?;
     session.commit().await?;
-    let mut topics = Vec::with_capacity(rows.len());
-    for row in &rows {
-        let topic = records::topic(row)?;
-        topics.push(TopicStats {
-            topic: topic.id,
-            effective: topic.counters.effective,
-            by_class: topic.counters.by_class,
-            stage: topic.counters.stage,
-            last_event_at: Some(topic.last_event_at),
-        });
-    }
     Ok(Stats {
         effective: node.counters.effective,
         by_class: node.counters.by_class,
         stage: node.counters.stage,
-        topics,
         head: node.head,
         outbox_first: node.outbox_dropped.next(),
         ids: node.ids,
         failed: node.failed,
         disk_bytes: Some(unsigned(disk)),
         clock_held: node.clock.is_held(),
+    })
+}
+
+/// Statistics of these topics, in order.
+pub(crate) async fn topic_stats(pool: &PgPool, topics: &[TopicId]) -> Result<Vec<Option<TopicStats>>> {
+    let query = sqlx::query("SELECT * FROM cn_relay.topics WHERE topic_id = ANY($1)");
+    let rows = QuerySession::fetch_all(pool, query.bind(array(topics))).await?;
+    let found = rows.iter().map(|row| stats_of_topic(row).map(|stats| (stats.topic.clone(), stats)));
+    let found: HashMap<TopicId, TopicStats> = found.collect::<Result<_>>()?;
+    Ok(topics.iter().map(|topic| found.get(topic).cloned()).collect())
+}
+
+/// Statistics of the topics after one, ordered by id.
+pub(crate) async fn list_topics(pool: &PgPool, after: Option<&TopicId>, limit: usize) -> Result<Vec<TopicStats>> {
+    let query = sqlx::query("SELECT * FROM cn_relay.topics WHERE topic_id > $1 ORDER BY topic_id LIMIT $2");
+    let query = query.bind(after.map_or("", |topic| topic.as_str())).bind(signed(limit as u64));
+    QuerySession::fetch_all(pool, query).await?.iter().map(stats_of_topic).collect()
+}
+
+fn stats_of_topic(row: &PgRow) -> Result<TopicStats> {
+    let Topic { id, counters, last_event_at, .. } = records::topic(row)?;
+    Ok(TopicStats {
+        topic: id,
+        effective: counters.effective,
+        by_class: counters.by_class,
+        stage: counters.stage,
+        last_event_at: Some(last_event_at),
     })
 }
 

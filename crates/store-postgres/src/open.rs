@@ -6,7 +6,10 @@ use kukuri_postgres::{Migrations, Server};
 use kukuri_store::{StoreError, StoreRules};
 use sqlx::{Connection, PgConnection, PgPool, postgres::PgPoolOptions};
 
-use crate::error::{Failure, Result};
+use crate::{
+    attempt::{QUICK_TIMEOUT, QueryPools},
+    error::{Failure, Result},
+};
 
 /// All migrations. Processes that start at the same time wait for each other at this lock; writers use another.
 pub(crate) const MIGRATIONS: Migrations = Migrations {
@@ -19,6 +22,10 @@ pub(crate) const MIGRATIONS: Migrations = Migrations {
         ("leases", include_str!("../migrations/0004_leases.sql")),
         ("traces", include_str!("../migrations/0005_traces.sql")),
         ("clock", include_str!("../migrations/0006_clock.sql")),
+        ("topics", include_str!("../migrations/0007_topics.sql")),
+        ("remains", include_str!("../migrations/0008_remains.sql")),
+        ("epoch", include_str!("../migrations/0009_epoch.sql")),
+        ("deleted", include_str!("../migrations/0010_deleted.sql")),
     ],
 };
 
@@ -27,11 +34,12 @@ pub(crate) const MIGRATIONS: Migrations = Migrations {
 pub struct PostgresOptions {
     /// Rules for ingest.
     pub rules: StoreRules,
-    /// Maximum number of reading sessions. The store also opens up to two for writing and one for listening.
+    /// Maximum number of sessions that answer queries. Costly queries, and reads that are no queries, have half as many more
+    /// (at least two); reads of events and outbox rows have four, publishing four, writing two, and listening one.
     pub readers: u32,
     /// Timeout for acquiring a session, also the first.
     pub acquire_timeout: Duration,
-    /// Timeout of one statement of a query.
+    /// Time that one query may take, over all its statements.
     pub query_timeout: Duration,
     /// Whether opening creates or migrates the schema.
     pub migrate: bool,
@@ -40,6 +48,12 @@ pub struct PostgresOptions {
     /// Delay before each commit, for tests.
     #[doc(hidden)]
     pub commit_delay: Option<fn() -> Duration>,
+    /// After this time without a statement the server ends a writing session that holds the lock (O-5).
+    #[doc(hidden)]
+    pub writer_idle_timeout: Duration,
+    /// Delay of long computations, for tests.
+    #[doc(hidden)]
+    pub compute_delay: Duration,
 }
 
 impl Default for PostgresOptions {
@@ -52,24 +66,33 @@ impl Default for PostgresOptions {
             migrate: true,
             may_lose: false,
             commit_delay: None,
+            writer_idle_timeout: Duration::from_secs(3),
+            compute_delay: Duration::ZERO,
         }
     }
 }
 
 pub(crate) struct Sessions {
-    pub(crate) readers: PgPool,
+    pub(crate) pools: QueryPools,
+    pub(crate) lookups: PgPool,
+    pub(crate) publishing: PgPool,
     pub(crate) writer: PgPool,
     pub(crate) listener: PgPool,
 }
 
+/// Sessions for reads of events by id and of outbox rows: for searches, followers of the outbox, services and other nodes.
+const LOOKUP_SESSIONS: u32 = 4;
+
+/// Sessions for reads that publishing, live delivery and health wait for.
+const PUBLISHING_SESSIONS: u32 = 4;
+
 /// Settings of writing sessions. A frozen session releases the lock soon: idle in a transaction after three seconds, in
 /// a statement after four, so that other writers wait for less than five (O-5). Plans go by indexes, because a plan
 /// made while a table is small must also do when it is large.
-const WRITING: [(&str, &str); 8] = [
+const WRITING: [(&str, &str); 7] = [
     ("enable_seqscan", "off"),
     ("enable_hashjoin", "off"),
     ("enable_mergejoin", "off"),
-    ("idle_in_transaction_session_timeout", "3s"),
     ("statement_timeout", "4s"),
     ("lock_timeout", "60s"),
     ("client_min_messages", "warning"),
@@ -123,10 +146,20 @@ pub(crate) async fn connect(url: &str, options: &PostgresOptions) -> Result<Sess
             })
         });
     }
+    let readers = |most, timeout| server.readers(most, acquire, timeout, &READING);
+    let pools = QueryPools {
+        quick: readers(options.readers, QUICK_TIMEOUT),
+        readers: readers((options.readers / 2).max(2), options.query_timeout),
+        query_timeout: options.query_timeout,
+    };
+    let idle = options.writer_idle_timeout.as_millis().to_string();
+    let writing = WRITING.into_iter().chain([("idle_in_transaction_session_timeout", idle.as_str())]);
     Ok(Sessions {
-        readers: server.readers(options.readers, acquire, options.query_timeout, &READING),
+        pools,
+        lookups: readers(LOOKUP_SESSIONS, options.query_timeout),
+        publishing: readers(PUBLISHING_SESSIONS, options.query_timeout),
         listener: pool(1).connect_lazy_with(server.options.clone()),
-        writer: writer.connect_lazy_with(server.options.options(WRITING)),
+        writer: writer.connect_lazy_with(server.options.options(writing)),
     })
 }
 

@@ -35,8 +35,6 @@ pub(crate) enum Part {
     Event,
     /// `created_at`, id and author.
     Key,
-    /// The number of matching events.
-    Count,
 }
 
 /// A statement and its bind parameters.
@@ -83,18 +81,10 @@ struct Met {
 impl Plan {
     /// The statement for a filter of a query. Returns at most `limit` rows.
     pub(crate) fn of(query: &Query, filter: &Filter, limit: Option<u64>, part: Part) -> Self {
-        // $1 is the limit in every statement.
-        let binds = vec![Bind::Number(limit.to_sql())];
-        let mut planner = Planner { query, filter, binds, has_json: false };
-        let walks = planner.walks();
-        let json = if planner.has_json { ", f.json" } else { "" };
-        let found = format!(
-            "SELECT DISTINCT ON (f.created_at, f.id) f.created_at, f.id, f.class, f.ingested_at, f.no, f.pubkey{json} \
-             FROM ({walks}) f ORDER BY f.created_at DESC, f.id LIMIT $1"
-        );
+        let mut planner = Planner::new(query, filter, limit);
+        let found = planner.found();
         let sql = match part {
             Part::Key => format!("SELECT created_at, id, pubkey FROM ({found}) found"),
-            Part::Count => format!("SELECT count(*) FROM ({found}) found"),
             Part::Event if planner.has_json => {
                 format!("{HEAD} (SELECT NULL, created_at, id, json FROM ({found}) found)")
             }
@@ -104,6 +94,33 @@ impl Plan {
             ),
         };
         Self { sql, binds: planner.binds }
+    }
+
+    /// The statement that counts the events that any of the filters match, each once; at most `limit` of each filter. It selects
+    /// `register`, `events` and `lowest`: one row, or with the offset of a sketch one row for each register, with the lowest
+    /// rest of a key (NIP-45).
+    pub(crate) fn count(query: &Query, filters: &[&Filter], limit: Option<u64>, offset: Option<usize>) -> Option<Self> {
+        let (first, others) = filters.split_first()?;
+        let mut planner = Planner::new(query, first, limit);
+        let mut matching = format!("SELECT a.id, a.pubkey FROM ({}) a", planner.found());
+        for filter in others {
+            (planner.filter, planner.has_json) = (filter, false);
+            matching += &format!(" UNION SELECT a.id, a.pubkey FROM ({}) a", planner.found());
+        }
+        let sql = match offset {
+            None => format!(
+                "SELECT NULL::integer AS register, count(*) AS events, NULL::text AS lowest FROM ({matching}) m"
+            ),
+            Some(offset) => {
+                let offset = planner.bind(Bind::Number(Some(offset as i64)));
+                format!(
+                    "SELECT get_byte(m.pubkey, {offset}::integer) AS register, count(*) AS events, \
+                     min(encode(substring(m.pubkey FROM {offset}::integer + 2 FOR 8), 'hex') COLLATE \"C\") AS lowest \
+                     FROM ({matching}) m GROUP BY 1"
+                )
+            }
+        };
+        Some(Self { sql, binds: planner.binds })
     }
 
     /// The query with its bind parameters.
@@ -119,7 +136,22 @@ impl Plan {
     }
 }
 
-impl Planner<'_> {
+impl<'q> Planner<'q> {
+    fn new(query: &'q Query, filter: &'q Filter, limit: Option<u64>) -> Self {
+        // $1 is the limit in every statement.
+        Self { query, filter, binds: vec![Bind::Number(limit.to_sql())], has_json: false }
+    }
+
+    /// The events that the filter matches, in answer order.
+    fn found(&mut self) -> String {
+        let walks = self.walks();
+        let json = if self.has_json { ", f.json" } else { "" };
+        format!(
+            "SELECT DISTINCT ON (f.created_at, f.id) f.created_at, f.id, f.class, f.ingested_at, f.no, f.pubkey{json} \
+             FROM ({walks}) f ORDER BY f.created_at DESC, f.id LIMIT $1"
+        )
+    }
+
     /// Adds a bind parameter and returns its placeholder.
     fn bind(&mut self, bind: Bind) -> String {
         self.binds.push(bind);
@@ -141,7 +173,7 @@ impl Planner<'_> {
             );
             return self.look_up(&places);
         }
-        let topics = filter.tag_values(Letter::T).map(|values| TagValues::of(Letter::T, values));
+        let topics = filter.tag_values(Letter::T).map(|values| TagValues::of(Letter::T, values, filter));
         // Of several tags other than `t`, the one with the fewest values is the most selective.
         let other_tags = filter.tags().iter().filter(|(letter, _)| *letter != Letter::T);
         if let Some((letter, values)) = other_tags.min_by_key(|(_, values)| values.len()) {
@@ -152,7 +184,8 @@ impl Planner<'_> {
                 let authors = self.bind(Bind::Ids(array(authors)));
                 let source = format!("{} CROSS JOIN unnest({authors}::bytea[]) AS y (pubkey)", self.topics(topics));
                 let met = Met { authors: true, tag: Some(Letter::T), ..Met::default() };
-                self.walk(&source, Index::Topics, "i.topic = x.no AND i.pubkey = y.pubkey", met)
+                let bound = self.walk(&source, Index::Topics, "i.topic = x.no AND i.pubkey = y.pubkey", met);
+                [Some(bound), self.by_request(topics)].into_iter().flatten().collect::<Vec<_>>().join(" UNION ALL ")
             }
             (Some(authors), _) => {
                 let authors = self.bind(Bind::Ids(array(authors)));
@@ -168,6 +201,7 @@ impl Planner<'_> {
                 if !topics.others.is_empty() {
                     walks.push(self.by_tag(Letter::T, &topics.others));
                 }
+                walks.extend(self.by_request(topics));
                 walks.join(" UNION ALL ")
             }
             (None, None) => match filter.kinds() {
@@ -197,6 +231,16 @@ impl Planner<'_> {
     fn by_tag(&mut self, letter: Letter, values: &[impl AsRef<str>]) -> String {
         let source = format!("unnest({}::bytea[]) AS x (tag)", self.digests(letter, values));
         self.walk(&source, Index::Tags, "i.tag = x.tag", Met { tag: Some(letter), ..Met::default() })
+    }
+
+    /// Requests that name these topics and are not bound to them (T-9).
+    fn by_request(&mut self, topics: &TagValues) -> Option<String> {
+        if topics.requested.is_empty() {
+            return None;
+        }
+        let source = format!("unnest({}::bytea[]) AS x (tag)", self.digests(Letter::T, &topics.requested));
+        let range = "i.tag = x.tag AND i.class = 'requests'";
+        Some(self.walk(&source, Index::Tags, range, Met { tag: Some(Letter::T), ..Met::default() }))
     }
 
     fn topics(&mut self, topics: &TagValues) -> String {
@@ -280,14 +324,15 @@ impl Planner<'_> {
     fn conditions_on_tags(&mut self, met: Met) -> Vec<String> {
         let mut conditions = Vec::new();
         for (letter, values) in self.filter.tags().iter().filter(|(letter, _)| Some(*letter) != met.tag) {
-            let values = TagValues::of(*letter, values);
+            let values = TagValues::of(*letter, values, self.filter);
             let mut any = Vec::new();
             if !values.topics.is_empty() {
                 let names = self.names(&values);
                 any.push(format!("topics && ARRAY(SELECT no FROM cn_relay.topics WHERE topic_id = ANY({names}))"));
             }
-            if !values.others.is_empty() {
-                any.push(format!("tags && {}::bytea[]", self.digests(*letter, &values.others)));
+            let tags: Vec<&str> = values.others.iter().chain(&values.requested).copied().collect();
+            if !tags.is_empty() {
+                any.push(format!("tags && {}::bytea[]", self.digests(*letter, &tags)));
             }
             conditions.push(format!("({})", any.join(" OR ")));
         }
@@ -310,13 +355,17 @@ fn on_event(index: Index, condition: &str) -> String {
 struct TagValues<'q> {
     topics: Vec<&'q str>,
     others: Vec<&'q str>,
+    /// The topics, if the filter may match requests: these may name a topic without being bound to it (T-9).
+    requested: Vec<&'q str>,
 }
 
 impl<'q> TagValues<'q> {
-    fn of(letter: Letter, values: &'q [Box<str>]) -> Self {
+    fn of(letter: Letter, values: &'q [Box<str>], filter: &Filter) -> Self {
         let is_topic = |value: &&str| letter == Letter::T && claims_to_be_topic(value);
-        let (topics, others) = values.iter().map(|value| &**value).partition(is_topic);
-        Self { topics, others }
+        let (topics, others): (Vec<&str>, _) = values.iter().map(|value| &**value).partition(is_topic);
+        let has_requests = filter.kinds().is_none_or(|kinds| kinds.iter().any(|kind| kind.is_request()));
+        let requested = if has_requests { topics.clone() } else { Vec::new() };
+        Self { topics, others, requested }
     }
 }
 

@@ -11,14 +11,14 @@ use std::{
 use futures_util::TryStreamExt;
 use kukuri_domain::{Event, EventId, Filter, Millis, PublicKey, Sketch, Timestamp};
 use kukuri_postgres::QuerySession;
-use kukuri_store::{Answer, BoundEvent, Completeness, Count, Query, Seq, StoredEvent};
+use kukuri_store::{Answer, BoundEvent, Completeness, Count, Query, Seq, StoreError, StoredEvent};
 use sqlx::{PgConnection, PgPool, Row as _, postgres::PgRow};
 
 use crate::{
+    attempt::{Attempt, QueryPools, Question},
     batch::read_node,
     columns::{Column as _, ReadColumn as _, array, unsigned},
-    error::Result,
-    open::SNAPSHOT,
+    error::{Result, damaged},
     plan::{Part, Plan},
     records::{self, topic_ids},
 };
@@ -32,34 +32,44 @@ fn filters(query: &Query) -> impl Iterator<Item = (&Filter, Option<u64>)> {
     query.filters.iter().filter(|filter| !filter.is_empty()).map(move |filter| (filter, with_limit(filter)))
 }
 
-pub(crate) async fn query(pool: &PgPool, query: &Query) -> Result<Answer> {
-    let asked: Vec<_> = filters(query).filter(|(_, limit)| *limit != Some(0)).collect();
-    let has_overlay = query.visibility.has_overlay();
-    // A single statement needs no transaction: it is its own snapshot.
-    let is_single = asked.len() <= 1 && !has_overlay;
-    let mut session =
-        if is_single { QuerySession::acquire(pool).await? } else { QuerySession::begin(pool, SNAPSHOT).await? };
-    let mut found = Found { is_cut: filters(query).any(|(_, limit)| limit == Some(0)), ..Found::default() };
-    for (filter, limit) in asked {
-        found.begin_filter(limit, query.share());
-        // One row over the limit shows whether more events match.
-        let limit = limit.map(|limit| limit + 1);
-        if has_overlay {
-            for_each_shown(&mut session, query, filter, limit, |_, bound| found.add(bound.event)).await?;
-        } else {
-            found.read(&mut session, Plan::of(query, filter, limit, Part::Event)).await?;
-        }
+/// The filters of a query that can match anything and have a limit above zero, with their limits.
+fn asked(query: &Query) -> impl Iterator<Item = (&Filter, Option<u64>)> {
+    filters(query).filter(|(_, limit)| *limit != Some(0))
+}
+
+pub(crate) async fn query(pools: &QueryPools, query: &Query) -> Result<Answer> {
+    pools.answer(&query.budget, &EventsOf(query)).await
+}
+
+/// Asks for events.
+struct EventsOf<'q>(&'q Query);
+
+impl Question for EventsOf<'_> {
+    type Answer = Answer;
+
+    fn is_single_statement(&self) -> bool {
+        asked(self.0).count() <= 1 && !self.0.visibility.has_overlay()
     }
-    let seq = match found.head {
-        Some(head) => head,
-        None => read_node(&mut session).await?.head,
-    };
-    if is_single {
-        session.release()
-    } else {
-        session.commit().await?
-    };
-    Ok(found.into_answer(seq))
+
+    async fn ask(&self, attempt: &mut Attempt) -> Result<Answer> {
+        let query = self.0;
+        let mut found = Found { is_cut: filters(query).any(|(_, limit)| limit == Some(0)), ..Found::default() };
+        for (filter, limit) in asked(query) {
+            found.begin_filter(limit, query.share());
+            // One row over the limit shows whether more events match.
+            let limit = limit.map(|limit| limit + 1);
+            if query.visibility.has_overlay() {
+                for_each_shown(attempt, query, filter, limit, |_, bound| found.add(bound.event)).await?;
+            } else {
+                found.read(attempt.statement().await?, Plan::of(query, filter, limit, Part::Event)).await?;
+            }
+        }
+        let seq = match found.head {
+            Some(head) => head,
+            None => read_node(attempt.statement().await?).await?.head,
+        };
+        Ok(found.into_answer(seq))
+    }
 }
 
 /// The events found so far.
@@ -123,65 +133,124 @@ impl Found {
     }
 }
 
-pub(crate) async fn ids(pool: &PgPool, query: &Query, most: usize) -> Result<Option<Vec<(Timestamp, EventId)>>> {
-    let mut session = QuerySession::begin(pool, SNAPSHOT).await?;
-    let mut all = Vec::new();
-    for (filter, limit) in filters(query).filter(|(_, limit)| *limit != Some(0)) {
-        let limit = (most as u64).saturating_add(1).min(limit.unwrap_or(u64::MAX));
-        let mut found = 0;
-        for_each_match(&mut session, query, filter, Some(limit), |created_at, id, _| {
-            found += 1;
-            all.push((created_at, id));
-            if found < limit { Continue(()) } else { Break(()) }
-        })
-        .await?;
-        all.sort_unstable();
-        all.dedup();
-        if found > most as u64 || all.len() > most {
-            session.commit().await?;
-            return Ok(None);
-        }
-    }
-    session.commit().await?;
-    Ok(Some(all))
+pub(crate) async fn ids(pools: &QueryPools, query: &Query, max: usize) -> Result<Option<Vec<(Timestamp, EventId)>>> {
+    pools.answer(&query.budget, &IdsOf { query, max }).await
 }
 
-pub(crate) async fn count(pool: &PgPool, query: &Query, mut sketch: Option<Sketch>) -> Result<Count> {
-    let asked: Vec<_> = filters(query).map(|(filter, _)| filter).collect();
-    if let ([filter], None, false) = (asked.as_slice(), &sketch, query.visibility.has_overlay()) {
-        let mut session = QuerySession::acquire(pool).await?;
-        let row = Plan::of(query, filter, None, Part::Count).query().fetch_one(&mut *session).await?;
-        session.release();
-        return Ok(Count { events: unsigned(row.try_get(0)?), sketch });
+/// Asks for ids, at most `max`.
+struct IdsOf<'q> {
+    query: &'q Query,
+    max: usize,
+}
+
+impl Question for IdsOf<'_> {
+    type Answer = Option<Vec<(Timestamp, EventId)>>;
+
+    fn is_single_statement(&self) -> bool {
+        asked(self.query).count() <= 1 && !self.query.visibility.has_overlay()
     }
-    let mut session = QuerySession::begin(pool, SNAPSHOT).await?;
-    let (mut events, mut counted) = (0, HashSet::new());
-    for filter in &asked {
-        for_each_match(&mut session, query, filter, None, |_, id, author| {
+
+    async fn ask(&self, attempt: &mut Attempt) -> Result<Self::Answer> {
+        let Self { query, max } = *self;
+        let mut all = Vec::new();
+        for (filter, limit) in asked(query) {
+            let limit = (max as u64).saturating_add(1).min(limit.unwrap_or(u64::MAX));
+            let mut found = 0;
+            for_each_match(attempt, query, filter, Some(limit), |created_at, id, _| {
+                found += 1;
+                all.push((created_at, id));
+                if found < limit { Continue(()) } else { Break(()) }
+            })
+            .await?;
+            all.sort_unstable();
+            all.dedup();
+            if found > max as u64 || all.len() > max {
+                return Ok(None);
+            }
+        }
+        Ok(Some(all))
+    }
+}
+
+pub(crate) async fn count(pools: &QueryPools, query: &Query, sketch: Option<Sketch>) -> Result<Count> {
+    pools.answer(&query.budget, &CountOf { query, sketch }).await
+}
+
+/// Asks for a number. The server counts, unless an overlay has to be asked about each event.
+struct CountOf<'q> {
+    query: &'q Query,
+    sketch: Option<Sketch>,
+}
+
+impl Question for CountOf<'_> {
+    type Answer = Count;
+
+    fn is_single_statement(&self) -> bool {
+        !self.query.visibility.has_overlay()
+    }
+
+    async fn ask(&self, attempt: &mut Attempt) -> Result<Count> {
+        let (query, mut sketch) = (self.query, self.sketch.clone());
+        let asked: Vec<_> = filters(query).map(|(filter, _)| filter).collect();
+        if query.visibility.has_overlay() {
+            return count_shown(attempt, query, &asked, sketch).await;
+        }
+        // One row over the budget shows that it is spent.
+        let limit = (query.budget.rows < i64::MAX as usize).then(|| query.budget.rows as u64 + 1);
+        let mut events = 0;
+        if let Some(plan) = Plan::count(query, &asked, limit, sketch.as_ref().map(Sketch::offset)) {
+            for row in plan.query().fetch_all(attempt.statement().await?).await? {
+                events += unsigned(row.try_get("events")?);
+                if let (Some(sketch), Some(register)) = (&mut sketch, row.try_get::<Option<i32>, _>("register")?) {
+                    let lowest: &str = row.try_get("lowest")?;
+                    let lowest = u64::from_str_radix(lowest, 16).map_err(|_| damaged("a public key is too short"))?;
+                    sketch.add_part(register as u8, lowest);
+                }
+            }
+        }
+        if events > query.budget.rows as u64 {
+            return Err(StoreError::TooCostly.into());
+        }
+        Ok(Count { events, sketch })
+    }
+}
+
+/// Counts events that an overlay shows.
+async fn count_shown(
+    attempt: &mut Attempt,
+    query: &Query,
+    asked: &[&Filter],
+    mut sketch: Option<Sketch>,
+) -> Result<Count> {
+    let mut counted = HashSet::new();
+    for filter in asked {
+        for_each_match(attempt, query, filter, None, |_, id, author| {
             // An event that several filters match counts once.
-            events += u64::from(asked.len() == 1 || counted.insert(id));
+            counted.insert(id);
             sketch.iter_mut().for_each(|sketch| sketch.add(&author));
-            Continue(())
+            if counted.len() > query.budget.rows { Break(()) } else { Continue(()) }
         })
         .await?;
+        if counted.len() > query.budget.rows {
+            return Err(StoreError::TooCostly.into());
+        }
     }
-    session.commit().await?;
-    Ok(Count { events, sketch })
+    Ok(Count { events: counted.len() as u64, sketch })
 }
 
 /// Visits time, id and author of the events that a filter matches and that are shown, in answer order.
 async fn for_each_match(
-    connection: &mut PgConnection,
+    attempt: &mut Attempt,
     query: &Query,
     filter: &Filter,
     limit: Option<u64>,
-    mut visit: impl FnMut(Timestamp, EventId, PublicKey) -> ControlFlow<()>,
+    mut visit: impl FnMut(Timestamp, EventId, PublicKey) -> ControlFlow<()> + Send,
 ) -> Result<()> {
     if query.visibility.has_overlay() {
         let visit = |event: &Event, _| visit(event.created_at, event.id, event.pubkey);
-        return for_each_shown(connection, query, filter, limit, visit).await;
+        return for_each_shown(attempt, query, filter, limit, visit).await;
     }
-    let mut rows = Plan::of(query, filter, limit, Part::Key).query().fetch(connection);
+    let mut rows = Plan::of(query, filter, limit, Part::Key).query().fetch(attempt.statement().await?);
     while let Some(row) = rows.try_next().await? {
         if visit(row.read("created_at")?, row.read("id")?, row.read("pubkey")?).is_break() {
             break;
@@ -192,19 +261,19 @@ async fn for_each_match(
 
 /// Visits the matching events that an overlay shows, in answer order. `hint`: about how many are needed.
 async fn for_each_shown(
-    connection: &mut PgConnection,
+    attempt: &mut Attempt,
     query: &Query,
     filter: &Filter,
     hint: Option<u64>,
-    mut visit: impl FnMut(&Event, BoundEvent) -> ControlFlow<()>,
+    mut visit: impl FnMut(&Event, BoundEvent) -> ControlFlow<()> + Send,
 ) -> Result<()> {
     let (mut limit, mut visited) = (hint, 0);
     loop {
-        let rows = Plan::of(query, filter, limit, Part::Key).query().fetch(&mut *connection);
+        let rows = Plan::of(query, filter, limit, Part::Key).query().fetch(attempt.statement().await?);
         let rows = rows.map_err(Into::into).and_then(|row: PgRow| async move { row.read::<EventId>("id") });
         let matching: Vec<EventId> = rows.try_collect().await?;
         for ids in matching[visited..].chunks(CHECKED_EVENTS) {
-            for bound in get_on(connection, ids, query.now).await?.into_iter().flatten() {
+            for bound in get_on(attempt.statement().await?, ids, query.now).await?.into_iter().flatten() {
                 let event = bound.event.event()?;
                 if query.shows(&event, &bound.topics, filter) && visit(&event, bound).is_break() {
                     return Ok(());

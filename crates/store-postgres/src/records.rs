@@ -7,6 +7,7 @@ use kukuri_domain::{
     capacity::Usage,
     clock::Clock,
     deletion::{DeletionTarget, DeletionTargetKind, Tombstone},
+    sharing::RequestRef,
     vanish::VanishMark,
 };
 use kukuri_store::{
@@ -152,13 +153,18 @@ pub(crate) fn tombstone(row: &PgRow) -> Result<Noted<Tombstone>> {
         request_created_at: row.read("requested_at")?,
     };
     let deletion_id = row.read("deletion_event_id")?;
-    let tombstone = from_columns!(row => Tombstone { applied_at; target, deletion_id });
+    let tombstone = from_columns!(row => Tombstone { applied_at; target, deletion_id, shareable: shareable(row)? });
     Ok(Noted { what: tombstone, at: row.read("noted_at")? })
 }
 
 pub(crate) fn vanish_mark(row: &PgRow) -> Result<Noted<VanishMark>> {
-    let mark = from_columns!(row => VanishMark { pubkey, until, request_id });
+    let mark = from_columns!(row => VanishMark { pubkey, until, request_id; shareable: shareable(row)? });
     Ok(Noted { what: mark, at: row.read("noted_at")? })
+}
+
+fn shareable(row: &PgRow) -> Result<Option<RequestRef>> {
+    let (at, id) = (row.read("shareable_at")?, row.read("shareable_id")?);
+    Ok(Option::zip(at, id).map(|(created_at, id)| RequestRef { created_at, id }))
 }
 
 fn counters(row: &PgRow) -> Result<Counters> {

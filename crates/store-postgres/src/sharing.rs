@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use kukuri_domain::{
-    Event, EventId, Millis, TopicId,
+    Event, EventId, Letter, Millis, TopicId,
     retention::RetentionClass,
-    sharing::{FloorHint, Trace},
+    sharing::{FloorHint, Trace, tells_of},
 };
 use kukuri_postgres::QuerySession;
 use kukuri_store::{Item, Raised, Shared, SharedPage, SharedSet, Span, ingest::apply_hints};
@@ -28,7 +28,7 @@ use crate::{
 /// A topic's events in a span, decided by columns where possible; the JSON of the others is returned. Most rows of
 /// class `default` are regular: rows from before the window need no lookup.
 pub(crate) const EVENTS: &str = "SELECT t.created_at, t.id, \
-     CASE WHEN t.kind = 62 OR position('\\x5b222d22'::bytea IN e.json) > 0 THEN e.json END AS doubtful \
+     CASE WHEN t.kind = 62 OR (t.kind = 5 AND $1 = 'kukuri:global') OR position('\\x5b222d22'::bytea IN e.json) > 0 THEN e.json END AS doubtful \
      FROM cn_relay.event_topics t \
      JOIN cn_relay.events e ON e.class = t.class AND e.ingested_at = t.ingested_at AND e.no = t.no \
      WHERE t.topic = (SELECT no FROM cn_relay.topics WHERE topic_id = $1) \
@@ -37,13 +37,23 @@ pub(crate) const EVENTS: &str = "SELECT t.created_at, t.id, \
      AND NOT t.private AND (t.expires_at IS NULL OR t.expires_at > $6) \
      AND (t.created_at >= $7 OR t.class <> 'default') AND (t.created_at >= $7 OR e.retention <> $8) \
      ORDER BY t.created_at DESC, t.id LIMIT $9";
+/// Requests in a span that name a topic and are not bound to it (T-9), like [`EVENTS`].
+pub(crate) const REQUESTS: &str = "SELECT t.created_at, t.id, \
+     CASE WHEN t.kind = 62 OR position('\\x5b222d22'::bytea IN e.json) > 0 THEN e.json END AS doubtful \
+     FROM cn_relay.event_tags t \
+     JOIN cn_relay.events e ON e.class = t.class AND e.ingested_at = t.ingested_at AND e.no = t.no \
+     WHERE $1::text IS NOT NULL AND t.class = 'requests' AND t.tag = $6 \
+     AND t.created_at <= $2 AND (t.created_at < $2 OR t.id >= $3) \
+     AND t.created_at >= $4 AND (t.created_at > $4 OR t.id < $5) \
+     ORDER BY t.created_at DESC, t.id LIMIT $7";
 pub(crate) const TRACES: &str = "SELECT created_at, id FROM cn_relay.traces WHERE topic_id = $1 \
      AND created_at <= $2 AND (created_at < $2 OR id >= $3) \
      AND created_at >= $4 AND (created_at > $4 OR id < $5) ORDER BY created_at DESC, id LIMIT $6";
 
 pub(crate) async fn shared(pool: &PgPool, set: &SharedSet, span: Span, most: usize) -> Result<SharedPage> {
     let mut session = QuerySession::begin(pool, SNAPSHOT).await?;
-    let mut items = events(&mut session, set, span, most).await?;
+    let mut items = events(&mut session, set, span, most, Walk::Bound).await?;
+    items.extend(events(&mut session, set, span, most, Walk::Requests).await?);
     let traces = Bounds::of(span).bind(TRACES, set).bind(one_more(most)).fetch_all(&mut *session).await?;
     session.commit().await?;
     for row in &traces {
@@ -52,18 +62,47 @@ pub(crate) async fn shared(pool: &PgPool, set: &SharedSet, span: Span, most: usi
     Ok(SharedPage::first(most, items))
 }
 
+/// The index that holds some events of a shared set.
+#[derive(Clone, Copy)]
+enum Walk {
+    /// Events that are bound to the topic.
+    Bound,
+    /// Requests that name it.
+    Requests,
+}
+
+impl Walk {
+    fn query<'q>(self, bounds: &'q Bounds, set: &'q SharedSet, limit: i64) -> Query<'q, Postgres, PgArguments> {
+        match self {
+            Self::Bound => {
+                let query = bounds.bind(EVENTS, set).bind(set.window.now.seconds().to_sql());
+                query.bind(set.window.regular_since.to_sql()).bind(RetentionClass::Regular.to_sql()).bind(limit)
+            }
+            Self::Requests => {
+                let tag = records::tag_digest(Letter::T, set.topic.as_str());
+                bounds.bind(REQUESTS, set).bind(tag.to_vec()).bind(limit)
+            }
+        }
+    }
+}
+
 /// The first events of a topic in a span, one more than `most`.
-async fn events(connection: &mut PgConnection, set: &SharedSet, span: Span, most: usize) -> Result<Vec<Item>> {
+async fn events(
+    connection: &mut PgConnection,
+    set: &SharedSet,
+    span: Span,
+    most: usize,
+    walk: Walk,
+) -> Result<Vec<Item>> {
     let (mut items, mut bounds) = (Vec::new(), Bounds::of(span));
     let limit = one_more(most);
     loop {
-        let query = bounds.bind(EVENTS, set).bind(set.window.now.seconds().to_sql());
-        let query = query.bind(set.window.regular_since.to_sql()).bind(RetentionClass::Regular.to_sql()).bind(limit);
+        let query = walk.query(&bounds, set, limit);
         let rows = query.fetch_all(&mut *connection).await?;
         for row in &rows {
             let item = item(row)?;
             let is_shown = match row.try_get::<Option<&[u8]>, _>("doubtful")? {
-                Some(json) => set.window.shows(&records::event(&item.id, json)?),
+                Some(json) => is_shown(set, &records::event(&item.id, json)?, true),
                 None => true,
             };
             if is_shown {
@@ -79,6 +118,12 @@ async fn events(connection: &mut PgConnection, set: &SharedSet, span: Span, most
             _ => return Ok(items),
         }
     }
+}
+
+/// Whether an event is in a set, by what it is and, for a request, by the topics that it names.
+fn is_shown(set: &SharedSet, event: &Event, is_bound: bool) -> bool {
+    let is_told = if event.kind.is_request() { tells_of(event, &set.topic) } else { is_bound };
+    is_told && set.window.shows(event)
 }
 
 fn one_more(most: usize) -> i64 {
@@ -145,7 +190,7 @@ pub(crate) async fn share(pool: &PgPool, set: &SharedSet, ids: &[EventId]) -> Re
     for row in &rows {
         let (id, json): (EventId, Bytes) = (row.read("id")?, row.read("json")?);
         let is_bound: bool = row.read("is_bound")?;
-        if traced.contains(&id) || (is_bound && set.window.shows(&records::event(&id, &json)?)) {
+        if traced.contains(&id) || is_shown(set, &records::event(&id, &json)?, is_bound) {
             found.insert(id, Shared::Event(json));
         }
     }

@@ -13,14 +13,15 @@ use kukuri_domain::{
 use kukuri_postgres::QuerySession;
 use kukuri_store::{
     AddressExplanation, Answer, Archive, BoundEvent, CheckReport, ConsumerOffset, Count, DryRun, DumpCursor, DumpPage,
-    Explanation, Holder, Ingested, OutboxRow, Piece, PurgeCursor, PurgeStep, Query, Raised, Result, Seq, Shared,
-    SharedPage, SharedSet, SnapshotCursor, SnapshotPage, Span, Stats, Swept, port::*,
+    Epoch, Explanation, Holder, Ingested, OutboxRow, Piece, PurgeCursor, PurgeStep, Query, Raised, Result, Seq, Shared,
+    SharedPage, SharedSet, SnapshotCursor, SnapshotPage, Span, Stats, Swept, TopicStats, port::*,
 };
 use sqlx::PgPool;
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
     archive::Dumping,
+    attempt::QueryPools,
     check,
     error::Failure,
     follow, lookup,
@@ -33,7 +34,12 @@ use crate::{
 
 /// The store on Postgres: the schema `cn_relay` of one database. Any number of processes may have it open.
 pub struct PostgresStore {
-    pub(crate) readers: PgPool,
+    pub(crate) pools: QueryPools,
+    /// Sessions for [`Events::get`] and [`Outbox::outbox`], by which clients, services and other nodes read without a permit.
+    pub(crate) lookups: PgPool,
+    /// Sessions for short reads that publishing, live delivery and health wait for: no query, and none of the reads above,
+    /// takes one (Y-4).
+    pub(crate) publishing: PgPool,
     state_lookups: Arc<StateLookups>,
     pub(crate) writer: Arc<Writer>,
     follower: JoinHandle<()>,
@@ -43,25 +49,33 @@ pub struct PostgresStore {
 impl PostgresStore {
     /// Opens the store of a database; creates or migrates its tables if the options allow it.
     pub async fn connect(url: &str, options: PostgresOptions) -> Result<Self> {
-        let Sessions { readers, writer, listener } = open::connect(url, &options).await?;
+        let Sessions { pools, lookups, publishing, writer, listener } = open::connect(url, &options).await?;
         let writer = Arc::new(Writer::new(writer, &options, false));
         writer.review_stages().await?;
-        Ok(Self::following(readers, listener, writer))
+        follow::observe(&publishing, &writer, true).await?;
+        Ok(Self::following(pools, lookups, publishing, listener, writer))
     }
 
     /// Opens the store of a database read-only: neither this call nor the store changes anything.
     pub async fn connect_for_reading(url: &str, options: PostgresOptions) -> Result<Self> {
         let options = PostgresOptions { migrate: false, ..options };
-        let Sessions { readers, writer, listener } = open::connect(url, &options).await?;
+        let Sessions { pools, lookups, publishing, writer, listener } = open::connect(url, &options).await?;
         let writer = Arc::new(Writer::new(writer, &options, true));
-        writer.read_standing(&readers).await?;
-        Ok(Self::following(readers, listener, writer))
+        writer.read_standing(&publishing).await?;
+        follow::observe(&publishing, &writer, true).await?;
+        Ok(Self::following(pools, lookups, publishing, listener, writer))
     }
 
-    fn following(readers: PgPool, listener: PgPool, writer: Arc<Writer>) -> Self {
-        let follower = tokio::spawn(follow::follow(readers.clone(), listener, Arc::clone(&writer)));
-        let state_lookups = StateLookups::new(readers.clone());
-        Self { readers, state_lookups, writer, follower, dumping: Dumping::default() }
+    fn following(
+        pools: QueryPools,
+        lookups: PgPool,
+        publishing: PgPool,
+        listener: PgPool,
+        writer: Arc<Writer>,
+    ) -> Self {
+        let follower = tokio::spawn(follow::follow(publishing.clone(), listener, Arc::clone(&writer)));
+        let state_lookups = StateLookups::new(publishing.clone());
+        Self { pools, lookups, publishing, state_lookups, writer, follower, dumping: Dumping::default() }
     }
 
     /// Only creates or migrates the tables of a database. Returns the versions before (0 if there were no tables) and
@@ -75,7 +89,10 @@ impl PostgresStore {
     pub async fn close(self) -> Result<()> {
         self.writer.write_duplicate_counts().await?;
         self.follower.abort();
-        self.readers.close().await;
+        self.pools.quick.close().await;
+        self.pools.readers.close().await;
+        self.lookups.close().await;
+        self.publishing.close().await;
         self.writer.pool.close().await;
         Ok(())
     }
@@ -105,30 +122,34 @@ impl Events for PostgresStore {
     }
 
     async fn query(&self, query: &Query) -> Result<Answer> {
-        Ok(query::query(&self.readers, query).await?)
+        Ok(query::query(&self.pools, query).await?)
     }
 
     async fn ids(&self, query: &Query, most: usize) -> Result<Option<Vec<(Timestamp, EventId)>>> {
-        Ok(query::ids(&self.readers, query, most).await?)
+        Ok(query::ids(&self.pools, query, most).await?)
     }
 
     async fn count(&self, query: &Query, sketch: Option<Sketch>) -> Result<Count> {
-        Ok(query::count(&self.readers, query, sketch).await?)
+        Ok(query::count(&self.pools, query, sketch).await?)
     }
 
     async fn get(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>> {
-        Ok(query::get(&self.readers, ids, now).await?)
+        Ok(query::get(&self.lookups, ids, now).await?)
+    }
+
+    async fn get_for_delivery(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>> {
+        Ok(query::get(&self.publishing, ids, now).await?)
     }
 }
 
 #[async_trait]
 impl Sharing for PostgresStore {
     async fn shared(&self, set: &SharedSet, span: Span, most: usize) -> Result<SharedPage> {
-        Ok(sharing::shared(&self.readers, set, span, most).await?)
+        Ok(sharing::shared(&self.pools.readers, set, span, most).await?)
     }
 
     async fn share(&self, set: &SharedSet, ids: &[EventId]) -> Result<Vec<Option<Shared>>> {
-        Ok(sharing::share(&self.readers, set, ids).await?)
+        Ok(sharing::share(&self.pools.readers, set, ids).await?)
     }
 
     async fn raise_floors(&self, topic: &TopicId, hints: Vec<FloorHint>, now: Millis) -> Result<Raised> {
@@ -162,19 +183,27 @@ impl Upkeep for PostgresStore {
 #[async_trait]
 impl Outbox for PostgresStore {
     async fn outbox(&self, after: Seq, limit: usize) -> Result<Vec<OutboxRow>> {
-        Ok(lookup::outbox(&self.readers, after, limit).await?)
+        Ok(lookup::outbox(&self.lookups, after, limit).await?)
+    }
+
+    async fn outbox_for_delivery(&self, after: Seq, limit: usize) -> Result<Vec<OutboxRow>> {
+        Ok(lookup::outbox(&self.publishing, after, limit).await?)
     }
 
     fn watch_outbox(&self) -> watch::Receiver<Seq> {
         self.writer.head.subscribe()
     }
 
+    fn watch_epoch(&self) -> watch::Receiver<Epoch> {
+        self.writer.epoch.subscribe()
+    }
+
     async fn snapshot(&self, cursor: SnapshotCursor, limit: usize) -> Result<SnapshotPage> {
-        Ok(lookup::snapshot(&self.readers, cursor, limit).await?)
+        Ok(lookup::snapshot(&self.pools.readers, cursor, limit).await?)
     }
 
     async fn offsets(&self) -> Result<Vec<ConsumerOffset>> {
-        Ok(lookup::offsets(&self.readers).await?)
+        Ok(lookup::offsets(&self.lookups).await?)
     }
 
     async fn set_offset(&self, consumer: &str, seq: Seq, now: Millis) -> Result<()> {
@@ -197,7 +226,7 @@ impl Outbox for PostgresStore {
 #[async_trait]
 impl Topics for PostgresStore {
     async fn subscriptions(&self) -> Result<Vec<NodeSubscription>> {
-        let mut session = QuerySession::acquire(&self.readers).await.map_err(Failure::from)?;
+        let mut session = QuerySession::acquire(&self.publishing).await.map_err(Failure::from)?;
         let all = subscriptions::load(&mut session).await?;
         session.release();
         Ok(all.all().cloned().collect())
@@ -220,11 +249,19 @@ impl Topics for PostgresStore {
 #[async_trait]
 impl Inspect for PostgresStore {
     async fn stats(&self) -> Result<Stats> {
-        Ok(lookup::stats(&self.readers).await?)
+        Ok(lookup::stats(&self.publishing).await?)
+    }
+
+    async fn topic_stats(&self, topics: &[TopicId]) -> Result<Vec<Option<TopicStats>>> {
+        Ok(lookup::topic_stats(&self.publishing, topics).await?)
+    }
+
+    async fn list_topics(&self, after: Option<&TopicId>, limit: usize) -> Result<Vec<TopicStats>> {
+        Ok(lookup::list_topics(&self.lookups, after, limit).await?)
     }
 
     async fn explain(&self, id: &EventId) -> Result<Explanation> {
-        let mut explanation = lookup::explain(&self.readers, id).await?;
+        let mut explanation = lookup::explain(&self.pools.readers, id).await?;
         if let (Some(record), Some(repeat)) = (&mut explanation.record, self.writer.repeats.get(id)) {
             repeat.add_to(record);
         }
@@ -232,11 +269,11 @@ impl Inspect for PostgresStore {
     }
 
     async fn explain_address(&self, address: &Address) -> Result<AddressExplanation> {
-        Ok(lookup::explain_address(&self.readers, address).await?)
+        Ok(lookup::explain_address(&self.pools.readers, address).await?)
     }
 
     async fn check(&self) -> Result<CheckReport> {
-        Ok(check::check(&self.readers).await?)
+        Ok(check::check(&self.pools.readers).await?)
     }
 }
 
@@ -244,7 +281,7 @@ impl Inspect for PostgresStore {
 impl Archive for PostgresStore {
     /// Blocks all writers from the first page to the last: see `archive`.
     async fn dump(&self, cursor: DumpCursor, limit: usize) -> Result<DumpPage> {
-        Ok(self.dumping.page(&self.readers, &self.writer, cursor, limit).await?)
+        Ok(self.dumping.page(&self.pools.readers, &self.writer, cursor, limit).await?)
     }
 
     async fn load(&self, pieces: Vec<Piece>) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Node-level subscriptions (S-1) as rows.
 
-use kukuri_domain::subscription::NodeSubscription;
+use kukuri_domain::{TopicId, subscription::NodeSubscription};
 use kukuri_store::subscriptions::Subscriptions;
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
@@ -21,6 +21,12 @@ pub(crate) fn read(row: &PgRow) -> Result<NodeSubscription> {
         topic: row.read("topic_id")?,
         policy: policy.map_err(|error| damaged(format!("the policy of a topic can't be read: {error}")))?
     }))
+}
+
+pub(crate) async fn remove(topic: &TopicId, connection: &mut PgConnection) -> Result<()> {
+    let remove = sqlx::query("DELETE FROM cn_relay.node_subscriptions WHERE topic_id = $1").bind(topic.to_sql());
+    remove.execute(connection).await?;
+    Ok(())
 }
 
 pub(crate) async fn write(subscriptions: &[NodeSubscription], connection: &mut PgConnection) -> Result<()> {

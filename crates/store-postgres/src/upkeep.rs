@@ -27,7 +27,7 @@ use crate::{
 pub(crate) const STEP: i64 = 250;
 
 /// The phases of a purge, in order.
-const PHASES: [Phase; 12] = [
+const PHASES: [Phase; 13] = [
     Phase::Months,
     Phase::Age(RetentionClass::Regular),
     Phase::Age(RetentionClass::Request),
@@ -39,6 +39,7 @@ const PHASES: [Phase; 12] = [
     Phase::Outbox,
     Phase::Memories(DROP_TOMBSTONES),
     Phase::Memories(DROP_VANISH_MARKS),
+    Phase::Memories(DROP_REMAINS),
     Phase::Memories(DROP_FLOORS),
 ];
 
@@ -53,7 +54,7 @@ enum Phase {
     Node,
     Ids,
     Outbox,
-    /// Deletes tombstones, vanish marks or floors past the retention of requests (P-5).
+    /// Deletes tombstones, vanish marks, remains or floors past the retention of requests (P-5).
     Memories(&'static str),
 }
 
@@ -229,10 +230,12 @@ impl Batch<'_> {
     /// Evicts rows of the next topic at its last stage.
     async fn make_room_in_topics(&mut self, purge: &mut Purge) -> Result<Step> {
         let topic = sqlx::query(
-            "SELECT no, topic_id FROM cn_relay.topics WHERE stage = $1 AND topic_id > convert_from($2, 'UTF8') \
-             ORDER BY topic_id LIMIT 1",
+            "SELECT no, topic_id FROM cn_relay.topics WHERE topic_id = ANY($3) AND stage = $1 \
+             AND topic_id > convert_from($2, 'UTF8') ORDER BY topic_id LIMIT 1",
         );
-        let topic = topic.bind(Stage::Purging.to_sql()).bind(&purge.cursor.after);
+        let with_capacity: Vec<String> =
+            self.work.subscriptions.with_capacity().map(|topic| topic.as_str().to_owned()).collect();
+        let topic = topic.bind(Stage::Purging.to_sql()).bind(&purge.cursor.after).bind(with_capacity);
         let Some(topic) = topic.fetch_optional(self.connection()).await? else { return Ok(Step::Nothing) };
         let (no, id): (TopicNo, TopicId) = (topic.read("no")?, topic.read("topic_id")?);
         self.read_references(&HashSet::from([id.clone()])).await?;
@@ -240,7 +243,7 @@ impl Batch<'_> {
     }
 
     async fn purge_by_age(&mut self, class: RetentionClass, purge: &mut Purge) -> Result<Step> {
-        self.read_all_topics().await?;
+        self.read_topics_with_retention().await?;
         let (retention, since) = (&purge.retention, purge.began_at);
         let Some(cutoffs) = Cutoffs::of(class, retention, since, &self.work) else { return Ok(Step::Nothing) };
         let after = (number_at(&purge.cursor.after, 0), number_at(&purge.cursor.after, 8));
@@ -319,9 +322,15 @@ impl Batch<'_> {
     }
 }
 
-const FORGET_IDS: &str = "DELETE FROM cn_relay.event_dedupe WHERE event_id IN ( \
+/// The remains of an event (its id after `e`) go with its id.
+const FORGET_IDS: &str = "WITH forgotten AS (DELETE FROM cn_relay.event_dedupe WHERE event_id IN ( \
      SELECT event_id FROM cn_relay.event_dedupe WHERE no IS NULL AND last_seen_at <= $1 \
-     ORDER BY last_seen_at LIMIT $2)";
+     ORDER BY last_seen_at LIMIT $2) RETURNING event_id), \
+     without AS (DELETE FROM cn_relay.remains WHERE subject IN (SELECT '\\x65'::bytea || event_id FROM forgotten)) \
+     SELECT event_id FROM forgotten";
+const DROP_REMAINS: &str = "DELETE FROM cn_relay.remains WHERE (subject, topic_id) IN ( \
+     SELECT subject, topic_id FROM cn_relay.remains \
+     WHERE noted_at <= $1 AND substr(subject, 1, 1) <> '\\x65' LIMIT $2)";
 const DROP_TOMBSTONES: &str = "DELETE FROM cn_relay.deletion_tombstones WHERE (target, is_address, requester) IN ( \
      SELECT target, is_address, requester FROM cn_relay.deletion_tombstones WHERE noted_at <= $1 LIMIT $2)";
 const DROP_VANISH_MARKS: &str = "DELETE FROM cn_relay.vanish_marks WHERE pubkey IN ( \

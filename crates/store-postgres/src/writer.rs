@@ -1,10 +1,6 @@
 //! The writer's state between transactions, and small writes.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use kukuri_domain::{
     EventId, Millis, TopicId,
@@ -13,7 +9,7 @@ use kukuri_domain::{
 };
 use kukuri_postgres::name_of;
 use kukuri_store::{
-    Holder, Seq, StoreError, StoreRules,
+    Epoch, Holder, Seq, StoreError, StoreRules,
     counters::Tally as _,
     outbox::check_consumer,
     repeats::{Repeat, Repeats},
@@ -29,6 +25,7 @@ use crate::{
     error::{Failure, Result},
     open::PostgresOptions,
     subscriptions,
+    work::Node,
 };
 
 /// Every write to the store goes through the writer.
@@ -41,6 +38,8 @@ pub(crate) struct Writer {
     pub(crate) rules: Arc<StoreRules>,
     pub(crate) repeats: Repeats,
     pub(crate) head: watch::Sender<Seq>,
+    /// The history of the sequences (Y-5). Only the follower sets it.
+    pub(crate) epoch: watch::Sender<Epoch>,
     pub(crate) subscription_version: watch::Sender<u64>,
     /// The subscriptions at a version.
     pub(crate) subscriptions: Mutex<Option<(u64, Arc<Subscriptions>)>>,
@@ -51,6 +50,9 @@ pub(crate) struct Writer {
     /// While this writer loads another store: the indexes to create afterwards.
     pub(crate) loading: Mutex<Option<Vec<String>>>,
     pub(crate) commit_delay: Option<fn() -> Duration>,
+    /// Interval of the statements that keep a writing session alive while this process computes.
+    pub(crate) keep_alive_interval: Duration,
+    pub(crate) compute_delay: Duration,
     #[cfg(test)]
     pub(crate) faults: Mutex<kukuri_store::conformance::faults::Faults>,
 }
@@ -64,12 +66,15 @@ impl Writer {
             rules: Arc::new(options.rules.clone()),
             repeats: Repeats::default(),
             head: watch::Sender::new(Seq::default()),
+            epoch: watch::Sender::new(Epoch::default()),
             subscription_version: watch::Sender::new(0),
             subscriptions: Mutex::default(),
             months: Mutex::default(),
             clock: Mutex::default(),
             loading: Mutex::default(),
             commit_delay: options.commit_delay,
+            keep_alive_interval: options.writer_idle_timeout / 3,
+            compute_delay: options.compute_delay,
             #[cfg(test)]
             faults: Mutex::default(),
         }
@@ -78,7 +83,7 @@ impl Writer {
     /// Recomputes capacity stages, because the configuration may have changed while the store was closed.
     pub(crate) async fn review_stages(&self) -> Result<()> {
         let mut batch = Batch::resume(self).await?;
-        batch.read_all_topics().await?;
+        batch.read_topics_with_capacity().await?;
         batch.update_all_stages()?;
         self.subscription_version.send_replace(batch.work.node.subscriptions_version);
         batch.commit().await.map(drop)
@@ -100,6 +105,32 @@ impl Writer {
     pub(crate) fn note_commit(&self, clock: Clock, head: Seq) {
         *self.clock.lock() = clock;
         raise(&self.head, head);
+    }
+
+    /// Records the standing of the node, and the epoch if it was read. In another epoch, head and versions may be lower than
+    /// before, and what was committed before may be gone. Returns whether the epoch is another one.
+    pub(crate) fn note_standing(&self, epoch: Option<Epoch>, node: &Node) -> bool {
+        let is_other =
+            epoch.is_some_and(|epoch| self.epoch.send_if_modified(|known| std::mem::replace(known, epoch) != epoch));
+        if is_other {
+            *self.subscriptions.lock() = None;
+            self.months.lock().clear();
+            self.head.send_replace(node.head);
+            self.subscription_version.send_replace(node.subscriptions_version);
+        } else {
+            raise(&self.head, node.head);
+            raise(&self.subscription_version, node.subscriptions_version);
+        }
+        is_other
+    }
+
+    /// Begins another epoch, for all processes: the head of the outbox is lower than it was (Y-5).
+    pub(crate) async fn begin_epoch(&self) -> Result<()> {
+        if !self.is_read_only {
+            tracing::warn!("the outbox went back to an older state: its sequences get another epoch");
+            sqlx::query("UPDATE cn_relay.node SET epoch = gen_random_uuid()").execute(&self.pool).await?;
+        }
+        Ok(())
     }
 
     /// The error for a store with an unfinished load.
@@ -125,14 +156,17 @@ impl Writer {
         if counts.is_empty() || self.is_read_only {
             return Ok(());
         }
-        let written = self.write_repeats(&counts.iter().map(|(id, repeat)| (*id, *repeat)).collect()).await;
+        let mut sorted: Vec<_> = counts.iter().map(|(id, repeat)| (*id, *repeat)).collect();
+        // Every transaction locks these rows in the same order.
+        sorted.sort_unstable_by_key(|(id, _)| *id);
+        let written = self.write_repeats(&sorted).await;
         if written.is_err() {
             self.repeats.put_back(counts, Millis::default());
         }
         written
     }
 
-    async fn write_repeats(&self, counts: &BTreeMap<EventId, Repeat>) -> Result<()> {
+    async fn write_repeats(&self, counts: &[(EventId, Repeat)]) -> Result<()> {
         let mut batch = Batch::resume(self).await?;
         write_arrays!(
             batch.connection(),
@@ -207,7 +241,11 @@ impl Writer {
     ) -> Result<NodeSubscription> {
         let mut batch = Batch::resume(self).await?;
         let changed = change.apply(topic, batch.work.subscriptions.get(topic).cloned(), now);
-        subscriptions::write(std::slice::from_ref(&changed), batch.connection()).await?;
+        if changed.is_forgettable() {
+            subscriptions::remove(topic, batch.connection()).await?;
+        } else {
+            subscriptions::write(std::slice::from_ref(&changed), batch.connection()).await?;
+        }
         batch.work.node.subscriptions_version += 1;
         let version = batch.work.node.subscriptions_version;
         batch.work.subscriptions = Arc::new(subscriptions::load(batch.connection()).await?);

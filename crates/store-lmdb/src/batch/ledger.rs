@@ -3,10 +3,11 @@
 use std::{borrow::Cow, sync::Arc};
 
 use kukuri_domain::{
-    Address, Admitted, Event, EventId, Kind, Letter, Millis, PublicKey, Rank, Reason, State, Tags, Timestamp, TopicId,
+    Address, Admitted, Event, EventId, Kind, Millis, PublicKey, Rank, Reason, State, Tags, Timestamp, TopicId,
     decision::KeyState,
     deletion::{DeletionTargetKind, Tombstone},
-    sharing::Trace,
+    remains::{Remains, Subject},
+    sharing::{self, Trace},
     vanish::VanishMark,
 };
 use kukuri_store::{
@@ -19,8 +20,8 @@ use kukuri_store::{
 use super::{Batch, StoredRow};
 use crate::{
     error::{Failure, Result, damaged},
-    key::{self, AuthorNo, EventNo, Order, TopicNo, prefix},
-    record::{Cover, KeyRecord, TombstoneRecord, VanishRecord},
+    key::{self, AuthorNo, EventNo, TopicNo, prefix},
+    record::{KeyRecord, TombstoneRecord, VanishRecord},
     tables::Table,
     traces,
 };
@@ -73,6 +74,11 @@ impl Ledger for Batch<'_> {
         self.is_disk_full
     }
 
+    fn has_event_by(&self, author: &PublicKey) -> Result<bool> {
+        let Some(author) = self.view().find::<AuthorNo>(author.as_bytes())? else { return Ok(false) };
+        Ok(self.view().prefix_iter(Table::ByAuthor, &prefix::author(author))?.next().transpose()?.is_some())
+    }
+
     fn tombstones_of(&self, event: &Event) -> Result<Vec<Tombstone>> {
         self.view().tombstones_of(event)
     }
@@ -83,7 +89,7 @@ impl Ledger for Batch<'_> {
 
     fn tombstone(&self, target: &DeletionTargetKind, requester: &PublicKey) -> Result<Option<Tombstone>> {
         let record: Option<TombstoneRecord> = self.view().find(&key::tombstone(target, requester))?;
-        Ok(record.map(|record| record.tombstone))
+        record.map(|record| self.view().tombstone_in(record)).transpose()
     }
 
     fn vanish_mark(&self, author: &PublicKey) -> Result<Option<VanishMark>> {
@@ -94,30 +100,24 @@ impl Ledger for Batch<'_> {
         self.view().effective_row_of(id)?.map(|row| row.event().map(Arc::new)).transpose()
     }
 
+    fn remains(&self, subject: &Subject) -> Result<Vec<Remains>> {
+        self.view().remains(subject)
+    }
+
     fn row_id(&self, id: &EventId) -> Result<Option<EventNo>> {
         Ok(self.view().known_id(id)?.and_then(|known| known.no))
     }
 
     fn versions_until(&self, address: &Address, until: Timestamp) -> Result<Vec<EventNo>> {
-        let mut rows: Vec<_> = self.view().key(address)?.and_then(|key| key.current).into_iter().collect();
-        for no in self.hidden_rows(&key::hidden_versions(address))? {
-            // An address may have many versions: later ones need no parsing.
-            if self.row(no)?.created_at()? <= until {
-                rows.push(no);
-            }
-        }
+        let current = self.view().key(address)?.and_then(|key| key.current);
+        let mut rows = self.view().hidden_until(&key::hidden_versions(address), until)?;
+        rows.extend(current);
         Ok(rows)
     }
 
-    /// Rows of the mark's author, gift wraps for the author, and hidden rows of either.
     fn rows_owned_by(&self, mark: &VanishMark) -> Result<Vec<EventNo>> {
-        let mut rows = self.hidden_rows(mark.pubkey.as_bytes())?;
-        if let Some(author) = self.view().find::<AuthorNo>(mark.pubkey.as_bytes())? {
-            self.indexed_until(mark.until, Table::ByAuthor, &prefix::author(author), |_| true, &mut rows)?;
-        }
-        let recipient = prefix::tag(Letter::P, &mark.pubkey.to_string());
-        self.indexed_until(mark.until, Table::ByTag, &recipient, |cover| cover.kind == Kind::GIFT_WRAP, &mut rows)?;
-        Ok(rows)
+        let replaced = self.replaced_mark.filter(|replaced| replaced.pubkey == mark.pubkey);
+        self.view().rows_covered_by(mark, replaced.map(|replaced| replaced.until))
     }
 
     fn outline(&self, row: EventNo) -> Result<Option<(Cow<'_, Event>, State)>> {
@@ -139,22 +139,21 @@ impl Ledger for Batch<'_> {
     }
 
     fn topics_reached(&mut self, row: &StoredRow<'static>) -> Result<Vec<TopicId>> {
-        let mut topics = self.topic_ids(&row.topics)?;
-        if row.event.kind.is_request() {
-            let traces = traces::of_id(self.view(), &row.event.id)?;
-            topics.extend(traces.into_iter().map(|record| record.topic));
+        if !row.event.kind.is_request() {
+            return self.topic_ids(&row.topics);
         }
-        Ok(topics)
+        let traces = traces::of_id(self.view(), &row.event.id)?;
+        let named = sharing::named_topics(&row.event).map(TopicId::new_unchecked);
+        Ok(named.chain(traces.into_iter().map(|record| record.topic)).collect())
     }
 
     fn stamp(&self) -> Millis {
         self.node.clock.latest
     }
 
-    fn put(&mut self, admitted: &Admitted) -> Result<()> {
+    fn put(&mut self, admitted: &Admitted, topics: &[TopicId]) -> Result<()> {
         let (event, stamp) = (admitted.event(), self.stamp());
-        let (topics, json) = (admitted.topics(), admitted.json().clone());
-        let row = self.add_row(Cow::Borrowed(event), topics, json, stamp, State::Effective)?;
+        let row = self.add_row(Cow::Borrowed(event), topics, admitted.json().clone(), stamp, State::Effective)?;
         let address = event.address();
         if let Some(address) = &address {
             self.put_key(address, &KeyRecord { floor: event.rank(), raised_at: stamp, current: Some(row.no) })?;
@@ -205,11 +204,17 @@ impl Ledger for Batch<'_> {
 
     fn put_tombstone(&mut self, tombstone: Tombstone) -> Result<()> {
         let key = key::tombstone(&tombstone.target.target, &tombstone.target.requester_pubkey);
-        self.put_record(&key, &TombstoneRecord { tombstone, noted_at: self.stamp() })
+        self.put_record(&key, &TombstoneRecord::new(tombstone, self.stamp()))
     }
 
     fn put_vanish_mark(&mut self, mark: VanishMark) -> Result<()> {
-        self.put_record(mark.pubkey.as_bytes(), &VanishRecord { mark, noted_at: self.stamp() })
+        self.replaced_mark = self.view().vanish_mark(&mark.pubkey)?;
+        self.put_record(mark.pubkey.as_bytes(), &VanishRecord::new(mark, self.stamp()))
+    }
+
+    fn leave_remains(&mut self, remains: Vec<Remains>) -> Result<()> {
+        let stamp = self.stamp();
+        remains.into_iter().try_for_each(|remains| self.merge_remains(remains, stamp))
     }
 
     fn leave_traces(&mut self, traces: Vec<(TopicId, Trace)>) -> Result<bool> {
@@ -228,30 +233,5 @@ impl Ledger for Batch<'_> {
             }
         }
         Ok(is_new)
-    }
-}
-
-impl Batch<'_> {
-    fn hidden_rows(&self, prefix: &[u8]) -> Result<Vec<EventNo>> {
-        let entries = self.view().prefix_iter(Table::Hidden, prefix)?;
-        entries.map(|entry| EventNo::of_key(entry?.0)).collect()
-    }
-
-    fn indexed_until(
-        &self,
-        until: Timestamp,
-        table: Table,
-        prefix: &[u8],
-        wanted: impl Fn(&Cover) -> bool,
-        numbers: &mut Vec<EventNo>,
-    ) -> Result<()> {
-        for entry in self.view().prefix_iter(table, prefix)? {
-            let (key, cover) = entry?;
-            let Some(order) = Order::of_key(key) else { continue };
-            if order.created_at() <= until && wanted(&Cover::unpack(cover)?) {
-                numbers.push(order.no());
-            }
-        }
-        Ok(())
     }
 }

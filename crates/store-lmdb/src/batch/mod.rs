@@ -14,9 +14,9 @@ use std::{
 };
 
 use heed::{PutFlags, RwTxn};
-use kukuri_domain::{Address, Admitted, Millis, PublicKey, TopicId, capacity::Stage, clock::Clock};
+use kukuri_domain::{Address, Admitted, Millis, PublicKey, TopicId, capacity::Stage, clock::Clock, vanish::VanishMark};
 use kukuri_store::{
-    Op, OutboxRow, Seq, StageChange, StoreRules,
+    Op, OutboxRow, Seq, StageChange, Stats, StoreError, StoreRules,
     counters::Tally as _,
     ingest::{BatchEffect, EventFailure, Ledger as _, ingest_batch},
     subscriptions::Subscriptions,
@@ -24,8 +24,9 @@ use kukuri_store::{
 
 use crate::{
     error::{Failure, Result, damaged},
-    format,
+    format, former_topics,
     key::{self, AuthorNo, TopicNo},
+    lookup,
     pack::{Field as _, Record},
     record::{NodeRecord, OutboxRecord, TopicRecord},
     tables::{Table, Tables, View},
@@ -85,6 +86,12 @@ pub(crate) struct Batch<'s> {
     pub(crate) written: usize,
     /// Only requests (kinds 5 and 62) are stored.
     pub(crate) is_disk_full: bool,
+    /// Another store is loaded: topics come before their rows.
+    pub(crate) is_loading: bool,
+    /// While loading: numbers of topics that only outbox rows name, and the last of these rows.
+    former_topics: HashMap<TopicId, (TopicNo, Seq)>,
+    /// The mark that the last written vanish mark replaced. The ingest procedure writes a mark, then asks for its rows.
+    replaced_mark: Option<VanishMark>,
 }
 
 impl<'s> Batch<'s> {
@@ -147,6 +154,9 @@ impl<'s> Batch<'s> {
             stored,
             written: 0,
             is_disk_full: false,
+            is_loading: false,
+            former_topics: HashMap::new(),
+            replaced_mark: None,
             txn,
             topics: BTreeMap::new(),
             topic_nos: HashMap::new(),
@@ -159,9 +169,8 @@ impl<'s> Batch<'s> {
 
     /// Commits durably. Returns at once if nothing changed.
     pub(crate) fn commit(mut self) -> Result<Committed> {
-        let topics = std::mem::take(&mut self.topics);
-        for topic in topics.values().filter(|topic| topic.stored != Some(topic.record)) {
-            self.put_record(topic.id.as_str().as_bytes(), &topic.record)?;
+        for topic in std::mem::take(&mut self.topics).into_values() {
+            self.write_topic(&topic)?;
         }
         let clock = self.node.clock;
         let committed = Committed { stages: std::mem::take(&mut self.stages), head: self.node.head, clock };
@@ -176,10 +185,29 @@ impl<'s> Batch<'s> {
         Ok(committed)
     }
 
+    /// Writes the record of a topic, or removes it if the topic is over (T-10).
+    fn write_topic(&mut self, topic: &Topic) -> Result<()> {
+        let Topic { id, record, stored } = topic;
+        if !self.is_loading && self.is_topic_over(id, &record.counters) {
+            self.written += 1;
+            let tables = self.ctx.tables;
+            return former_topics::remove(tables, &mut self.txn, id.as_str().as_bytes(), record.no, self.node.head);
+        }
+        if *stored != Some(*record) {
+            self.put_record(id.as_str().as_bytes(), record)?;
+        }
+        Ok(())
+    }
+
     /// Writes the clock, if nothing else has changed.
     pub(crate) fn commit_clock(mut self) -> Result<()> {
         self.written = usize::from(self.node != self.stored);
         self.commit().map(drop)
+    }
+
+    /// The statistics of this transaction: the record of the node is written when it commits.
+    pub(crate) fn stats(&self) -> Result<Stats> {
+        lookup::stats_of(&self.node, self.view())
     }
 
     pub(crate) fn view(&self) -> View<'_> {
@@ -226,11 +254,17 @@ impl<'s> Batch<'s> {
         if let Some(no) = self.known_topic_no(id)? {
             return Ok(no);
         }
-        self.node.last_topic.0 += 1;
-        let no = self.node.last_topic;
-        self.put(Table::TopicNames, &no.0.to_be_bytes(), id.as_str().as_bytes())?;
+        let no = self.new_topic_no(id)?;
         self.hold_topic(id, TopicRecord { no, ..TopicRecord::default() }, None);
         Ok(no)
+    }
+
+    /// The next number, with this name. Numbers are never given away again.
+    fn new_topic_no(&mut self, id: &TopicId) -> Result<TopicNo> {
+        let next = self.node.last_topic.0.checked_add(1).ok_or(StoreError::NumbersExhausted("topics"))?;
+        self.node.last_topic = TopicNo(next);
+        self.put(Table::TopicNames, &former_topics::name_key(TopicNo(next)), id.as_str().as_bytes())?;
+        Ok(TopicNo(next))
     }
 
     fn hold_topic(&mut self, id: &TopicId, record: TopicRecord, stored: Option<TopicRecord>) {
@@ -254,9 +288,10 @@ impl<'s> Batch<'s> {
         Ok(())
     }
 
-    /// Marks every topic after a change of configuration, so that its stage is recomputed.
-    pub(crate) fn touch_all(&mut self) {
-        self.changed_topics.extend((1..=self.node.last_topic.0).map(TopicNo));
+    /// Marks every topic that can have a stage, after a change of configuration, so that it is recomputed.
+    pub(crate) fn touch_topics_with_capacity(&mut self) -> Result<()> {
+        let subscriptions = self.ctx.subscriptions;
+        subscriptions.with_capacity().try_for_each(|topic| self.touch(topic))
     }
 
     fn topic(&mut self, no: TopicNo) -> Result<&mut Topic> {
@@ -274,8 +309,9 @@ impl<'s> Batch<'s> {
         let no = match self.view().find(pubkey.as_bytes())? {
             Some(no) => no,
             None => {
-                self.node.last_author.0 += 1;
-                let no = self.node.last_author;
+                let next = self.node.last_author.0.checked_add(1).ok_or(StoreError::NumbersExhausted("authors"))?;
+                let no = AuthorNo(next);
+                self.node.last_author = no;
                 self.put_record(pubkey.as_bytes(), &no)?;
                 no
             }
@@ -289,9 +325,26 @@ impl<'s> Batch<'s> {
     /// Appends an outbox row of another store unchanged.
     pub(crate) fn load_outbox(&mut self, row: OutboxRow) -> Result<()> {
         let OutboxRow { seq, op, event_id, topic, kind, created_at, ingested_at, effective_key, written_at } = row;
-        let topic = self.topic_no(&topic)?;
+        let topic = match self.known_topic_no(&topic)? {
+            Some(no) => no,
+            None => self.former_topic_no(&topic, seq)?,
+        };
         let record = OutboxRecord { op, event_id, topic, kind, created_at, ingested_at, written_at, effective_key };
         self.append(Table::Outbox, &key::seq(seq), &record.pack())
+    }
+
+    /// A number for a topic that has no record any more and is named by the outbox row `seq`, which is loaded.
+    fn former_topic_no(&mut self, id: &TopicId, seq: Seq) -> Result<TopicNo> {
+        let no = match self.former_topics.get(id).copied() {
+            Some((no, last)) => {
+                self.delete(Table::FormerTopics, &key::former_topic(last, no))?;
+                no
+            }
+            None => self.new_topic_no(id)?,
+        };
+        self.put(Table::FormerTopics, &key::former_topic(seq, no), &[])?;
+        self.former_topics.insert(id.clone(), (no, seq));
+        Ok(no)
     }
 
     fn write_outbox(&mut self, row: &StoredRow<'_>, effective_key: Option<Address>, op: Op) -> Result<()> {

@@ -5,7 +5,6 @@ use std::{borrow::Cow, iter};
 use bytes::Bytes;
 use kukuri_domain::{
     Address, Admitted, Event, EventId, Millis, Reason, State, TopicId,
-    capacity::Stage,
     retention::{RetentionClass, TopicRetention},
 };
 use kukuri_store::{IdRecord, Standing, counters::Tally as _, ingest::Ledger as _};
@@ -15,8 +14,8 @@ use crate::{
     error::{Result, damaged},
     index::IndexRows,
     key::{self, EventNo, TopicNo},
-    pack::{Pack, Record as _},
-    record::{KeyRecord, KnownId, Row, TopicRecord, Traits},
+    pack::Pack,
+    record::{KeyRecord, KnownId, Row, Traits},
     tables::Table,
 };
 
@@ -151,18 +150,5 @@ impl Batch<'_> {
     pub(crate) fn topic_retention(&mut self, topic: TopicNo) -> Result<TopicRetention> {
         let id = self.topic_id(topic)?;
         Ok(self.ctx.subscriptions.policy(&id).retention)
-    }
-
-    /// The first topic after this one, by id, that is at its last stage.
-    pub(crate) fn purging_topic_after(&self, after: &[u8]) -> Result<Option<(Vec<u8>, TopicNo)>> {
-        for entry in self.view().after(Table::Topics, after)? {
-            let (id, record) = entry?;
-            let stored = TopicRecord::unpack(record)?;
-            let TopicRecord { no, counters, .. } = self.topics.get(&stored.no).map_or(stored, |topic| topic.record);
-            if counters.stage == Stage::Purging {
-                return Ok(Some((id.to_vec(), no)));
-            }
-        }
-        Ok(None)
     }
 }

@@ -165,17 +165,29 @@ impl GroupCommit<'_> {
                     return GroupEnd::Failed(job);
                 }
             }
-            let left = until.saturating_duration_since(Instant::now());
             let is_large = self.load.events >= MAX_TRANSACTION_EVENTS
                 || self.load.bytes >= MAX_TRANSACTION_BYTES
                 || self.space.reserve_taken(self.load, self.batch.written) > 0.5;
-            if is_large || left.is_zero() || self.pending.is_empty() {
+            if is_large || self.pending.is_empty() {
                 return GroupEnd::WindowOver(None);
             }
-            match jobs.recv_timeout(left) {
-                Ok(Job::Ingest(more)) => job = more,
-                Ok(other) => return GroupEnd::WindowOver(Some(other)),
-                Err(_) => return GroupEnd::WindowOver(None),
+            match self.next_job(jobs, until) {
+                Some(Job::Ingest(more)) => job = more,
+                other => return GroupEnd::WindowOver(other),
+            }
+        }
+    }
+
+    /// The next job within the window. Statistics are read in the open transaction.
+    fn next_job(&self, jobs: &Receiver<Job>, until: Instant) -> Option<Job> {
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            match jobs.recv_timeout(left).ok()? {
+                Job::Stats(answer) => drop(answer.send(self.batch.stats())),
+                job => return Some(job),
             }
         }
     }
@@ -247,6 +259,31 @@ mod tests {
         let store = LmdbStore::open(dir.path(), options).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         assert!(runtime.block_on(store.get(&[id], NOW)).unwrap()[0].is_some());
+    }
+
+    #[test]
+    fn statistics_count_pending_events_and_commit_nothing() {
+        // Y-4
+        let dir = tempfile::tempdir().unwrap();
+        let options = LmdbOptions {
+            durability: Durability::Unsynced,
+            map_size: 1 << 26,
+            group_commit_window: std::time::Duration::from_secs(60),
+            ..LmdbOptions::default()
+        };
+        let store = LmdbStore::open(dir.path(), options).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let before = store.transactions();
+            for number in 0..3_u64 {
+                store.ingest(vec![admitted(&note(&number.to_string()).build())], NOW).await.unwrap();
+                let stats = store.stats().await.unwrap();
+                assert_eq!((stats.effective, stats.head, stats.ids), (number + 1, Seq(number + 1), number + 1));
+            }
+            assert_eq!(store.transactions(), before, "the transaction is still open");
+            assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
+            assert_eq!(store.transactions(), before + 1, "other reads commit it");
+        });
     }
 
     #[test]

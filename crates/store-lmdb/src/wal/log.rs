@@ -17,7 +17,7 @@ use crate::{
     record::take_topic,
 };
 
-const FILE: &str = "wal.log";
+pub(crate) const FILE: &str = "wal.log";
 /// Name of the file until version 0.1; its records have the same layout.
 const FORMER_FILE: &str = "ahead.log";
 /// Length of the file, written in full when it is created: overwriting is the cheapest write to sync.
@@ -28,8 +28,8 @@ const DAMAGED_FILE: &str = "wal.log.damaged";
 /// 0.1; they have a zero in this place, as the first byte of their length.
 const LAYOUT: u8 = 1;
 /// Layout, length (three bytes) and digest.
-const HEADER_BYTES: usize = 4 + DIGEST_BYTES;
-const DIGEST_BYTES: usize = 16;
+pub(crate) const HEADER_BYTES: usize = 4 + DIGEST_BYTES;
+pub(crate) const DIGEST_BYTES: usize = 16;
 /// Upper bounds: bytes of an event besides its JSON and topics, of a topic besides its name, of a record besides its
 /// events.
 const EVENT_OVERHEAD: usize = 8;
@@ -93,6 +93,11 @@ pub(crate) struct Log {
 }
 
 impl Log {
+    /// The directory of the store.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// The log in the directory of a store. The file is created when it is needed.
     pub(crate) fn new(directory: &Path, durability: Durability) -> Self {
         Self { directory: directory.to_owned(), durability, file: None, transaction: 0, count: 0, end: 0 }
@@ -183,7 +188,12 @@ fn read_file(path: &Path, transaction: u64) -> Result<Recovered> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Recovered::default()),
         Err(error) => return Err(error.into()),
     };
-    let (mut recovered, mut rest) = (Recovered::default(), &bytes[..]);
+    read_bytes(path, &bytes, transaction)
+}
+
+/// The records of this transaction in the bytes of a log. `path` names the log in an error.
+pub(crate) fn read_bytes(path: &Path, bytes: &[u8], transaction: u64) -> Result<Recovered> {
+    let (mut recovered, mut rest) = (Recovered::default(), bytes);
     while let Some((found, after)) = next(rest) {
         if found.number() != Some((transaction, recovered.records.len() as u32)) {
             break;
@@ -236,7 +246,7 @@ fn length_of(events: &[Admitted]) -> usize {
     RECORD_OVERHEAD + events.iter().map(of_event).sum::<usize>()
 }
 
-fn pack(transaction: u64, number: u32, record: &LogRecord) -> Vec<u8> {
+pub(crate) fn pack(transaction: u64, number: u32, record: &LogRecord) -> Vec<u8> {
     let mut packed = Pack::with_capacity(length_of(&record.events)).bytes(&[0; HEADER_BYTES]);
     packed = packed.field(&transaction).field(&number).field(&record.now).field(&record.clock.unwrap_or_default());
     packed = packed.field(&(record.events.len() as u32));
@@ -253,6 +263,14 @@ fn pack(transaction: u64, number: u32, record: &LogRecord) -> Vec<u8> {
     head[0] = LAYOUT;
     head[4..].copy_from_slice(&digest(LAYOUT, body));
     packed
+}
+
+/// A record of any layout with this body.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn seal(layout: u8, body: &[u8]) -> Vec<u8> {
+    let mut length = (body.len() as u32).to_be_bytes();
+    length[0] = layout;
+    [&length[..], &digest(layout, body), body].concat()
 }
 
 /// From layout 1 on the digest covers the layout.

@@ -30,7 +30,7 @@
 //!    removed once that is committed.
 
 mod group_commit;
-mod log;
+pub(crate) mod log;
 mod uncommitted;
 
 pub(crate) use group_commit::IngestJob;

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use kukuri_domain::{Admitted, EventId};
+use kukuri_domain::{Admitted, EventId, TopicId};
 use kukuri_store::{Op, OutboxRow, Query, Seq};
 use parking_lot::Mutex;
 
@@ -45,11 +45,22 @@ impl Uncommitted {
     /// If no pending record changes the answer to a query: the outbox row up to which the answer holds.
     pub(crate) fn unaffected_until(&self, query: &Query) -> Option<Seq> {
         let changes = self.0.lock();
-        let matches =
-            |event: &Admitted| query.filters.iter().any(|filter| filter.matches(event.event(), event.topics()));
+        let matches = |event: &Admitted| {
+            // A request that names no known topic is bound to `kukuri:global` (T-9).
+            let global = event.event().kind.is_request().then(TopicId::global);
+            query.filters.iter().any(|filter| {
+                filter.matches(event.event(), event.topics()) || filter.matches(event.event(), global.as_slice())
+            })
+        };
         let is_affected =
             changes.retires || changes.events.len() > MAX_COMPARED_EVENTS || changes.events.iter().any(matches);
         (!is_affected).then(|| changes.rows.last().map_or(Seq::default(), |row| row.seq))
+    }
+
+    /// Whether a pending record changes what one of these topics holds.
+    pub(crate) fn affects_topics(&self, topics: &[TopicId]) -> bool {
+        let changes = self.0.lock();
+        changes.rows.iter().any(|row| topics.contains(&row.topic))
     }
 
     /// Whether a pending record changes the state of one of these ids.

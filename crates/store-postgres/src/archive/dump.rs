@@ -5,7 +5,7 @@ use sqlx::{Connection, PgConnection, PgPool, Row as _, postgres::PgRow};
 use tokio::sync::Mutex;
 
 use crate::{
-    batch::{lock_writers, read_node},
+    batch::{lock_writers, read_node, remains},
     columns::{ReadColumn as _, from_columns, number_at, signed},
     error::Result,
     records::{self, topic_ids},
@@ -17,7 +17,7 @@ type ReadPiece = fn(&PgRow) -> Result<Piece>;
 
 /// The sections of a dump, in the order of [`Piece`]: a statement, and how its rows are read. $1 is the number of rows to
 /// read, after the position $2 (and $3 for events). Column `after` is the position where the next page starts.
-const SECTIONS: [(&str, ReadPiece); 10] = [
+const SECTIONS: [(&str, ReadPiece); 11] = [
     (
         "SELECT *, convert_to(topic_id, 'UTF8') AS after FROM cn_relay.node_subscriptions \
          WHERE topic_id > convert_from($2, 'UTF8') ORDER BY topic_id LIMIT $1",
@@ -44,6 +44,12 @@ const SECTIONS: [(&str, ReadPiece); 10] = [
         "SELECT *, id || convert_to(topic_id, 'UTF8') AS after FROM cn_relay.traces \
          WHERE (id, topic_id) > (substr($2, 1, 32), convert_from(substr($2, 33), 'UTF8')) ORDER BY id, topic_id LIMIT $1",
         |row| sharing::trace(row).map(|(topic, trace)| Piece::Trace(topic, trace)),
+    ),
+    (
+        "SELECT *, subject || convert_to(topic_id, 'UTF8') AS after FROM cn_relay.remains \
+         WHERE (subject, topic_id) > (substr($2, 1, 33), convert_from(substr($2, 34), 'UTF8')) \
+         ORDER BY subject, topic_id LIMIT $1",
+        |row| remains(row).map(|noted| Piece::Remains(noted.what, noted.at)),
     ),
     // Arrival times never decrease: within a class this is the order of an index, and of the months.
     (
@@ -79,8 +85,8 @@ const SECTIONS: [(&str, ReadPiece); 10] = [
         |row| records::offset(row).map(Piece::Offset),
     ),
 ];
-const EVENTS: usize = 6;
-const OUTBOX: usize = 8;
+const EVENTS: usize = 7;
+const OUTBOX: usize = 9;
 
 /// Takes the writers' lock: waits up to 60 s for the current writer, then blocks all others until the session ends. Pages
 /// have no timeout.

@@ -57,11 +57,12 @@ impl Batch<'_> {
         let mut floors = Copy::new("floors", "key, created_at, id, raised_at");
         let mut offsets = Copy::new("consumer_offsets", "consumer, last_seq, updated_at");
         let (mut subscriptions, mut traces, mut events) = (Vec::new(), Vec::new(), Vec::new());
+        let mut remains = Vec::new();
         for piece in pieces {
             match piece {
                 Piece::Subscription(subscription) => subscriptions.push(subscription),
                 Piece::Topic { topic, stage, last_event_at } => {
-                    let no = self.work.topic_no(&topic);
+                    let no = self.work.topic_no(&topic)?;
                     let topic = self.work.topic(no)?;
                     (topic.counters.stage, topic.last_event_at) = (stage, last_event_at);
                 }
@@ -71,6 +72,7 @@ impl Batch<'_> {
                 Piece::Tombstone(what, at) => self.work.put_noted_tombstone(Noted { what, at }),
                 Piece::Vanish(what, at) => self.work.marks.put(what.pubkey, Noted { what, at }),
                 Piece::Trace(topic, trace) => traces.push((topic, trace)),
+                Piece::Remains(left, at) => remains.push((left, at)),
                 Piece::Event(id, record, row) => events.push((records::event(&id, &row.json)?, record, row)),
                 Piece::Id(id, record) => {
                     self.work.node.ids += 1;
@@ -99,6 +101,7 @@ impl Batch<'_> {
         floors.send(self.connection()).await?;
         offsets.send(self.connection()).await?;
         self.put_traces(&traces).await?;
+        self.load_remains(&remains).await?;
         self.prepare_for(&events).await?;
         for (event, record, row) in events {
             self.load_row(event, record, row)?;
@@ -138,7 +141,7 @@ impl Batch<'_> {
             place: work.next_place(&event, row.ingested_at),
             outline: Event { content: String::new(), ..event.clone() },
             bytes: row.json.len() as u64,
-            topics: row.topics.iter().map(|topic| work.topic_no(topic)).collect(),
+            topics: row.topics.iter().map(|topic| work.topic_no(topic)).collect::<Result<_>>()?,
             record,
             source: RowSource::Loaded(Arc::new((event, row))),
             is_gone: false,

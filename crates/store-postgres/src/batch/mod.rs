@@ -5,10 +5,15 @@
 //!
 //! - This file: the transaction.
 //! - `facts`: reads before decisions.
-//! - `write`: writes the changes; `rows`: rows and their index rows; `traces`: traces of requests.
+//! - `write`: writes the changes; `rows`: rows and their index rows; `traces`: traces of requests; `remains`: of events
+//!   without a row.
 
-pub(crate) use facts::KEYS;
+#[cfg(test)]
+pub(crate) use facts::{AUTHORS, VERSIONS};
+pub(crate) use facts::{KEYS, SLOW_ROW_COUNT};
+pub(crate) use remains::remains;
 mod facts;
+mod remains;
 mod rows;
 mod traces;
 mod write;
@@ -26,6 +31,10 @@ use crate::{
     work::{Node, Work},
     writer::Writer,
 };
+
+/// Maximum rows that one statement changes. A request that names more takes several: preparing a statement must not take as
+/// long as a session may be idle (O-5).
+pub(crate) const STATEMENT_ROWS: usize = if cfg!(test) { 50 } else { 20_000 };
 
 /// Takes the writers' lock, shared by all processes, until the end of the transaction. It is a table: an advisory lock
 /// could be held by anybody who may connect to the database.
@@ -110,6 +119,32 @@ impl<'w> Batch<'w> {
     pub(crate) async fn raise_timeout(&mut self) -> Result<()> {
         sqlx::raw_sql("SET LOCAL statement_timeout = '10min'").execute(&mut *self.txn).await?;
         Ok(())
+    }
+
+    /// Computes changes that take long on another thread. Meanwhile statements show the server that this process is alive: a
+    /// session that is idle in its transaction loses the writers' lock (O-5).
+    pub(crate) async fn compute<T: Send + 'static>(
+        &mut self,
+        change: impl FnOnce(&mut Work) -> T + Send + 'static,
+    ) -> Result<T> {
+        let (mut work, delay) = (std::mem::take(&mut self.work), self.writer.compute_delay);
+        let mut computing = tokio::task::spawn_blocking(move || {
+            std::thread::sleep(delay);
+            let result = change(&mut work);
+            (work, result)
+        });
+        loop {
+            tokio::select! {
+                computed = &mut computing => {
+                    let (work, result) = computed.map_err(|_| StoreError::Panicked)?;
+                    self.work = work;
+                    return Ok(result);
+                }
+                () = tokio::time::sleep(self.writer.keep_alive_interval) => {
+                    sqlx::raw_sql("SELECT 1").execute(&mut *self.txn).await?;
+                }
+            }
+        }
     }
 
     /// Ensures that incoming events have partitions.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use kukuri_domain::{Address, Event, EventId, TopicId};
 use sqlx::{Postgres, postgres::PgArguments, query::Query};
 
-use super::Batch;
+use super::{Batch, STATEMENT_ROWS};
 use crate::{
     columns::{Class, Column as _, bind_arrays},
     copy::{Copy, copy_row},
@@ -24,21 +24,29 @@ impl Batch<'_> {
         for row in rows {
             match &row.source {
                 RowSource::Admitted(_) if row.is_gone => {}
-                RowSource::Admitted(admitted) => new.add(row, admitted.event(), admitted.topics(), admitted.json())?,
+                RowSource::Admitted(admitted) => {
+                    let topics =
+                        row.topics.iter().filter_map(|no| self.work.topics.get(no)).map(|topic| topic.id.clone());
+                    new.add(row, admitted.event(), &topics.collect::<Vec<_>>(), admitted.json())?;
+                }
                 RowSource::Loaded(loaded) => new.add(row, &loaded.0, &loaded.1.topics, &loaded.1.json)?,
                 RowSource::Stored { .. } => {
                     let is_hidden = row.was_effective() && !row.is_effective();
+                    let is_deleted = row.is_deleted() && !row.was_deleted();
                     unlisted.extend(is_hidden.then_some(row));
-                    hidden.extend((is_hidden && !row.is_gone).then_some(row));
+                    hidden.extend(((is_hidden || is_deleted) && !row.is_gone).then_some(row));
                     removed.extend(row.is_gone.then_some(row));
                 }
             }
         }
         let connection = &mut *self.txn;
         for (rows, sql) in [(&unlisted, UNLIST_TOPICS), (&unlisted, UNLIST_TAGS), (&hidden, HIDE), (&removed, REMOVE)] {
-            if !rows.is_empty() {
+            for rows in rows.chunks(STATEMENT_ROWS) {
                 let query = by_place(sql, rows);
-                let query = if sql == HIDE { bind_arrays!(query, for row in rows; row.class()) } else { query };
+                let query = match sql {
+                    HIDE => bind_arrays!(query, for row in rows; row.class(), row.is_deleted()),
+                    _ => query,
+                };
                 query.execute(&mut *connection).await?;
             }
         }
@@ -86,8 +94,9 @@ const MOVE_TAGS: &str = index_rows!("UPDATE cn_relay.event_tags i SET class = $4
 const MOVE: &str = "UPDATE cn_relay.events e SET class = $4 \
      FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS n (class, ingested_at, no) \
      WHERE e.class = n.class AND e.ingested_at = n.ingested_at AND e.no = n.no";
-const HIDE: &str = "UPDATE cn_relay.events e SET effective = false, retention = n.retention \
-     FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::smallint[]) AS n (class, ingested_at, no, retention) \
+const HIDE: &str = "UPDATE cn_relay.events e SET effective = false, retention = n.retention, deleted = n.deleted \
+     FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::smallint[], $5::boolean[]) \
+     AS n (class, ingested_at, no, retention, deleted) \
      WHERE e.class = n.class AND e.ingested_at = n.ingested_at AND e.no = n.no";
 const REMOVE: &str = "DELETE FROM cn_relay.events e \
      USING unnest($1::text[], $2::bigint[], $3::bigint[]) AS n (class, ingested_at, no) \
@@ -109,7 +118,7 @@ macro_rules! place_columns {
 
 impl Default for NewRows {
     fn default() -> Self {
-        let events = place_columns!("retention, effective, key, identifier, topics, tags, parties, json");
+        let events = place_columns!("retention, effective, deleted, key, identifier, topics, tags, parties, json");
         Self {
             events: Copy::new("events", events),
             topics: Copy::new("event_topics", place_columns!("private, topic")),
@@ -124,7 +133,7 @@ impl NewRows {
         let (address, expires_at) = (event.address(), event.expiration());
         let (place, is_private) = (row.place, parties.is_some());
         copy_row!(self.events; place.ingested_at, place.no, event.created_at, expires_at, event.kind, place.class,
-            event.id, event.pubkey, row.class(), row.is_effective(), address.as_ref().map(Address::digest));
+            event.id, event.pubkey, row.class(), row.is_effective(), row.is_deleted(), address.as_ref().map(Address::digest));
         self.events.put(address.as_ref().and_then(records::identifier))?;
         self.events.put(&row.topics)?;
         self.events.put(&tags)?;

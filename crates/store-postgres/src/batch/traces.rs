@@ -1,6 +1,6 @@
 //! Writes the traces that requests leave in topics, and deletes them with their requests (G-7).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use kukuri_domain::{
     EventId, TopicId,
@@ -12,14 +12,12 @@ use crate::{
     columns::{Column as _, write_arrays},
     error::Result,
     sharing::stored,
-    work::RowSource,
 };
 
 impl Batch<'_> {
     /// Runs after rows and ids are written, because it reads them: only requests that are stored and shared leave
     /// traces.
     pub(super) async fn write_traces(&mut self) -> Result<()> {
-        self.inherit_traces().await?;
         write_arrays!(
             &mut *self.txn,
             "DELETE FROM cn_relay.traces WHERE request = ANY($1)",
@@ -32,38 +30,41 @@ impl Batch<'_> {
         self.put_traces(&traces).await
     }
 
-    /// A vanish request that removes another request gets a trace in every topic where the removed one had one.
-    async fn inherit_traces(&mut self) -> Result<()> {
-        let heirs = std::mem::take(&mut self.work.heirs);
-        let created_at = |heir: &EventId| match &self.work.row(heir)?.source {
-            RowSource::Admitted(admitted) => {
-                sharing::may_pass_on(admitted.event()).then_some(admitted.event().created_at)
+    pub(crate) async fn put_traces(&mut self, traces: &[(TopicId, Trace)]) -> Result<()> {
+        let (mut requests, mut hints) = (Vec::new(), HashMap::new());
+        let mut times = HashMap::new();
+        for (topic, trace) in traces {
+            match trace {
+                Trace::Request { created_at, id } => {
+                    times.insert(*id, *created_at);
+                    requests.push((topic, *created_at, *id));
+                }
+                Trace::Hint(hint) => {
+                    let known = hints.entry((topic, hint.floor.id)).or_insert(hint);
+                    if times.get(&known.request) < times.get(&hint.request) {
+                        *known = hint;
+                    }
+                }
             }
-            _ => None,
-        };
-        let heirs: Vec<_> = heirs.iter().filter_map(|(gone, heir)| Some((gone, heir, created_at(heir)?))).collect();
+        }
         write_arrays!(
             &mut *self.txn,
             "INSERT INTO cn_relay.traces (topic_id, created_at, id, request) \
-             SELECT DISTINCT t.topic_id, n.created_at, n.heir, n.heir \
-             FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) AS n (gone, heir, created_at) \
-             JOIN cn_relay.traces t ON t.request = n.gone AND t.id = n.gone ON CONFLICT DO NOTHING",
-            for (gone, heir, created_at) in heirs; gone, heir, created_at
+             SELECT topic_id, created_at, id, id \
+             FROM unnest($1::text[], $2::bigint[], $3::bytea[]) AS n (topic_id, created_at, id) ON CONFLICT DO NOTHING",
+            for (topic, created_at, id) in requests; topic, created_at, id
         );
-        Ok(())
-    }
-
-    pub(crate) async fn put_traces(&mut self, traces: &[(TopicId, Trace)]) -> Result<()> {
-        let key = |trace: &Trace| match trace {
-            Trace::Request { .. } => None,
-            Trace::Hint(hint) => Some(hint.key.clone()),
-        };
+        let hints: Vec<_> = hints.into_iter().collect();
+        // A hint of a later request replaces the known one, because a vanish request removes the earlier request first.
+        // A request has a trace of its own in every topic with a hint of it.
         write_arrays!(
             &mut *self.txn,
-            "INSERT INTO cn_relay.traces (topic_id, created_at, id, request, key) \
+            "INSERT INTO cn_relay.traces AS t (topic_id, created_at, id, request, key) \
              SELECT * FROM unnest($1::text[], $2::bigint[], $3::bytea[], $4::bytea[], $5::text[]) \
-             ON CONFLICT DO NOTHING",
-            for (topic, trace) in traces; topic, trace.item().0, trace.item().1, trace.request(), key(trace)
+             ON CONFLICT (id, topic_id) DO UPDATE SET request = excluded.request \
+             WHERE (SELECT r.created_at FROM cn_relay.traces r WHERE r.id = t.request AND r.topic_id = t.topic_id) \
+             < (SELECT r.created_at FROM cn_relay.traces r WHERE r.id = excluded.request AND r.topic_id = t.topic_id)",
+            for ((topic, _), hint) in hints; topic, hint.floor.created_at, hint.floor.id, hint.request, hint.key
         );
         Ok(())
     }

@@ -1,16 +1,16 @@
 //! Writes the changes of a transaction: one statement per kind of change, independent of their number.
 
 use kukuri_domain::{EventId, KindClass, deletion::DeletionTargetKind};
-use kukuri_store::IdRecord;
-use sqlx::AssertSqlSafe;
+use kukuri_store::{IdRecord, counters::Tally as _};
+use sqlx::{AssertSqlSafe, PgConnection};
 
-use super::Batch;
+use super::{Batch, STATEMENT_ROWS};
 use crate::{
     columns::{Column as _, array, bind_arrays, write_arrays},
     copy::{Copy, copy_row},
     error::Result,
     records,
-    work::{Delta, Facts, Key, Noted, Row, RowPlace, RowSource, Topic},
+    work::{Delta, Facts, Key, Noted, Row, RowPlace, RowSource, Topic, TopicNo},
 };
 
 impl Batch<'_> {
@@ -18,6 +18,7 @@ impl Batch<'_> {
         self.write_rows().await?;
         self.write_ids().await?;
         self.write_traces().await?;
+        self.write_remains().await?;
         self.write_keys().await?;
         self.write_tombstones().await?;
         self.write_vanish_marks().await?;
@@ -46,7 +47,7 @@ impl Batch<'_> {
         }
         // Every transaction locks these rows in the same order.
         changed.sort_unstable_by_key(|row| row.outline.id);
-        if !changed.is_empty() {
+        for changed in changed.chunks(STATEMENT_ROWS) {
             let query = sqlx::query(
                 "UPDATE cn_relay.event_dedupe d SET reason = n.reason, cause = n.cause, since = n.since, \
                  class = n.class, no = CASE WHEN n.class IS NOT NULL THEN d.no END, \
@@ -81,9 +82,9 @@ impl Batch<'_> {
         ] {
             let of_class = changed.iter().copied().filter(|key| key.address.kind().class() == class);
             let (current, left): (Vec<&Key>, Vec<&Key>) = of_class.partition(|key| key.current.is_some());
-            let delete = AssertSqlSafe(format!("DELETE FROM cn_relay.{table} WHERE key = ANY($1)"));
-            write_arrays!(&mut *self.txn, delete, for key in left; key.address.digest());
-            if !current.is_empty() {
+            let delete = || AssertSqlSafe(format!("DELETE FROM cn_relay.{table} WHERE key = ANY($1)"));
+            write_arrays!(&mut *self.txn, delete(), for key in left; key.address.digest());
+            for current in current.chunks(STATEMENT_ROWS) {
                 let put = sqlx::query(AssertSqlSafe(format!(
                     "INSERT INTO cn_relay.{table} (key, pubkey, kind, event_id, updated_at{identifier}) \
                      SELECT key, pubkey, kind, event_id, updated_at{identifier} \
@@ -110,15 +111,20 @@ impl Batch<'_> {
         write_arrays!(
             &mut *self.txn,
             "INSERT INTO cn_relay.deletion_tombstones \
-             (target, is_address, requester, target_a, deletion_event_id, requested_at, applied_at, noted_at) \
-             SELECT target, target_a IS NOT NULL, requester, target_a, deletion, requested_at, applied_at, noted_at \
+             (target, is_address, requester, target_a, deletion_event_id, requested_at, applied_at, noted_at, \
+             shareable_at, shareable_id) \
+             SELECT target, target_a IS NOT NULL, requester, target_a, deletion, requested_at, applied_at, noted_at, \
+             shareable_at, shareable_id \
              FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bigint[], \
-             $7::bigint[]) AS n (target, target_a, requester, deletion, requested_at, applied_at, noted_at) \
+             $7::bigint[], $8::bigint[], $9::bytea[]) \
+             AS n (target, target_a, requester, deletion, requested_at, applied_at, noted_at, shareable_at, shareable_id) \
              ON CONFLICT (target, is_address, requester) DO UPDATE SET \
              deletion_event_id = excluded.deletion_event_id, requested_at = excluded.requested_at, \
-             applied_at = excluded.applied_at, noted_at = excluded.noted_at",
+             applied_at = excluded.applied_at, noted_at = excluded.noted_at, \
+             shareable_at = excluded.shareable_at, shareable_id = excluded.shareable_id",
             for ((target, address), tombstone, at) in changed; target, address, tombstone.target.requester_pubkey,
-                tombstone.deletion_id, tombstone.target.request_created_at, tombstone.applied_at, at
+                tombstone.deletion_id, tombstone.target.request_created_at, tombstone.applied_at, at,
+                tombstone.shareable.map(|it| it.created_at), tombstone.shareable.map(|it| it.id)
         );
         Ok(())
     }
@@ -127,50 +133,44 @@ impl Batch<'_> {
         let changed: Vec<_> = self.work.marks.changed().map(|fact| &fact.now).collect();
         write_arrays!(
             &mut *self.txn,
-            "INSERT INTO cn_relay.vanish_marks (pubkey, until, request_id, noted_at) \
-             SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bytea[], $4::bigint[]) \
+            "INSERT INTO cn_relay.vanish_marks (pubkey, until, request_id, noted_at, shareable_at, shareable_id) \
+             SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bytea[]) \
              ON CONFLICT (pubkey) DO UPDATE SET until = excluded.until, request_id = excluded.request_id, \
-             noted_at = excluded.noted_at",
-            for mark in changed; mark.what.pubkey, mark.what.until, mark.what.request_id, mark.at
+             noted_at = excluded.noted_at, shareable_at = excluded.shareable_at, shareable_id = excluded.shareable_id",
+            for mark in changed; mark.what.pubkey, mark.what.until, mark.what.request_id, mark.at,
+                mark.what.shareable.map(|it| it.created_at), mark.what.shareable.map(|it| it.id)
         );
         Ok(())
     }
 
     async fn write_outbox(&mut self) -> Result<()> {
         let columns = "seq, created_at, ingested_at, written_at, kind, event_id, topic_id, effective_key, op, reason";
-        let mut copy = Copy::new("events_outbox", columns);
-        for row in &self.work.outbox {
-            copy_row!(copy; row.seq, row.created_at, row.ingested_at, row.written_at, row.kind, row.event_id, row.topic,
-                row.effective_key);
-            let (op, reason) = records::op_columns(row.op);
-            copy.put(op)?;
-            copy.put(reason)?;
+        for rows in self.work.outbox.chunks(STATEMENT_ROWS) {
+            let mut copy = Copy::new("events_outbox", columns);
+            for row in rows {
+                copy_row!(copy; row.seq, row.created_at, row.ingested_at, row.written_at, row.kind, row.event_id,
+                    row.topic, row.effective_key);
+                let (op, reason) = records::op_columns(row.op);
+                copy.put(op)?;
+                copy.put(reason)?;
+            }
+            copy.send(&mut self.txn).await?;
         }
-        copy.send(&mut self.txn).await
+        Ok(())
     }
 
     async fn write_topics(&mut self) -> Result<()> {
-        let changed: Vec<&Topic> = self.work.topics.changed().map(|fact| &fact.now).collect();
-        if changed.is_empty() {
-            return Ok(());
+        // While another store is loaded, topics come before their rows.
+        let is_loading = self.work.node.loading || self.stored.loading;
+        let is_over = |topic: &Topic| !is_loading && self.work.is_topic_over(&topic.id, &topic.counters);
+        let over = self.work.topics.all().filter(|fact| fact.stored.is_some() && is_over(&fact.now));
+        let over: Vec<TopicNo> = over.map(|fact| fact.now.no).collect();
+        let changed = self.work.topics.changed().map(|fact| &fact.now).filter(|topic| !is_over(topic));
+        let changed: Vec<&Topic> = changed.collect();
+        write_arrays!(&mut *self.txn, "DELETE FROM cn_relay.topics WHERE no = ANY($1)", for no in over; no);
+        for changed in changed.chunks(STATEMENT_ROWS) {
+            put_topics(changed, &mut self.txn).await?;
         }
-        let query = sqlx::query(
-            "INSERT INTO cn_relay.topics (no, topic_id, effective, stage, last_event_at, events, bytes) \
-             SELECT no, topic_id, effective, stage, last_event_at, ARRAY[e0, e1, e2, e3], ARRAY[b0, b1, b2, b3] \
-             FROM unnest($1::integer[], $2::text[], $3::bigint[], $4::smallint[], $5::bigint[], $6::bigint[], \
-             $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[]) \
-             AS n (no, topic_id, effective, stage, last_event_at, e0, b0, e1, b1, e2, b2, e3, b3) \
-             ON CONFLICT (no) DO UPDATE SET effective = excluded.effective, events = excluded.events, \
-             bytes = excluded.bytes, stage = excluded.stage, last_event_at = excluded.last_event_at",
-        );
-        let mut query = bind_arrays!(query, for topic in changed; topic.no, topic.id, topic.counters.effective,
-            topic.counters.stage, topic.last_event_at);
-        // Postgres arrays of arrays lose their inner bounds, so the four numbers are sent as columns.
-        for class in 0..4 {
-            let usage = |topic: &Topic| topic.counters.by_class[class];
-            query = bind_arrays!(query, for topic in changed; usage(topic).events, usage(topic).bytes);
-        }
-        query.execute(&mut *self.txn).await?;
         Ok(())
     }
 
@@ -186,6 +186,16 @@ impl Batch<'_> {
              bytes = p.bytes + excluded.bytes",
             for ((class, month, topic, retention), delta) in changed; class, month, topic, retention, delta.effective,
                 delta.events, delta.bytes
+        );
+        // A counter of nothing would name a topic that may go (T-10).
+        let fallen: Vec<_> = changed.iter().filter(|(_, delta)| delta.events < 0).collect();
+        write_arrays!(
+            &mut *self.txn,
+            "DELETE FROM cn_relay.partition_counters p \
+             USING unnest($1::text[], $2::bigint[], $3::integer[], $4::smallint[]) AS n (class, begins_at, topic, retention) \
+             WHERE p.class = n.class AND p.begins_at = n.begins_at AND p.topic = n.topic AND p.retention = n.retention \
+             AND p.events = 0",
+            for ((class, month, topic, retention), _) in fallen; class, month, topic, retention
         );
         Ok(())
     }
@@ -219,6 +229,27 @@ impl Batch<'_> {
         .await?;
         Ok(())
     }
+}
+
+async fn put_topics(topics: &[&Topic], connection: &mut PgConnection) -> Result<()> {
+    let query = sqlx::query(
+        "INSERT INTO cn_relay.topics (no, topic_id, effective, stage, last_event_at, events, bytes) \
+         SELECT no, topic_id, effective, stage, last_event_at, ARRAY[e0, e1, e2, e3], ARRAY[b0, b1, b2, b3] \
+         FROM unnest($1::integer[], $2::text[], $3::bigint[], $4::smallint[], $5::bigint[], $6::bigint[], \
+         $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[]) \
+         AS n (no, topic_id, effective, stage, last_event_at, e0, b0, e1, b1, e2, b2, e3, b3) \
+         ON CONFLICT (no) DO UPDATE SET effective = excluded.effective, events = excluded.events, \
+         bytes = excluded.bytes, stage = excluded.stage, last_event_at = excluded.last_event_at",
+    );
+    let mut query = bind_arrays!(query, for topic in topics; topic.no, topic.id, topic.counters.effective,
+        topic.counters.stage, topic.last_event_at);
+    // Postgres arrays of arrays lose their inner bounds, so the four numbers are sent as columns.
+    for class in 0..4 {
+        let usage = |topic: &Topic| topic.counters.by_class[class];
+        query = bind_arrays!(query, for topic in topics; usage(topic).events, usage(topic).bytes);
+    }
+    query.execute(connection).await?;
+    Ok(())
 }
 
 fn put_id(copy: &mut Copy, id: &EventId, record: &IdRecord, place: Option<RowPlace>) -> Result<()> {

@@ -10,7 +10,10 @@ use kukuri_store::{
 };
 use sqlx::{Connection as _, PgConnection};
 
-use super::support::{Database, block_on, numbers};
+use super::{
+    patient,
+    support::{Database, block_on, numbers},
+};
 use kukuri_postgres::QuerySession;
 
 use crate::{PostgresOptions, PostgresStore};
@@ -29,7 +32,7 @@ type Question<'s> = Pin<Box<dyn Future<Output = bool> + 's>>;
 /// A store with one reading session and a very long statement timeout.
 async fn open(database: &Database) -> PostgresStore {
     let query_timeout = Duration::from_secs(600);
-    let options = PostgresOptions { readers: 1, query_timeout, ..PostgresOptions::default() };
+    let options = PostgresOptions { readers: 1, query_timeout, ..patient() };
     PostgresStore::connect(&database.url(), options).await.unwrap()
 }
 
@@ -81,7 +84,7 @@ fn cancelled_query_ends_while_the_server_is_computing() {
         let database = Database::new().await;
         let (url, store) = (database.url(), open(&database).await);
         let work = async {
-            let mut session = QuerySession::acquire(&store.readers).await.unwrap();
+            let mut session = QuerySession::acquire(&store.pools.readers).await.unwrap();
             let sum = "SELECT sum(a * b) FROM generate_series(1, 200000) a, generate_series(1, 200000) b";
             sqlx::raw_sql(sum).execute(&mut *session).await.unwrap();
         };

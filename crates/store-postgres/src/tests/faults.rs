@@ -10,14 +10,17 @@ use kukuri_store::{
     port::*,
 };
 
-use super::support::{Database, block_on, run};
-use crate::{PostgresOptions, PostgresStore};
+use super::{
+    patient,
+    support::{Database, block_on, run},
+};
+use crate::PostgresStore;
 
 #[test]
 fn event_that_can_not_be_stored_is_refused_alone_and_counted() {
     block_on(async {
         let database = Database::new().await;
-        let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
+        let store = PostgresStore::connect(&database.url(), patient()).await.unwrap();
         let events: Vec<_> = (0..7).map(|n| note(&format!("note {n}")).at(n).build()).collect();
         *store.writer.faults.lock() = Faults { failing: vec![events[1].id], panicking: vec![events[4].id] };
         // The server itself rejects this event.

@@ -8,10 +8,14 @@ use kukuri_store::{
 };
 use sqlx::{AssertSqlSafe, Row as _};
 
-use super::support::{Database, block_on, run};
+use super::{
+    patient,
+    support::{Database, block_on, run},
+};
 use crate::{
-    PostgresOptions, PostgresStore,
-    columns::signed,
+    PostgresStore,
+    batch::{AUTHORS, VERSIONS},
+    columns::{Column as _, array, signed},
     lookup::SNAPSHOT_PAGE,
     plan::{Bind, Part, Plan},
     sharing::{EVENTS as SHARED_EVENTS, TRACES},
@@ -59,9 +63,9 @@ fn text_of(bind: &Bind) -> String {
 fn no_filter_reads_a_whole_table_or_more_than_its_limit() {
     block_on(async {
         let database = Database::new().await;
-        let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
+        let store = PostgresStore::connect(&database.url(), patient()).await.unwrap();
         let events = events();
-        for batch in events.chunks(4_000) {
+        for batch in events.chunks(1_000) {
             store.ingest(batch.iter().map(admitted).collect(), NOW).await.unwrap();
         }
         run(&database.url(), "ANALYZE").await.unwrap();
@@ -99,7 +103,7 @@ fn no_filter_reads_a_whole_table_or_more_than_its_limit() {
                 let query = Query::of(filter.clone(), viewer, NOW);
                 let Plan { sql, binds } = Plan::of(&query, &filter, Some(51), Part::Event);
                 let values = binds.iter().map(text_of).collect::<Vec<_>>().join(", ");
-                let mut session = store.readers.acquire().await.unwrap();
+                let mut session = store.pools.readers.acquire().await.unwrap();
                 sqlx::raw_sql(AssertSqlSafe(format!("DEALLOCATE ALL; PREPARE plan AS {sql}")))
                     .execute(&mut *session)
                     .await
@@ -129,12 +133,17 @@ fn snapshot_page_reads_no_more_rows_than_a_page() {
     // O-8
     block_on(async {
         let database = Database::new().await;
-        let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
+        let store = PostgresStore::connect(&database.url(), patient()).await.unwrap();
         let batch = (0..3_000).map(|number| admitted(&note(&format!("note {number}")).build())).collect();
         store.ingest(batch, NOW).await.unwrap();
         let explain = format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) {SNAPSHOT_PAGE}");
-        let rows =
-            sqlx::query(AssertSqlSafe(explain)).bind(1_000i64).bind(50i64).fetch_all(&store.readers).await.unwrap();
+        let rows = sqlx::query(AssertSqlSafe(explain))
+            .bind(1_000i64)
+            .bind(50i64)
+            .bind(1i64 << 20)
+            .fetch_all(&store.pools.readers)
+            .await
+            .unwrap();
         let lines: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
         assert!(most_rows(&lines) <= 60, "{}", lines.join("\n"));
     });
@@ -145,7 +154,7 @@ fn shared_set_page_reads_no_more_rows_than_a_page() {
     // G-7: newest first, from any position.
     block_on(async {
         let database = Database::new().await;
-        let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
+        let store = PostgresStore::connect(&database.url(), patient()).await.unwrap();
         let notes = (0..3_000).map(|number| note(&format!("note {number}")).at(number % 900).build());
         let versions: Vec<Event> = (0..900).map(|number| article(&number.to_string(), "").at(number).build()).collect();
         let requests = versions.iter().map(|version| deletion().of(version).at(950).build());
@@ -166,12 +175,80 @@ fn shared_set_page_reads_no_more_rows_than_a_page() {
                 SHARED_EVENTS => query.bind(signed(NOW.seconds().0)).bind(0i64).bind(0i16).bind(50i64),
                 _ => query.bind(50i64),
             };
-            let rows = query.fetch_all(&store.readers).await.unwrap();
+            let rows = query.fetch_all(&store.pools.readers).await.unwrap();
             let lines: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
             let plan = lines.join("\n");
             assert!(plan.contains(index), "{plan}");
             assert!(most_rows(&lines) <= 60, "{plan}");
         }
+    });
+}
+
+#[test]
+fn whether_authors_have_an_event_is_one_seek_for_each() {
+    // P-6
+    block_on(async {
+        let database = Database::new().await;
+        let store = PostgresStore::connect(&database.url(), patient()).await.unwrap();
+        let notes: Vec<_> =
+            (0..3_000).map(|number| note(&format!("note {number}")).by(author(number % 3)).build()).collect();
+        store.ingest(notes.iter().map(admitted).collect(), NOW).await.unwrap();
+        run(&database.url(), "ANALYZE").await.unwrap();
+        let asked: Vec<_> = (0..6).map(author).collect();
+        let read: Vec<[u8; 32]> = vec![notes[0].id.to_sql()];
+        let explain = format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) {AUTHORS}");
+        let explain = sqlx::query(AssertSqlSafe(explain)).bind(array(&asked)).bind(read.clone());
+        let lines: Vec<String> =
+            explain.fetch_all(&store.pools.readers).await.unwrap().iter().map(|row| row.get(0)).collect();
+        let plan = lines.join("\n");
+        assert!(plan.contains("_pubkey_created_at_id_idx") && most_rows(&lines) <= 6, "{plan}");
+        let known = sqlx::query(AUTHORS).bind(array(&asked)).bind(read).fetch_all(&store.pools.readers).await.unwrap();
+        assert_eq!(known.len(), 3);
+    });
+}
+
+#[test]
+fn a_repeated_deletion_by_address_reads_no_deleted_version() {
+    // D-4: requests with the same addresses may come again and again, and each reads under the writers' lock.
+    block_on(async {
+        let database = Database::new().await;
+        let store = PostgresStore::connect(&database.url(), patient()).await.unwrap();
+        let key = |number: u64| (number % 3).to_string();
+        let versions: Vec<Event> = (0..900).map(|number| article(&key(number), "").at(number / 3).build()).collect();
+        let request = |second| {
+            let keys = versions[..3].iter().fold(deletion().at(second), |request, version| request.of_key(version));
+            keys.build()
+        };
+        let keys: Vec<[u8; 32]> = versions[..3].iter().map(|version| version.address().unwrap().digest().0).collect();
+        let rows_read = async || {
+            run(&database.url(), "ANALYZE").await.unwrap();
+            let explain = format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) {VERSIONS}");
+            let explain = sqlx::query(AssertSqlSafe(explain)).bind(&keys).bind(vec![signed(NOW.seconds().0); 3]);
+            let rows = explain.fetch_all(&store.writer.pool).await.unwrap();
+            let lines: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+            let plan = lines.join("\n");
+            assert!(plan.contains("_key_created_at_idx"), "{plan}");
+            (most_rows(&lines), plan)
+        };
+        let deleted = async |events: &[Event]| {
+            let batch = events.iter().map(admitted).collect();
+            store.ingest(batch, NOW).await.unwrap().deletions.deleted_count
+        };
+        deleted(&versions).await;
+        let (rows, plan) = rows_read().await;
+        assert_eq!(rows, 897, "all but the effective versions\n{plan}");
+        assert_eq!(deleted(&[request(500)]).await, 900);
+        // No row of the two tables is read, only the three keys.
+        let (rows, plan) = rows_read().await;
+        assert_eq!(rows, 3, "{plan}");
+        assert_eq!(deleted(&[request(501)]).await, 0);
+
+        // Later versions are found as before.
+        let more: Vec<Event> = (0..6).map(|number| article(&key(number), "").at(510 + number / 3).build()).collect();
+        deleted(&more).await;
+        assert_eq!(rows_read().await.0, 3);
+        assert_eq!(deleted(&[request(520)]).await, 6);
+        assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
     });
 }
 

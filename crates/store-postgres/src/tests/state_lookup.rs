@@ -12,9 +12,10 @@ use sqlx::{Connection as _, PgConnection};
 
 use super::{
     cancelled_queries::{SOON, WAITING, wait_for},
+    patient,
     support::{Database, block_on, numbers},
 };
-use crate::{PostgresOptions, PostgresStore};
+use crate::PostgresStore;
 
 const WHO_WAITS: &str = "SELECT pid::bigint FROM pg_stat_activity WHERE datname = current_database() \
      AND application_name = 'kukuri-node' AND wait_event_type = 'Lock'";
@@ -24,7 +25,7 @@ fn concurrent_recalls_share_a_statement_and_survive_cancellation_of_the_first() 
     // E-9
     block_on(async {
         let database = Database::new().await;
-        let (url, options) = (database.url(), PostgresOptions::default());
+        let (url, options) = (database.url(), patient());
         let store = PostgresStore::connect(&url, options).await.unwrap();
         let events: Vec<_> = (0..40).map(|number| note(&format!("note {number}")).build()).collect();
         // Every second event is stored.

@@ -1,12 +1,13 @@
 //! [`Work`] as the ledger of the ingest procedure.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use kukuri_domain::{
     Address, Admitted, Event, EventId, Millis, PublicKey, Rank, Reason, State, Timestamp, TopicId,
     decision::KeyState,
     deletion::{DeletionTargetKind, Tombstone},
-    sharing::Trace,
+    remains::{Remains, Subject},
+    sharing::{self, Trace},
     vanish::VanishMark,
 };
 use kukuri_store::{
@@ -64,6 +65,10 @@ impl Ledger for Work {
         Ok(self.known.get(id).copied())
     }
 
+    fn has_event_by(&self, author: &PublicKey) -> Result<bool> {
+        Ok(self.authors.contains(author) || self.effective_by.get(author).is_some_and(|rows| *rows > 0))
+    }
+
     fn tombstones_of(&self, event: &Event) -> Result<Vec<Tombstone>> {
         let targets = [Some(DeletionTargetKind::EventId(event.id)), event.address().map(DeletionTargetKind::Address)];
         let tombstones = targets.into_iter().flatten().filter_map(|target| self.tombstones.get(&target));
@@ -85,6 +90,10 @@ impl Ledger for Work {
 
     fn effective_request(&self, id: &EventId) -> Result<Option<Arc<Event>>> {
         Ok(self.requests.get(id).cloned())
+    }
+
+    fn remains(&self, subject: &Subject) -> Result<Vec<Remains>> {
+        Ok(self.remains.get(subject).into_iter().flat_map(BTreeMap::values).cloned().collect())
     }
 
     fn row_id(&self, id: &EventId) -> Result<Option<(u64, EventId)>> {
@@ -116,27 +125,27 @@ impl Ledger for Work {
         &row.outline
     }
 
-    /// Only topics with traces of this transaction; the stored ones are looked up when traces are written.
     fn topics_reached(&mut self, row: &Row) -> Result<Vec<TopicId>> {
-        let mut topics = row.topics.iter().map(|no| self.topic_id(*no)).collect::<Result<Vec<_>>>()?;
-        if row.outline.kind.is_request() {
-            let traced = self.traces.iter().filter(|(_, trace)| trace.item().1 == row.outline.id);
-            topics.extend(traced.map(|(topic, _)| topic.clone()));
+        if !row.outline.kind.is_request() {
+            return row.topics.iter().map(|no| self.topic_id(*no)).collect();
         }
-        Ok(topics)
+        let named = sharing::named_topics(&row.outline).map(TopicId::new_unchecked);
+        let traced = self.traces.iter().filter(|(_, trace)| trace.item().1 == row.outline.id);
+        let stored = self.topics_of_traces.get(&row.outline.id).into_iter().flatten();
+        Ok(named.chain(traced.map(|(topic, _)| topic.clone())).chain(stored.cloned()).collect())
     }
 
     fn stamp(&self) -> Millis {
         self.node.clock.latest
     }
 
-    fn put(&mut self, admitted: &Admitted) -> Result<()> {
+    fn put(&mut self, admitted: &Admitted, topics: &[TopicId]) -> Result<()> {
         let (event, stamp) = (admitted.event(), self.stamp());
         let row = Row {
             place: self.next_place(event, stamp),
             outline: Event { content: String::new(), ..event.clone() },
             bytes: admitted.json().len() as u64,
-            topics: admitted.topics().iter().map(|topic| self.topic_no(topic)).collect(),
+            topics: topics.iter().map(|topic| self.topic_no(topic)).collect::<Result<_>>()?,
             record: self.new_record(admitted, Standing::Effective),
             source: RowSource::Admitted(admitted.clone()),
             is_gone: false,
@@ -163,6 +172,9 @@ impl Ledger for Work {
     fn retire(&mut self, mut row: Row, reason: Reason, cause: Option<EventId>) -> Result<()> {
         let id = row.outline.id;
         if row.is_effective() {
+            if let Some(rows) = self.effective_by.get_mut(&row.outline.pubkey) {
+                *rows = rows.saturating_sub(1);
+            }
             if let Some(address) = row.outline.address() {
                 // The key keeps its floor and has no effective version any more (D-9).
                 let key = self.keys.get_mut(&address.digest());
@@ -173,9 +185,6 @@ impl Ledger for Work {
             if row.outline.kind.is_request() {
                 self.gone_requests.push(id);
                 self.traces.retain(|(_, trace)| trace.request() != id);
-                if let (Reason::Vanish, Some(cause)) = (reason, cause) {
-                    self.heirs.push((id, cause));
-                }
             }
         }
         self.count(&row, -1)?;
@@ -202,6 +211,21 @@ impl Ledger for Work {
 
     fn put_vanish_mark(&mut self, mark: VanishMark) -> Result<()> {
         self.marks.put(mark.pubkey, Noted { what: mark, at: self.stamp() });
+        Ok(())
+    }
+
+    /// `write_remains` merges them with stored remains of the same subject.
+    fn leave_remains(&mut self, remains: Vec<Remains>) -> Result<()> {
+        for remains in remains {
+            let known = self.remains.entry(remains.subject).or_default();
+            if known.len() >= remains.subject.max_topics() && !known.contains_key(&remains.topic) {
+                continue;
+            }
+            let known = known.entry(remains.topic.clone()).or_insert_with(|| remains.clone());
+            known.earliest = known.earliest.min(remains.earliest);
+            let noted = self.noted_remains.entry((remains.subject, remains.topic.clone())).or_insert(remains);
+            noted.earliest = known.earliest;
+        }
         Ok(())
     }
 

@@ -10,7 +10,7 @@
 mod ledger;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     hash::Hash,
     sync::Arc,
 };
@@ -20,12 +20,13 @@ use kukuri_domain::{
     clock::Clock,
     decision::KeyState,
     deletion::{DeletionTargetKind, Tombstone},
+    remains::{Remains, Subject},
     retention::RetentionClass,
     sharing::Trace,
     vanish::VanishMark,
 };
 use kukuri_store::{
-    IdRecord, OutboxRow, RowRecord, Seq, StageChange, Standing, StoreRules, counters::Counters,
+    IdRecord, OutboxRow, RowRecord, Seq, StageChange, Standing, StoreError, StoreRules, counters::Counters,
     subscriptions::Subscriptions,
 };
 
@@ -76,6 +77,10 @@ impl<K: Eq + Hash, T: Clone + PartialEq> Facts<K, T> {
     pub(crate) fn put(&mut self, key: K, now: T) {
         let stored = self.0.remove(&key).and_then(|fact| fact.stored);
         self.0.insert(key, Fact { stored, now });
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Fact<T>> {
+        self.0.values()
     }
 
     pub(crate) fn changed(&self) -> impl Iterator<Item = &Fact<T>> {
@@ -173,6 +178,16 @@ impl Row {
         self.record.standing == Standing::Effective
     }
 
+    /// Whether a deletion request has hidden this row.
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.record.standing.state() == State::Deleted
+    }
+
+    /// Whether the stored row says that a deletion request has hidden it.
+    pub(crate) fn was_deleted(&self) -> bool {
+        matches!(&self.source, RowSource::Stored { record, .. } if record.standing.state() == State::Deleted)
+    }
+
     /// Whether the server has index rows for this row.
     pub(crate) fn was_effective(&self) -> bool {
         matches!(&self.source, RowSource::Stored { record, .. } if record.standing == Standing::Effective)
@@ -194,6 +209,10 @@ pub(crate) struct Work {
     pub(crate) node: Node,
     pub(crate) topics: Facts<TopicNo, Topic>,
     pub(crate) topic_nos: HashMap<TopicId, TopicNo>,
+    /// Effective rows in `rows`, by author.
+    pub(crate) effective_by: HashMap<PublicKey, usize>,
+    /// Authors with an effective event that is not in `rows`. Read only if permanent rows may fill their share.
+    pub(crate) authors: HashSet<PublicKey>,
     /// States of known ids.
     pub(crate) known: HashMap<EventId, State>,
     /// New records of ids without a row.
@@ -212,8 +231,12 @@ pub(crate) struct Work {
     pub(crate) requests: HashMap<EventId, Arc<Event>>,
     /// Requests that are no longer stored: their traces are deleted.
     pub(crate) gone_requests: Vec<EventId>,
-    /// Removed requests, each with the request that removed it and inherits its topics.
-    pub(crate) heirs: Vec<(EventId, EventId)>,
+    /// Topics with stored traces of requests that a vanish request may remove.
+    pub(crate) topics_of_traces: HashMap<EventId, Vec<TopicId>>,
+    /// Remains of subjects that requests name, and those that this transaction left.
+    pub(crate) remains: HashMap<Subject, BTreeMap<TopicId, Remains>>,
+    /// Remains that this transaction left, to be merged with the stored ones.
+    pub(crate) noted_remains: HashMap<(Subject, TopicId), Remains>,
     pub(crate) outbox: Vec<OutboxRow>,
     /// By class, start of the month, topic (0 is the node) and retention class.
     pub(crate) partition_counters: HashMap<(Class, Millis, TopicNo, RetentionClass), Delta>,
@@ -235,6 +258,9 @@ impl Work {
             return;
         }
         self.known.insert(id, row.record.standing.state());
+        if row.is_effective() {
+            *self.effective_by.entry(row.outline.pubkey).or_default() += 1;
+        }
         if let Some(address) = row.outline.address() {
             self.versions.entry(address.digest()).or_default().push(id);
         }
@@ -246,17 +272,17 @@ impl Work {
         RowPlace { class: Class::of(event.kind), ingested_at, no: self.node.last_event }
     }
 
-    /// The number of a topic, a new one if no event was ever bound to it.
-    pub(crate) fn topic_no(&mut self, id: &TopicId) -> TopicNo {
+    /// The number of a topic, a new one if it has no record. Numbers are never given away again.
+    pub(crate) fn topic_no(&mut self, id: &TopicId) -> Result<TopicNo> {
         if let Some(no) = self.topic_nos.get(id) {
-            return *no;
+            return Ok(*no);
         }
-        self.node.last_topic += 1;
-        let no = self.node.last_topic;
+        let no = self.node.last_topic.checked_add(1).ok_or(StoreError::NumbersExhausted("topics"))?;
+        self.node.last_topic = no;
         let topic = Topic { no, id: id.clone(), counters: Counters::default(), last_event_at: Millis::default() };
         self.topic_nos.insert(id.clone(), no);
         self.topics.put(no, topic);
-        no
+        Ok(no)
     }
 
     pub(crate) fn topic(&mut self, no: TopicNo) -> Result<&mut Topic> {

@@ -11,10 +11,13 @@ use kukuri_store::{
     conformance::build::{NOW, TOPIC, admitted, note},
     port::*,
 };
-use kukuri_store_postgres::{PostgresOptions, PostgresStore};
+use kukuri_store_postgres::PostgresStore;
 use kukuri_testing::test_name;
 
-use crate::support::{Database, block_on};
+use crate::{
+    patient,
+    support::{Database, block_on},
+};
 
 /// Environment variable with the URL of a child's store. It is set only in child processes.
 const PLACE: &str = "KUKURI_ANSWERS_PLACE";
@@ -36,7 +39,7 @@ fn memory_of_an_answer_is_bounded_by_its_bytes() {
     }
     block_on(async {
         let database = Database::new().await;
-        let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
+        let store = PostgresStore::connect(&database.url(), patient()).await.unwrap();
         for number in 0..EVENTS / 100 {
             let text = |place| format!("{number} {place} {}", "long ".repeat(CONTENT / 5));
             let events = (0..100).map(|place| note(&text(place)).at(number).build());
@@ -53,7 +56,7 @@ fn memory_of_an_answer_is_bounded_by_its_bytes() {
 }
 
 async fn ask(place: &str) {
-    let store = PostgresStore::connect(place, PostgresOptions::default()).await.unwrap();
+    let store = PostgresStore::connect(place, patient()).await.unwrap();
     let in_topic = Filter::new().with_tag(Letter::T, [TOPIC]);
     for filters in [vec![in_topic.clone()], vec![in_topic, Filter::new().with_limit(500)]] {
         let query = |bytes| Query {

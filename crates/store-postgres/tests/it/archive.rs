@@ -16,9 +16,12 @@ use kukuri_store::{
     port::*,
 };
 use kukuri_store_lmdb::{Durability, LmdbOptions, LmdbStore};
-use kukuri_store_postgres::{PostgresOptions, PostgresStore};
+use kukuri_store_postgres::PostgresStore;
 
-use crate::support::{Database, block_on, numbers, run};
+use crate::{
+    patient,
+    support::{Database, block_on, numbers, run},
+};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
@@ -29,7 +32,7 @@ fn embedded(place: &Path) -> LmdbStore {
 }
 
 async fn connect(database: &Database) -> Result<PostgresStore, StoreError> {
-    PostgresStore::connect(&database.url(), PostgresOptions::default()).await
+    PostgresStore::connect(&database.url(), patient()).await
 }
 
 async fn pieces(store: &dyn Archive, limit: usize) -> Vec<Piece> {
@@ -106,7 +109,7 @@ fn a_copy_to_postgres_and_back_keeps_everything() {
         let source = embedded(&dir.path().join("source"));
         live(&source).await;
         let before = pieces(&source, 7).await;
-        assert_eq!(before.iter().map(discriminant).collect::<HashSet<_>>().len(), 11, "some of each kind");
+        assert_eq!(before.iter().map(discriminant).collect::<HashSet<_>>().len(), 12, "some of each kind");
         let is_full = |piece: &Piece| matches!(piece, Piece::Topic { stage: Stage::Purging, .. });
         assert!(before.iter().any(is_full), "a topic is at a stage");
         let hidden = |piece: &&Piece| matches!(piece, Piece::Event(_, record, _) if matches!(record.standing, Standing::Gone { .. }));

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use kukuri_store::{Archive, StoreRules, conformance::Harness, port::*};
 use kukuri_store_postgres::{PostgresOptions, PostgresStore};
 
-use crate::support::Database;
+use crate::{patient, support::Database};
 
 struct PostgresHarness;
 
@@ -37,7 +37,7 @@ impl Harness for PostgresHarness {
 }
 
 async fn open(place: &Database, rules: StoreRules) -> Arc<PostgresStore> {
-    let options = PostgresOptions { rules, readers: 2, may_lose: true, ..PostgresOptions::default() };
+    let options = PostgresOptions { rules, readers: 2, may_lose: true, ..patient() };
     Arc::new(PostgresStore::connect(&place.hasty_url(), options).await.unwrap())
 }
 

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use kukuri_store::{StoreError, conformance::crash::everything_acknowledged_survives_a_kill, port::*};
-use kukuri_store_postgres::{PostgresOptions, PostgresStore};
+use kukuri_store_postgres::PostgresStore;
 use kukuri_testing::test_name;
 
-use crate::support::{Database, block_on};
+use crate::{
+    patient,
+    support::{Database, block_on},
+};
 
 async fn open(url: &str) -> Arc<dyn Store> {
-    Arc::new(PostgresStore::connect(url, PostgresOptions::default()).await.unwrap())
+    Arc::new(PostgresStore::connect(url, patient()).await.unwrap())
 }
 
 #[test]
@@ -25,7 +28,7 @@ fn acknowledged_events_survive_a_kill() {
 fn server_that_may_lose_acknowledged_commits_is_refused() {
     block_on(async {
         let database = Database::new().await;
-        let refused = PostgresStore::connect(&database.hasty_url(), PostgresOptions::default()).await.err().unwrap();
+        let refused = PostgresStore::connect(&database.hasty_url(), patient()).await.err().unwrap();
         assert!(matches!(refused, StoreError::NotDurable { setting: "synchronous_commit", .. }), "{refused}");
         assert!(refused.to_string().contains("synchronous_commit = off"), "{refused}");
     });

@@ -13,9 +13,12 @@ use kukuri_store::{
     model::ModelStore,
     port::*,
 };
-use kukuri_store_postgres::{PostgresOptions, PostgresStore};
+use kukuri_store_postgres::PostgresStore;
 
-use crate::support::{Database, block_on, numbers, run};
+use crate::{
+    patient,
+    support::{Database, block_on, numbers, run},
+};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
@@ -71,7 +74,7 @@ fn events_of_topics_with_longer_retention_are_moved_before_their_month_is_droppe
     // P-5, P-7, P-8
     block_on(async {
         let database = Database::new().await;
-        let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
+        let store = PostgresStore::connect(&database.url(), patient()).await.unwrap();
         let both = Both { store, model: ModelStore::new(StoreRules::default()) };
         let policy = IngestPolicy {
             retention: TopicRetention { regular: Some(Keep::days(100)), ..TopicRetention::default() },
@@ -112,7 +115,7 @@ fn other_writers_write_between_the_steps_of_a_purge() {
     // P-5
     block_on(async {
         let database = Database::new().await;
-        let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
+        let store = PostgresStore::connect(&database.url(), patient()).await.unwrap();
         let events: Vec<_> = (0..2_500).map(|n| admitted(&note(&format!("note {n}")).build())).collect();
         store.ingest(events, NOW).await.unwrap();
         let keep = Keep::For(Duration::from_secs(20));
@@ -138,7 +141,7 @@ fn the_partition_of_a_month_is_created_before_the_month_begins() {
     // P-7
     block_on(async {
         let database = Database::new().await;
-        let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
+        let store = PostgresStore::connect(&database.url(), patient()).await.unwrap();
         store.ingest(vec![admitted(&note("one").build())], NOW).await.unwrap();
         for class in ["default", "long", "requests"] {
             let begins = tables(&database, class).await;
@@ -157,7 +160,7 @@ fn a_dropped_month_is_gone_at_once_though_its_cleanup_is_interrupted() {
     // P-3, P-7, P-8, E-9: the process ends between any two steps of the purge.
     block_on(async {
         let database = Database::new().await;
-        let connect = || async { PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap() };
+        let connect = || async { PostgresStore::connect(&database.url(), patient()).await.unwrap() };
         let mut both = Both { store: connect().await, model: ModelStore::new(StoreRules::default()) };
         let mut events: Vec<Event> =
             (0..2_200).map(|n| note(&format!("note {n}")).at(n % 900).tag(["r", "x"]).build()).collect();
@@ -218,7 +221,7 @@ fn queries_are_answered_while_months_are_dropped() {
     // P-7, W-1
     block_on(async {
         let database = Database::new().await;
-        let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
+        let store = PostgresStore::connect(&database.url(), patient()).await.unwrap();
         for month in 0..6 {
             let now = NOW.after(DAY * 31 * month);
             let batch = (0..300).map(|n| note(&format!("note {month} {n}")).at(n).tag(["r", "x"]).build());

@@ -9,7 +9,10 @@ use kukuri_store::{
 };
 use kukuri_store_postgres::{PostgresOptions, PostgresStore};
 
-use crate::support::{block_on, cluster::Cluster, private};
+use crate::{
+    patient,
+    support::{block_on, cluster::Cluster, private},
+};
 
 /// Ingests events until an error. Returns the ids of the acknowledged events.
 async fn ingest_until_it_fails(store: &PostgresStore, round: u32) -> Vec<EventId> {
@@ -30,9 +33,8 @@ fn a_store_reconnects_after_a_server_restart_and_has_all_acknowledged_events() {
     let cluster = Cluster::at(private(&format!("postgres-restart-{}", std::process::id())));
     cluster.start().unwrap();
     block_on(async {
-        let options = PostgresOptions { acquire_timeout: Duration::from_secs(2), ..PostgresOptions::default() };
-        let store = PostgresStore::connect(&cluster.url(), options.clone()).await.unwrap();
-        let other = PostgresStore::connect(&cluster.url(), options).await.unwrap();
+        let store = PostgresStore::connect(&cluster.url(), patient()).await.unwrap();
+        let other = PostgresStore::connect(&cluster.url(), patient()).await.unwrap();
         let mut acknowledged = Vec::new();
         for (round, mode) in ["immediate", "fast"].into_iter().enumerate() {
             let mut heads = store.watch_outbox();
@@ -52,7 +54,7 @@ fn a_store_reconnects_after_a_server_restart_and_has_all_acknowledged_events() {
         let mut heads = other.watch_outbox();
         heads.mark_unchanged();
         let head = store.ingest(vec![admitted(&note("after").build())], NOW).await.unwrap().head;
-        let heard = tokio::time::timeout(Duration::from_secs(10), heads.wait_for(|seen| *seen >= head)).await;
+        let heard = tokio::time::timeout(Duration::from_secs(60), heads.wait_for(|seen| *seen >= head)).await;
         assert!(heard.is_ok(), "whoever listened hears again");
         // A session that ended with the server may fail one query.
         let found = match store.get(&acknowledged, NOW).await {
@@ -72,7 +74,7 @@ fn a_session_lost_in_a_server_restart_fails_at_most_one_query() {
     let cluster = Cluster::at(private(&format!("postgres-sessions-{}", std::process::id())));
     cluster.start().unwrap();
     block_on(async {
-        let options = PostgresOptions { readers: SESSIONS, ..PostgresOptions::default() };
+        let options = PostgresOptions { readers: SESSIONS, ..patient() };
         let store = PostgresStore::connect(&cluster.url(), options).await.unwrap();
         let event = note("one").build();
         store.ingest(vec![admitted(&event)], NOW).await.unwrap();

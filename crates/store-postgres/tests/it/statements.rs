@@ -8,9 +8,12 @@ use kukuri_store::{
     conformance::build::{NOW, OTHER_TOPIC, admitted, article, deletion, event, note, profile, vanish},
     port::*,
 };
-use kukuri_store_postgres::{PostgresOptions, PostgresStore};
+use kukuri_store_postgres::PostgresStore;
 
-use crate::support::{block_on, cluster::Cluster, private};
+use crate::{
+    patient,
+    support::{block_on, cluster::Cluster, private},
+};
 
 /// Makes the server log every statement as a line that begins with the process id of its session.
 const LOGGED: &str = "-c log_statement=all -c log_line_prefix='%p>'";
@@ -69,7 +72,7 @@ fn the_number_of_statements_does_not_depend_on_the_batch_size() {
     let cluster = Cluster::at(private(&format!("postgres-logged-{}", std::process::id()))).with(LOGGED);
     cluster.start().unwrap();
     block_on(async {
-        let store = PostgresStore::connect(&cluster.url(), PostgresOptions::default()).await.unwrap();
+        let store = PostgresStore::connect(&cluster.url(), patient()).await.unwrap();
         let mut taken = Vec::new();
         // Round 0 also prepares statements and looks up types; it is not compared.
         for (round, authors) in [(0, 1), (1, 1), (2, 100)] {

@@ -69,7 +69,7 @@ const EMPTY: &str = "SET client_min_messages = warning; DROP SCHEMA IF EXISTS cn
      DELETE FROM cn_relay.events; DELETE FROM cn_relay.event_topics; DELETE FROM cn_relay.event_tags; \
      DELETE FROM cn_relay.partition_counters; DELETE FROM cn_relay.event_dedupe; DELETE FROM cn_relay.floors; \
      DELETE FROM cn_relay.replaceable_current; DELETE FROM cn_relay.addressable_current; \
-     DELETE FROM cn_relay.deletion_tombstones; DELETE FROM cn_relay.vanish_marks; DELETE FROM cn_relay.traces; \
+     DELETE FROM cn_relay.deletion_tombstones; DELETE FROM cn_relay.vanish_marks; DELETE FROM cn_relay.traces; DELETE FROM cn_relay.remains; \
      DELETE FROM cn_relay.events_outbox; DELETE FROM cn_relay.consumer_offsets; DELETE FROM cn_relay.consumer_leases; \
      DELETE FROM cn_relay.node_subscriptions; DELETE FROM cn_relay.topics; DELETE FROM cn_relay.node; \
      INSERT INTO cn_relay.node DEFAULT VALUES; END $$";
