@@ -11,7 +11,7 @@ use std::{
 
 use kukuri_domain::Millis;
 use kukuri_pacing::exponential_delay;
-use kukuri_store::{Holder, OutboxRow, Seq, Store, StoreError};
+use kukuri_store::{Epoch, Holder, OutboxRow, Seq, Store, StoreError};
 use tokio::{
     sync::{mpsc, watch},
     time::Instant,
@@ -53,6 +53,8 @@ pub struct Consumer {
     pub(crate) settings: ConsumerSettings,
     pub(crate) holder: Holder,
     pub(crate) heads: watch::Receiver<Seq>,
+    /// Changes if the store went back: the offset is read again (Y-5).
+    pub(crate) epochs: watch::Receiver<Epoch>,
     pub(crate) commands: mpsc::Receiver<Command>,
     pub(crate) status: watch::Sender<Status>,
     pub(crate) applied: Arc<OnceLock<AppliedHook>>,
@@ -103,6 +105,7 @@ impl Consumer {
             holder: settings.holder.unwrap_or_else(random_holder),
             settings,
             heads: store.watch_outbox(),
+            epochs: store.watch_epoch(),
             commands: receiver,
             status,
             applied: Arc::clone(&applied),
@@ -151,6 +154,7 @@ impl Consumer {
 
     /// Applies rows until a halt.
     async fn follow(&mut self) -> Step<Infallible> {
+        self.epochs.mark_unchanged();
         self.take_lease().await?;
         if self.is_paused().await? {
             self.show_offset(self.stored_offset().await?.unwrap_or_default());
@@ -159,6 +163,13 @@ impl Consumer {
         let offset = self.start_offset().await?;
         let Some(mut offset) = offset.filter(|_| !self.rebuild_requested) else { return self.rebuild(offset).await };
         loop {
+            if self.epochs.has_changed().unwrap_or(false) {
+                tracing::warn!(
+                    consumer = self.name,
+                    "the store went back to an older state; the consumer starts over from its offset"
+                );
+                return Err(Halt::Restart);
+            }
             let before = offset;
             let is_full = self.apply_next_rows(&mut offset).await?;
             if is_full {

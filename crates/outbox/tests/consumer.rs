@@ -157,6 +157,27 @@ fn notes(count: u32) -> Vec<Event> {
 }
 
 #[tokio::test(start_paused = true)]
+async fn consumer_of_a_store_that_went_back_applies_the_rows_of_the_new_history() {
+    // Y-5
+    for keeps_position in [true, false] {
+        let (store, sink) = (store(), TestSink::new(keeps_position));
+        send(&store, &notes(7)).await;
+        let handle = start(&store, &sink);
+        assert!(handle.caught_up(Seq(7)).await);
+        let replica = store.save();
+        send(&store, &[note("lost").build(), note("lost, too").build()]).await;
+        assert!(handle.caught_up(Seq(9)).await);
+
+        store.go_back(&replica);
+        let new: Vec<Event> = (0..4).map(|number| note(&format!("new {number}")).build()).collect();
+        send(&store, &new).await;
+        assert!(handle.caught_up(Seq(11)).await);
+        assert!(sink.ids().is_superset(&effective(&store).await), "position kept: {keeps_position}");
+        handle.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn new_consumer_starts_with_a_snapshot_and_continues_with_rows() {
     // O-8
     let (store, sink) = (store(), TestSink::new(true));

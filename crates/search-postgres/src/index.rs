@@ -2,13 +2,16 @@
 
 use async_trait::async_trait;
 use kukuri_domain::EventId;
-use kukuri_search::{DocumentChange, Hit, IndexError, IndexPosition, IndexStats, Search, SearchIndex, index::Result};
+use kukuri_search::{
+    DocumentChange, Hit, IndexError, IndexPosition, IndexStats, Search, SearchIndex, SearchPermit, index::Result,
+};
 use kukuri_store::Seq;
 use parking_lot::Mutex;
 use sqlx::PgPool;
 
 use crate::{
     open::{self, MIGRATIONS, PostgresIndexOptions},
+    permit::StatementPermit,
     search,
     write::{self, CURRENT, CopyVersion, NEXT},
 };
@@ -52,11 +55,19 @@ fn not_opened(error: kukuri_postgres::Error) -> IndexError {
 
 #[async_trait]
 impl SearchIndex for PostgresIndex {
-    async fn search(&self, search: &Search) -> Result<Vec<Hit>> {
+    async fn search_with_permit(&self, search: &Search, permit: SearchPermit) -> Result<Vec<Hit>> {
         if search.limit == 0 {
             return Ok(Vec::new());
         }
-        Ok(search::search(&self.readers, search).await?)
+        let permit = StatementPermit::new(permit);
+        let hits = search::search(&self.readers, search).await;
+        permit.release();
+        Ok(hits?)
+    }
+
+    /// One session for each. A session more is left for the position and the figures of the index.
+    fn max_searches(&self) -> usize {
+        (self.readers.options().get_max_connections() as usize).saturating_sub(1).max(1)
     }
 
     async fn reached(&self) -> Result<Option<IndexPosition>> {

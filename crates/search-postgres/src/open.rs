@@ -38,6 +38,7 @@ impl Default for PostgresIndexOptions {
 
 /// Session settings for searches. The best plan depends on how common the words are, so plans are not cached.
 const READING: [(&str, &str); 6] = [
+    // `permit::CANCEL_TIME`
     ("client_connection_check_interval", "500ms"),
     ("default_transaction_read_only", "on"),
     ("idle_in_transaction_session_timeout", "10s"),

@@ -3,6 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use kukuri_domain::{EventId, Timestamp};
@@ -13,8 +14,12 @@ use kukuri_search::{
 use kukuri_store::Seq;
 use parking_lot::Mutex;
 use tantivy::{
-    DocAddress, DocSet, Index, IndexReader, IndexWriter, ReloadPolicy, SegmentReader, TERMINATED, TantivyError,
-    collector::TopDocs, directory::error::LockError, schema::IndexRecordOption,
+    DocAddress, DocSet, Index, IndexReader, IndexWriter, ReloadPolicy, Searcher, SegmentReader, TERMINATED,
+    TantivyError,
+    collector::{Collector, TopDocs},
+    directory::error::LockError,
+    query::{EnableScoring, Query},
+    schema::IndexRecordOption,
 };
 
 use crate::{
@@ -130,7 +135,8 @@ impl Generation {
         self.reached.lock().clone()
     }
 
-    pub(super) fn search(&self, search: &Search) -> Result<Vec<Hit>> {
+    /// The best hits. None, once the flag is set: nobody waits for them.
+    pub(super) fn search(&self, search: &Search, is_cancelled: &AtomicBool) -> Result<Vec<Hit>> {
         if search.limit == 0 {
             return Ok(Vec::new());
         }
@@ -145,7 +151,8 @@ impl Generation {
                     score * recency(Timestamp(created_at), now)
                 }
             });
-        let found = searcher.search(&self.fields.query(search), &best).map_err(|error| self.failure(error))?;
+        let found = collect(&searcher, &self.fields.query(search), &best, is_cancelled);
+        let Some(found) = found.map_err(|error| self.failure(error))? else { return Ok(Vec::new()) };
         let hit = |(score, address): (f32, DocAddress)| {
             let document = searcher.doc(address).map_err(|error| self.failure(error))?;
             Ok(Hit { id: self.fields.id_of(&document)?, score })
@@ -205,6 +212,24 @@ impl Generation {
     }
 }
 
+/// As `Searcher::search`, but cancellable between segments. `None`: it was cancelled.
+fn collect<C: Collector>(
+    searcher: &Searcher,
+    query: &dyn Query,
+    collector: &C,
+    is_cancelled: &AtomicBool,
+) -> tantivy::Result<Option<C::Fruit>> {
+    let weight = query.weight(EnableScoring::enabled_from_searcher(searcher))?;
+    let mut fruits = Vec::new();
+    for (ordinal, segment) in (0..).zip(searcher.segment_readers()) {
+        if is_cancelled.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        fruits.push(collector.collect_segment(weight.as_ref(), ordinal, segment)?);
+    }
+    collector.merge_fruits(fruits).map(Some)
+}
+
 /// One thread: batches are small, and the other cores serve clients.
 fn writer_of(index: &Index) -> tantivy::Result<IndexWriter> {
     index.writer_with_num_threads(1, WRITER_BYTES)
@@ -238,4 +263,31 @@ fn read_payload(text: &str) -> Option<(u32, Option<IndexPosition>)> {
 
 fn other_version() -> IndexError {
     IndexError::Damaged("another version of this program wrote it".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use kukuri_domain::{Kind, PublicKey};
+    use kukuri_search::{Document, SearchQuery, Text};
+
+    use super::*;
+
+    #[test]
+    fn cancelled_search_collects_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let generation = Generation::create(directory.path(), 1).unwrap();
+        let document = Document {
+            id: EventId::from_bytes([1; 32]),
+            author: PublicKey::from_bytes([1; 32]),
+            kind: Kind(1),
+            created_at: Timestamp(1),
+            topics: Vec::new(),
+            text: Text { title: String::new(), body: "tea".to_owned() },
+        };
+        generation.apply(None, &[DocumentChange::Put(Box::new(document))], Some(Seq(1).into())).unwrap();
+        let search = Search::new(SearchQuery::parse("tea").unwrap(), Timestamp(1), 10);
+        for (is_cancelled, hits) in [(false, 1), (true, 0)] {
+            assert_eq!(generation.search(&search, &AtomicBool::new(is_cancelled)).unwrap().len(), hits);
+        }
+    }
 }

@@ -4,13 +4,18 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use async_trait::async_trait;
 use kukuri_domain::EventId;
-use kukuri_search::{DocumentChange, Hit, IndexError, IndexPosition, IndexStats, Search, SearchIndex, index::Result};
+use kukuri_search::{
+    DocumentChange, Hit, IndexError, IndexPosition, IndexStats, Search, SearchIndex, SearchPermit, index::Result,
+};
 
 use crate::generation::Generation;
 
@@ -61,11 +66,27 @@ impl TantivyIndex {
     }
 }
 
+/// Sets the flag when it is dropped.
+struct CancelOnDrop(Arc<AtomicBool>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[async_trait]
 impl SearchIndex for TantivyIndex {
-    async fn search(&self, search: &Search) -> Result<Vec<Hit>> {
+    async fn search_with_permit(&self, search: &Search, permit: SearchPermit) -> Result<Vec<Hit>> {
         let search = search.clone();
-        self.run(move |shared| shared.current.load().search(&search)).await
+        // The thread works on if this future is dropped: until the flag has ended the work, it holds the permit.
+        let cancel = CancelOnDrop(Arc::default());
+        let is_cancelled = Arc::clone(&cancel.0);
+        self.run(move |shared| {
+            let _permit = permit;
+            shared.current.load().search(&search, &is_cancelled)
+        })
+        .await
     }
 
     async fn reached(&self) -> Result<Option<IndexPosition>> {

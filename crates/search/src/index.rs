@@ -1,9 +1,11 @@
 //! The port to a search index: documents in, ids out. An index returns ids only: the caller reads each hit from the store
 //! before showing it.
 
+use std::sync::{Arc, Mutex};
+
 use async_trait::async_trait;
 use kukuri_domain::{Event, EventId, Kind, PublicKey, Timestamp, TopicId};
-use kukuri_store::Seq;
+use kukuri_store::{ReadPermit, Seq};
 
 use crate::{document::Text, query::SearchQuery};
 
@@ -95,6 +97,19 @@ impl Search {
     }
 }
 
+/// A clone of the permit of a request that searches. The next request gets the permit when all clones are dropped (Y-1).
+#[derive(Clone, Default)]
+pub struct SearchPermit {
+    /// Never locked: the mutex makes the permit `Sync`.
+    _permit: Option<Arc<Mutex<ReadPermit>>>,
+}
+
+impl From<Option<ReadPermit>> for SearchPermit {
+    fn from(permit: Option<ReadPermit>) -> Self {
+        Self { _permit: permit.map(|permit| Arc::new(Mutex::new(permit))) }
+    }
+}
+
 /// A document that matches a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hit {
@@ -132,8 +147,19 @@ pub struct IndexStats {
 /// A search index: one copy that is searched, and during a rebuild a second one that is filled.
 #[async_trait]
 pub trait SearchIndex: Send + Sync + 'static {
-    /// Matching documents, the best first; ties by the lower id.
-    async fn search(&self, search: &Search) -> Result<Vec<Hit>>;
+    /// Matching documents, the best first; ties by the lower id. The index holds `permit` until its work has ended, even if
+    /// the caller drops the future earlier.
+    async fn search_with_permit(&self, search: &Search, permit: SearchPermit) -> Result<Vec<Hit>>;
+
+    /// [`SearchIndex::search_with_permit`] without a permit, for tests and benchmarks.
+    async fn search(&self, search: &Search) -> Result<Vec<Hit>> {
+        self.search_with_permit(search, SearchPermit::default()).await
+    }
+
+    /// How many searches can run at a time.
+    fn max_searches(&self) -> usize {
+        usize::MAX
+    }
 
     /// The position whose changes a search that begins now finds. `None`: the index was never filled.
     async fn reached(&self) -> Result<Option<IndexPosition>>;

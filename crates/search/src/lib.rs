@@ -8,8 +8,9 @@
 //! - [`index`]: the port. `kukuri-search-tantivy` and `kukuri-search-postgres` implement it.
 //! - [`index_consumer`]: `index-v1`, which fills an index from the outbox; `fingerprint`: which store an index belongs to.
 //! - [`index_service`]: `index-v1` as a service of the node; `verify`: compares an index with the store.
-//! - [`finder`]: hits, read from the store, that a viewer may see.
+//! - [`finder`]: hits, read from the store, that a viewer may see; `unindexed`: events that the index has not reached.
 //! - `conformance` (a feature, for tests): the suite that every index passes.
+//! - `fuzzing` (a feature): what must hold for any text.
 
 pub mod analyzer;
 #[cfg(feature = "conformance")]
@@ -18,17 +19,22 @@ pub mod document;
 pub mod finder;
 mod fingerprint;
 mod folding;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod index;
 pub mod index_consumer;
 pub mod index_service;
 pub mod query;
 pub mod ranking;
 pub mod snippet;
+mod unindexed;
 mod verify;
 
 pub use document::Text;
-pub use finder::{FindError, Finder, Findings, Found};
-pub use index::{Document, DocumentChange, Hit, IndexError, IndexPosition, IndexStats, Search, SearchIndex};
+pub use finder::{FindError, Finder, Findings, Found, Searching};
+pub use index::{
+    Document, DocumentChange, Hit, IndexError, IndexPosition, IndexStats, Search, SearchIndex, SearchPermit,
+};
 pub use index_consumer::IndexSink;
 pub use index_service::IndexService;
 pub use query::{QueryError, SearchQuery};

@@ -4,15 +4,18 @@ use std::time::Duration;
 
 use kukuri_domain::{EventId, Kind, PublicKey, Timestamp, TopicId};
 use kukuri_search::{Document, DocumentChange, IndexError, Search, SearchIndex, SearchQuery, Text};
-use kukuri_search_postgres::{PostgresIndex, PostgresIndexOptions};
+use kukuri_search_postgres::PostgresIndex;
 use kukuri_store::Seq;
 
-use crate::support::{Database, block_on};
+use crate::{
+    patient,
+    support::{Database, block_on},
+};
 
 const NOW: Timestamp = Timestamp(1_700_000_000);
 
 async fn open(database: &Database) -> PostgresIndex {
-    PostgresIndex::connect(&database.url(), PostgresIndexOptions::default()).await.unwrap()
+    PostgresIndex::connect(&database.url(), patient()).await.unwrap()
 }
 
 fn put(number: u8) -> DocumentChange {

@@ -7,3 +7,13 @@ mod support;
 
 mod concurrent_writers;
 mod suite;
+
+use std::time::Duration;
+
+use kukuri_search_postgres::PostgresIndexOptions;
+
+/// Options whose timeouts no test reaches, though on a busy machine a thread or the server may stand still for seconds.
+fn patient() -> PostgresIndexOptions {
+    let timeout = Duration::from_secs(60);
+    PostgresIndexOptions { acquire_timeout: timeout, query_timeout: timeout, ..PostgresIndexOptions::default() }
+}

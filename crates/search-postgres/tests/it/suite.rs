@@ -7,10 +7,11 @@ use kukuri_search_postgres::{PostgresIndex, PostgresIndexOptions};
 use proptest::prelude::*;
 
 use crate::own_runtime::{self, OnOwnRuntime};
+use crate::patient;
 use crate::support::{Database, block_on};
 
 async fn open(database: &Database) -> PostgresIndex {
-    let options = PostgresIndexOptions { readers: 2, ..PostgresIndexOptions::default() };
+    let options = PostgresIndexOptions { readers: 2, ..patient() };
     PostgresIndex::connect(&database.hasty_url(), options).await.unwrap()
 }
 
@@ -40,7 +41,7 @@ proptest! {
         runtime.block_on(conformance::run_store_history(history, async || {
             let url = database.hasty_url();
             let index = own_runtime::run(async move {
-                PostgresIndex::connect(&url, PostgresIndexOptions::default()).await.unwrap()
+                PostgresIndex::connect(&url, patient()).await.unwrap()
             });
             Arc::new(OnOwnRuntime::of(index.await)) as _
         }));

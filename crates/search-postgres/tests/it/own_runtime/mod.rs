@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use kukuri_domain::EventId;
-use kukuri_search::{DocumentChange, Hit, IndexPosition, IndexStats, Search, SearchIndex, index::Result};
+use kukuri_search::{DocumentChange, Hit, IndexPosition, IndexStats, Search, SearchIndex, SearchPermit, index::Result};
 use tokio::runtime::{Builder, Runtime};
 
 fn runtime() -> &'static Runtime {
@@ -33,9 +33,9 @@ impl<I> OnOwnRuntime<I> {
 
 #[async_trait]
 impl<I: SearchIndex> SearchIndex for OnOwnRuntime<I> {
-    async fn search(&self, search: &Search) -> Result<Vec<Hit>> {
+    async fn search_with_permit(&self, search: &Search, permit: SearchPermit) -> Result<Vec<Hit>> {
         let (index, search) = (Arc::clone(&self.0), search.clone());
-        run(async move { index.search(&search).await }).await
+        run(async move { index.search_with_permit(&search, permit).await }).await
     }
 
     async fn reached(&self) -> Result<Option<IndexPosition>> {
