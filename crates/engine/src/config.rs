@@ -3,7 +3,11 @@
 use std::{collections::HashSet, net::IpAddr, num::NonZeroU32, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use ipnet::IpNet;
-use kukuri_domain::{Admission, Event, Kind, Millis, PublicKey, retention::Retention};
+use kukuri_domain::{
+    Admission, Event, Kind, Millis, PublicKey,
+    capacity::{Capacity, PermanentShare},
+    retention::Retention,
+};
 
 /// The engine's configuration.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +20,10 @@ pub struct EngineConfig {
     pub topics: TopicIntake,
     /// How long events are kept.
     pub retention: Retention,
+    /// The capacity that the store was opened with.
+    pub capacity: Capacity,
+    /// How much of it events that are never purged may fill, as the store was opened with.
+    pub permanent: PermanentShare,
     /// Whether clients have to authenticate (W-7).
     pub auth: Auth,
     /// How often a client may ask. `None`: no limit.
@@ -45,10 +53,24 @@ pub struct RequestLimits {
     pub limit: usize,
     /// Bytes of JSON that one request is answered with; more is left out, as by a limit.
     pub answer_bytes: usize,
+    /// Rows that one query may look at, over all its filters (Y-2).
+    pub query_rows: usize,
+    /// Time that one query may take, over all its filters (Y-2).
+    pub query_time: Duration,
+    /// Costly queries that run at a time, and as many searches (Y-1). `None`: one for each core.
+    pub costly_queries: Option<usize>,
+    /// Filters of one REQ that may search.
+    pub search_filters: usize,
+    /// Bytes of all answers and live events that wait to be read; an address may hold a part of what is free (Y-2).
+    pub answer_memory: usize,
     /// Events of one connection that wait for their answer; more are not read until then.
     pub in_flight: usize,
     /// A client that sends nothing for this long is pinged, and closed after as long again.
     pub idle: Duration,
+    /// Live filters of one address, if rates are limited; one with many values counts as several (Y-3).
+    pub live_filters_per_address: usize,
+    /// Live filters of all clients together.
+    pub live_filters: usize,
     /// Reconciliations (NIP-77) of one connection.
     pub sync_sessions: usize,
     /// Events one reconciliation may cover.
@@ -65,11 +87,26 @@ impl Default for RequestLimits {
             subscriptions: 64,
             limit: 500,
             answer_bytes: 8 << 20,
+            query_rows: 1_000_000,
+            query_time: Duration::from_secs(10),
+            costly_queries: None,
+            search_filters: 4,
+            answer_memory: 128 << 20,
             in_flight: 1_024,
             idle: Duration::from_secs(60),
+            live_filters_per_address: 5_000,
+            live_filters: 200_000,
             sync_sessions: 4,
             sync_events: 200_000,
         }
+    }
+}
+
+impl RequestLimits {
+    /// Costly queries that run at a time.
+    pub fn max_costly_queries(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        self.costly_queries.unwrap_or_else(cores).max(1)
     }
 }
 
@@ -151,10 +188,14 @@ pub struct Rates {
     pub new_connections: Rate,
     /// Events.
     pub events: Rate,
-    /// REQs.
+    /// REQ, COUNT and NEG messages, and what can't be read.
     pub requests: Rate,
-    /// REQs that page back (`until`), COUNT and NEG-OPEN.
+    /// REQs that page back (`until`), COUNT and NEG-OPEN, besides their count as requests.
     pub backfill: Rate,
+    /// Deletion and vanish requests (kinds 5, 62).
+    pub deletions: Rate,
+    /// New keys of replaceable and addressable events.
+    pub new_keys: Rate,
 }
 
 /// A rate: a number per minute, and a burst.
@@ -182,6 +223,8 @@ impl Default for Rates {
             events: Rate::new(600, 300),
             requests: Rate::new(600, 120),
             backfill: Rate::new(120, 60),
+            deletions: Rate::new(60, 60),
+            new_keys: Rate::new(120, 120),
         }
     }
 }
@@ -220,7 +263,7 @@ pub struct Disk {
     pub live_only: u64,
     /// Below this topics of the lowest priority refuse.
     pub shedding: u64,
-    /// Below this nothing but requests is taken in.
+    /// Below this nothing but requests of authors with another event here is taken in.
     pub full: u64,
 }
 

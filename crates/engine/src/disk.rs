@@ -1,6 +1,9 @@
 //! Free space on the disk of the data directory, and what the node still takes in when it is short (P-6).
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::{
+    path::Path,
+    sync::atomic::{AtomicU8, Ordering},
+};
 
 use kukuri_domain::capacity::Stage;
 
@@ -49,7 +52,7 @@ pub enum DiskLevel {
     LiveOnly,
     /// Topics of the lowest priority refuse.
     Shedding,
-    /// Only deletion and vanish events (kinds 5, 62) are taken in.
+    /// Only deletion and vanish events (kinds 5, 62) of authors with another event here are taken in.
     Full,
 }
 
@@ -85,6 +88,14 @@ impl DiskLevel {
     }
 }
 
+/// The size of the file system that holds this path, which need not exist yet. `None`: not known.
+pub fn file_system_bytes(path: &Path) -> Option<u64> {
+    // A relative path is in the working directory.
+    let mut places = path.ancestors().map(|place| if place.as_os_str().is_empty() { Path::new(".") } else { place });
+    let stat = places.find_map(|place| rustix::fs::statvfs(place).ok())?;
+    Some(stat.f_blocks.saturating_mul(stat.f_frsize))
+}
+
 pub(crate) fn free_bytes(disk: &Disk) -> std::io::Result<u64> {
     let stat = rustix::fs::statvfs(&disk.path)?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
@@ -108,6 +119,8 @@ mod tests {
         ] {
             assert_eq!(DiskLevel::of(&disk, free), level, "{free}");
         }
-        assert!(free_bytes(&disk).unwrap() > 0);
+        let free = free_bytes(&disk).unwrap();
+        assert!(free > 0);
+        assert!(file_system_bytes(Path::new("not/here/yet")).is_some_and(|size| size >= free));
     }
 }

@@ -21,7 +21,8 @@ use kukuri_domain::{
 use kukuri_outbox::Status;
 use kukuri_search::Finder;
 use kukuri_store::{
-    DryRun, OutboxRow, Outcome, PurgeCursor, Purged, Raised, Stats, Store, StoreError, maintenance::MAX_DRY_RUN_ROWS,
+    Budget, DryRun, OutboxRow, Outcome, PurgeCursor, Purged, Raised, Stats, Store, StoreError, TopicStats,
+    maintenance::MAX_DRY_RUN_ROWS,
 };
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -31,27 +32,34 @@ use tokio::{
 };
 
 use crate::{
+    answers::AnswerMemory,
     backlog::{Backlog, BacklogLevel, ConsumerHealth},
     broadcast_queue::BroadcastQueue,
+    cached::{Cached, StoreUnavailable},
     clock,
     config::EngineConfig,
     disk::{self, DiskLevel, DiskWatch},
     intake::Intake,
-    live::LiveIndex,
+    live::{ClientQueue, LiveIndex, QueueReceiver, WordsOf},
     metrics::{EngineMetrics, EventRate, PurgeReason, SharedRecorder},
+    networks::Shares,
+    permanent::{PermanentLevel, PermanentWatch},
+    permits::{ClientGate, ReadPermits},
     policies::{
         Client, Context, Policies, Policy,
         rates::{Act, RatePolicy},
     },
     reads::Reads,
     recent::RecentIds,
-    refused::{ConnectRefused, PublishRefused, ReadRefused},
+    refused::{ClientRefused, ConnectRefused, PublishRefused, ReadRefused, TooFast},
     topics::Topics,
     writer::WriterHandle,
 };
 
 /// Ids of ephemeral events that are remembered at least.
 const EPHEMERAL_IDS: usize = 16_384;
+/// Enabled topics that [`Engine::busiest_topics`] compares.
+pub const MAX_COMPARED_TOPICS: usize = 1_000;
 
 /// The visibility that every path asks, swapped when moderation changes it (M-5).
 pub type SharedVisibility = Arc<ArcSwap<Visibility>>;
@@ -64,6 +72,8 @@ pub struct Engine {
     pub(crate) writer: WriterHandle,
     recorder: SharedRecorder,
     reports: Mutex<Vec<(&'static str, Report)>>,
+    stats: Cached<Stats>,
+    busiest_topics: Cached<Vec<TopicStats>>,
     signals: watch::Sender<Signal>,
     started: Instant,
 }
@@ -74,6 +84,11 @@ pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) finder: Option<Finder>,
     pub(crate) live: Arc<LiveIndex>,
+    /// Live filters, by address.
+    pub(crate) live_shares: Arc<Shares>,
+    /// Permits for costly reads (Y-1).
+    pub(crate) read_permits: ReadPermits,
+    pub(crate) answers: AnswerMemory,
     pub(crate) policies: Policies,
     pub(crate) rates: Arc<RatePolicy>,
     pub(crate) visibility: SharedVisibility,
@@ -83,6 +98,7 @@ pub(crate) struct Shared {
     pub(crate) broadcast: BroadcastQueue,
     pub(crate) backlog: Arc<Backlog>,
     pub(crate) disk: Arc<DiskWatch>,
+    pub(crate) permanent: PermanentWatch,
     pub(crate) metrics: Arc<EngineMetrics>,
     pub(crate) event_rate: EventRate,
     pub(crate) purge_wanted: Notify,
@@ -91,6 +107,17 @@ pub(crate) struct Shared {
 }
 
 type Report = Box<dyn Fn() -> Value + Send + Sync>;
+
+impl Shared {
+    pub(crate) fn read_budget(self: &Arc<Self>, ip: IpAddr) -> Budget {
+        let config = self.config.load();
+        Budget {
+            rows: config.requests.query_rows,
+            deadline: Instant::now().checked_add(config.requests.query_time),
+            gate: Some(Arc::new(ClientGate { shared: Arc::clone(self), ip })),
+        }
+    }
+}
 
 /// A signal to all connections.
 #[derive(Clone, Copy, Debug, Default)]
@@ -117,14 +144,20 @@ pub struct EngineParts {
 
 /// The state of the engine, for `/healthz` and the status page.
 pub struct Health {
-    /// The store's statistics.
-    pub stats: Stats,
+    /// The store's statistics, at most [`crate::cached::STATS_TTL`] old.
+    pub stats: Arc<Stats>,
+    /// Bytes of answers that wait to be read.
+    pub answer_bytes: usize,
     /// Live subscriptions.
     pub subscriptions: usize,
+    /// Their filters, as `limits.live_filters` counts them.
+    pub live_filters: usize,
     /// Enabled topics.
     pub topics: usize,
     /// Free disk space.
     pub disk: DiskLevel,
+    /// How far events that are never purged fill their share.
+    pub permanent: PermanentLevel,
     /// Backlog of the outbox consumers.
     pub backlog: BacklogLevel,
     /// The outbox consumers.
@@ -135,6 +168,10 @@ pub struct Health {
     pub uptime: Duration,
     /// Reports of other parts of the node, by name.
     pub reports: Vec<(&'static str, Value)>,
+}
+
+fn words_of(finder: Finder) -> WordsOf {
+    Box::new(move |event| finder.words_of(event))
 }
 
 impl Engine {
@@ -153,7 +190,10 @@ impl Engine {
         let shared = Arc::new(Shared {
             config: ArcSwap::from_pointee(config),
             store,
-            live: Arc::new(LiveIndex::new(finder.clone(), visibility.clone())),
+            live: Arc::new(LiveIndex::new(finder.clone().map(words_of), visibility.clone())),
+            live_shares: Arc::default(),
+            read_permits: ReadPermits::default(),
+            answers: AnswerMemory::default(),
             finder,
             policies: Policies::new(&rates, &topics, &disk, &backlog, policies),
             rates,
@@ -163,6 +203,7 @@ impl Engine {
             visibility,
             backlog,
             disk,
+            permanent: PermanentWatch::default(),
             metrics,
             event_rate: EventRate::default(),
             purge_wanted: Notify::new(),
@@ -176,6 +217,8 @@ impl Engine {
             writer,
             recorder,
             reports: Mutex::default(),
+            stats: Cached::default(),
+            busiest_topics: Cached::default(),
             signals: watch::Sender::default(),
             started: Instant::now(),
         });
@@ -216,6 +259,18 @@ impl Engine {
     /// Events out.
     pub fn reads(&self) -> &Reads {
         &self.reads
+    }
+
+    /// What one request of a client may cost to read, from now on (Y-2).
+    pub fn read_budget(&self, ip: IpAddr) -> Budget {
+        self.shared.read_budget(ip)
+    }
+
+    /// The send queue of a client, and its receiving end.
+    pub fn client_queue(&self, ip: IpAddr) -> (Arc<ClientQueue>, QueueReceiver) {
+        let shared = Arc::clone(&self.shared);
+        let memory = move |bytes| shared.answers.reserve(&shared.config.load(), ip, bytes..=bytes).ok();
+        ClientQueue::new(Some(Box::new(memory)))
     }
 
     /// The store.
@@ -263,14 +318,27 @@ impl Engine {
         self.shared.policies.ask(|policy| policy.check_connect(&context, ip))
     }
 
-    /// Counts an attempt to authenticate: it costs a signature, as an event does.
-    pub fn count_authentication(&self, client: &Client) -> Result<(), PublishRefused> {
-        Ok(self.shared.rates.check(Act::Publish, client.ip, &client.keys)?)
+    /// Whether the policies still serve a connected client. To be asked when the configuration has changed.
+    pub fn check_client(&self, client: &Client) -> Result<(), ClientRefused> {
+        let context = Context { config: &self.config(), now: clock::now() };
+        self.shared.policies.ask(|policy| policy.check_client(&context, client))
     }
 
-    /// Counts a request that everybody may make, at the rate of REQs.
-    pub fn count_request(&self, client: &Client) -> Result<(), ReadRefused> {
-        Ok(self.shared.rates.check(Act::Request, client.ip, &client.keys)?)
+    /// Counts an attempt to authenticate, before its text of this many bytes is parsed: it costs a signature, as an event
+    /// does.
+    pub fn count_authentication(&self, client: &Client, bytes: usize) -> Result<(), PublishRefused> {
+        Ok(self.shared.rates.check_text(Act::Publish, bytes, client.ip, &client.keys)?)
+    }
+
+    /// Counts a request, before its text of this many bytes is parsed: also one that can't be read, and one that everybody
+    /// may make (W-4). A request for history is counted again by [`Reads::check`].
+    pub fn count_request(&self, client: &Client, bytes: usize) -> Result<(), ReadRefused> {
+        Ok(self.shared.rates.check_text(Act::Request, bytes, client.ip, &client.keys)?)
+    }
+
+    /// Counts a request for the status page, health or metrics (Y-4).
+    pub fn count_status_request(&self, ip: IpAddr) -> Result<(), TooFast> {
+        self.shared.rates.check(Act::Status, ip, &[])
     }
 
     /// Whether the policies let clients authenticate as this key.
@@ -301,6 +369,26 @@ impl Engine {
 
     pub(crate) fn measure_disk(&self) {
         self.shared.disk.measure(self.shared.config.load().disk.as_ref());
+    }
+
+    /// Measures how far events that are never purged fill their share, if that may have changed (P-6).
+    pub(crate) async fn measure_permanent(&self) {
+        let Shared { permanent, store, config, topics, .. } = &*self.shared;
+        if !permanent.is_due() {
+            return;
+        }
+        let with_capacity = topics.capacities();
+        let asked: Vec<TopicId> = with_capacity.keys().cloned().collect();
+        match tokio::try_join!(store.stats(), store.topic_stats(&asked)) {
+            Ok((stats, of_topics)) => {
+                let of_topics = of_topics.into_iter().flatten();
+                let of_topics: Vec<_> = of_topics
+                    .filter_map(|stats| with_capacity.get(&stats.topic).copied().map(|capacity| (stats, capacity)))
+                    .collect();
+                permanent.measure(&stats, &of_topics, &config.load());
+            }
+            Err(error) => tracing::warn!(%error, "can't measure how far permanent events fill their share"),
+        }
     }
 
     /// Takes in events of an operator's file, in order. Returns when all are durable. Waits for the outbox consumers as
@@ -447,20 +535,39 @@ impl Engine {
         *topic == TopicId::global() || is_bound()
     }
 
+    /// The enabled topics that have events, those with the most first, at most [`crate::cached::STATS_TTL`] old. Looks at no more than
+    /// [`MAX_COMPARED_TOPICS`] (T-10).
+    pub async fn busiest_topics(&self) -> Result<Arc<Vec<TopicStats>>, StoreUnavailable> {
+        let read = async {
+            let enabled = self.shared.topics.all_enabled().into_iter().take(MAX_COMPARED_TOPICS);
+            let enabled: Vec<TopicId> = enabled.map(|subscription| subscription.topic).collect();
+            let topics = self.shared.store.topic_stats(&enabled).await?;
+            let mut topics: Vec<TopicStats> =
+                topics.into_iter().flatten().filter(|topic| topic.effective > 0).collect();
+            topics.sort_by(|left, right| right.effective.cmp(&left.effective).then(left.topic.cmp(&right.topic)));
+            Ok(topics)
+        };
+        self.busiest_topics.get(read).await
+    }
+
     /// Whether a topic is enabled.
     pub fn is_enabled(&self, topic: &TopicId) -> bool {
         self.shared.topics.is_enabled(topic)
     }
 
     /// The engine's state. Sets its gauges as well.
-    pub async fn health(&self) -> Result<Health, StoreError> {
-        let stats = self.shared.store.stats().await?;
+    pub async fn health(&self) -> Result<Health, StoreUnavailable> {
+        let stats = self.stats.get(self.shared.store.stats()).await?;
+        let permanent = PermanentLevel::of(&stats, &self.shared.config.load());
         let health = Health {
+            permanent,
             subscriptions: self.shared.live.len(),
+            live_filters: self.shared.live_shares.total(),
+            answer_bytes: self.shared.answers.total(),
             topics: self.shared.topics.enabled_count(),
             disk: self.shared.disk.level(),
             backlog: self.shared.backlog.level(),
-            consumers: self.shared.backlog.consumers(stats.head),
+            consumers: self.shared.backlog.consumers(stats.head.max(*self.shared.store.watch_outbox().borrow())),
             events_per_second: self.shared.event_rate.per_second(),
             uptime: self.started.elapsed(),
             reports: self.reports.lock().iter().map(|(name, report)| (*name, report())).collect(),

@@ -8,14 +8,20 @@
 //! Then a client's event may enable topics by their first use (`open_topics`, T-8), and is queued for the writer; a batch
 //! of other origins is written as a whole.
 
-use std::sync::Arc;
+use std::{collections::HashSet, num::NonZeroU32, sync::Arc};
 
-use kukuri_domain::{Admitted, Event, Origin, Refusal, admission::Screened, decision};
-use kukuri_store::Outcome;
+use kukuri_domain::{
+    Admitted, Event, Filter, Kind, Origin, Refusal, Source, State, TopicId, Viewer,
+    admission::Screened,
+    capacity::{self, Load},
+    decision,
+};
+use kukuri_store::{Outcome, Query, StoreError, report::total};
 
 use crate::{
     clock,
     config::TopicIntake,
+    disk::DiskLevel,
     engine::Shared,
     live::ClientQueue,
     policies::{Client, Context, rates::Act},
@@ -60,6 +66,10 @@ impl Intake {
         let origin = Origin::Client { authenticated: Arc::clone(&client.keys) };
         match self.admit([(json.as_bytes(), origin)], Some(client)).await.pop() {
             Some(IntakeStep::Admitted(admitted, topics)) => {
+                // By a verified author: nobody can use up the rate of another one.
+                if let Err(refused) = self.shared.rates.check_permanent(admitted.event(), client.ip) {
+                    return Submitted::Answered(Err(refused.into()));
+                }
                 if topics == TopicState::ToOpen
                     && let Err(refused) = self.open_topics(&admitted, client).await
                 {
@@ -150,6 +160,10 @@ impl Intake {
             let undecided = batch.iter_mut().filter(|progress| progress.screened().is_some());
             return undecided.for_each(|progress| *progress = IntakeStep::Answered(Err(Refusal::Failed.into())));
         };
+        let Ok(mut holding) = self.read_holding_topics(batch, &known).await else {
+            let undecided = batch.iter_mut().filter(|progress| progress.screened().is_some());
+            return undecided.for_each(|progress| *progress = IntakeStep::Answered(Err(Refusal::Failed.into())));
+        };
         let mut known = known.into_iter();
         for progress in batch {
             let IntakeStep::Screened(screened, topics) = progress else { continue };
@@ -158,7 +172,7 @@ impl Intake {
                     let refusal = decision::repeat(screened.event(), state, context.now);
                     Ok(refusal.map_or(Outcome::Duplicate, Outcome::Refused))
                 }
-                None => match self.check_new(context, screened, client.is_some()) {
+                None => match self.check_new(context, screened, client.is_some(), &mut holding).await {
                     Ok(state) => {
                         *topics = state;
                         continue;
@@ -170,30 +184,92 @@ impl Intake {
         }
     }
 
-    /// Policies for a new event, and whether its topics are enabled.
-    fn check_new(
+    /// Of the topics that new events name and that are not enabled: those that hold events. Asked for events whose answer
+    /// depends on it; memory knows only which topics are enabled.
+    async fn read_holding_topics(
+        &self,
+        batch: &[IntakeStep],
+        known: &[Option<State>],
+    ) -> Result<HashSet<TopicId>, StoreError> {
+        let new = batch.iter().filter_map(IntakeStep::screened).zip(known).filter(|(_, known)| known.is_none());
+        let depends = |screened: &Screened| match screened.source() {
+            Source::Client => screened.event().kind == Kind::DELETION,
+            Source::Gossip | Source::Sync => screened.makes_topics_known(),
+            Source::Import | Source::Node => false,
+        };
+        let named = new.filter(|(screened, _)| depends(screened)).flat_map(|(screened, _)| screened.topics());
+        let mut asked: Vec<TopicId> = named.filter(|topic| !self.shared.topics.is_enabled(topic)).cloned().collect();
+        if asked.is_empty() {
+            return Ok(HashSet::new());
+        }
+        asked.sort_unstable();
+        asked.dedup();
+        let found = self.shared.store.topic_stats(&asked).await?;
+        let holding = found.into_iter().flatten().filter(|stats| total(&stats.by_class).events > 0);
+        Ok(holding.map(|stats| stats.topic).collect())
+    }
+
+    /// Policies for a new event, and whether its topics are enabled or hold events.
+    async fn check_new(
         &self,
         context: &Context<'_>,
         screened: &Screened,
         is_client: bool,
+        holding: &mut HashSet<TopicId>,
     ) -> Result<TopicState, PublishRefused> {
         self.shared.policies.ask(|policy| policy.check_new_event(context, screened))?;
-        match screened.check_enabled(|topic| self.shared.topics.is_enabled(topic)) {
-            Ok(()) => Ok(TopicState::Enabled),
-            Err(_) if is_client && matches!(context.config.topics, TopicIntake::Open { .. }) => Ok(TopicState::ToOpen),
-            Err(refusal) => Err(refusal.into()),
+        self.check_newcomer(context, screened).await?;
+        let is_enabled = |topic: &TopicId| self.shared.topics.is_enabled(topic);
+        match screened.check_enabled(is_enabled, |topic| holding.contains(topic)) {
+            Ok(()) => {}
+            Err(_) if is_client && matches!(context.config.topics, TopicIntake::Open { .. }) => {
+                return Ok(TopicState::ToOpen);
+            }
+            Err(refusal) => return Err(refusal.into()),
         }
+        if let Origin::Gossip { peer, .. } | Origin::Sync { peer } = screened.origin()
+            && screened.makes_topics_known()
+        {
+            let is_unknown = |topic: &&TopicId| !is_enabled(topic) && !holding.contains(*topic);
+            let unknown: Vec<TopicId> = screened.topics().iter().filter(is_unknown).cloned().collect();
+            if let Some(count) = u32::try_from(unknown.len()).ok().and_then(NonZeroU32::new) {
+                self.shared.rates.check_new_topics(count, *peer)?;
+                // The next event of the batch finds them known.
+                holding.extend(unknown);
+            }
+        }
+        Ok(TopicState::Enabled)
     }
 
-    /// Enables topics by their first use (T-8).
+    /// With a full disk a request is taken in only from an author with another event here (P-6).
+    async fn check_newcomer(&self, context: &Context<'_>, screened: &Screened) -> Result<(), PublishRefused> {
+        let node = Load { is_disk_full: self.shared.disk.level() == DiskLevel::Full, ..Load::default() };
+        let event = screened.event();
+        let Some(refusal) = capacity::refuse_newcomer(event.kind, screened.source(), node, &[]) else { return Ok(()) };
+        let by_author = Filter::new().with_authors([event.pubkey]).with_limit(1);
+        let found = self.shared.store.query(&Query::of(by_author, Viewer::Node, context.now)).await;
+        let has_event = found.map(|answer| !answer.events.is_empty()).map_err(|error| {
+            tracing::error!(%error, "can't look up the author of a request; it is refused");
+            Refusal::Failed
+        })?;
+        if has_event { Ok(()) } else { Err(refusal.into()) }
+    }
+
+    /// Enables topics by their first use (T-8): all that an event names, one that a deletion request names (T-9).
     async fn open_topics(&self, admitted: &Admitted, client: &Client) -> Result<(), PublishRefused> {
         let author = [admitted.event().pubkey];
+        let topics = match admitted.event().kind {
+            Kind::DELETION => {
+                self.shared.topics.first_open(admitted.topics()).map(std::slice::from_ref).unwrap_or(admitted.topics())
+            }
+            _ => admitted.topics(),
+        };
         // An event may name many topics: each counts.
-        for _ in admitted.topics().iter().filter(|topic| !self.shared.topics.is_enabled(topic)) {
+        for _ in topics.iter().filter(|topic| !self.shared.topics.is_enabled(topic)) {
             self.shared.rates.check(Act::OpenTopic, client.ip, &author)?;
         }
         let config = self.shared.config.load_full();
-        let opened = self.shared.topics.open(admitted.topics(), &config.topics, &*self.shared.store).await?;
+        let opened = self.shared.topics.open(topics, &config.topics, &*self.shared.store).await?;
         self.shared.metrics.topics_opened.increment(opened as u64);
         Ok(())
     }

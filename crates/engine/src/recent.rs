@@ -1,36 +1,37 @@
-//! The latest ids of events that are not stored: repeats of ephemeral events are caught by them (E-5).
+//! The latest ids of events that are not stored: repeats of ephemeral events are caught by them (E-5). And the latest keys
+//! of replaceable and addressable events, so that their rate counts new ones only.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, hash::Hash};
 
 use kukuri_domain::EventId;
 use parking_lot::Mutex;
 
 /// The latest ids, in two generations: the old one goes when the young one is full.
-pub struct RecentIds {
+pub struct RecentIds<T = EventId> {
     generation_len: usize,
-    generations: Mutex<Generations>,
+    generations: Mutex<Generations<T>>,
 }
 
-#[derive(Default)]
-struct Generations {
-    young: HashSet<EventId>,
-    old: HashSet<EventId>,
+struct Generations<T> {
+    young: HashSet<T>,
+    old: HashSet<T>,
 }
 
-impl RecentIds {
+impl<T: Eq + Hash> RecentIds<T> {
     /// Remembers at least the latest `generation_len` ids, at most twice as many.
     pub fn new(generation_len: usize) -> Self {
-        Self { generation_len, generations: Mutex::default() }
+        let generations = Generations { young: HashSet::new(), old: HashSet::new() };
+        Self { generation_len, generations: Mutex::new(generations) }
     }
 
     /// Whether the id is remembered.
-    pub fn contains(&self, id: &EventId) -> bool {
+    pub fn contains(&self, id: &T) -> bool {
         let generations = self.generations.lock();
         generations.young.contains(id) || generations.old.contains(id)
     }
 
     /// Remembers an id. Returns whether it is new.
-    pub fn insert(&self, id: EventId) -> bool {
+    pub fn insert(&self, id: T) -> bool {
         let mut generations = self.generations.lock();
         if generations.old.contains(&id) || !generations.young.insert(id) {
             return false;

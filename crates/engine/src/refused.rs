@@ -2,9 +2,10 @@
 //! reads.
 
 use kukuri_domain::{Refusal, topic::FilterWithoutTopic};
-use kukuri_search::QueryError;
+use kukuri_search::{FindError, QueryError};
+use kukuri_store::StoreError;
 
-use crate::metric_label;
+use crate::{live::VALUES_PER_FILTER, metric_label};
 
 /// A client has to authenticate first (W-7).
 pub const AUTH_REQUIRED: &str = "auth-required: this relay serves authenticated clients only";
@@ -70,7 +71,8 @@ impl PublishRefused {
         }
     }
 
-    /// Whether this node will refuse an event with this id whenever it comes: see [`Refusal::is_permanent`].
+    /// Whether this node, as it is configured, will refuse an event with this id whenever it comes: see
+    /// [`Refusal::is_permanent`].
     pub fn is_permanent(&self) -> bool {
         match self {
             Self::Rule(refusal) => refusal.is_permanent(),
@@ -78,6 +80,17 @@ impl PublishRefused {
             Self::TooFast(_) | Self::RateCut | Self::Unauthenticated | Self::TooManyTopics(_) | Self::Behind => false,
         }
     }
+}
+
+/// Why a connected client is no longer served. Its `Display` is the text of a NOTICE and of the close.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClientRefused {
+    /// The operator denies its address.
+    #[error("blocked: this address is on the deny list")]
+    DeniedAddress,
+    /// The operator denies a key that it has authenticated as.
+    #[error("blocked: this public key is on the deny list")]
+    DeniedKey,
 }
 
 /// Why a request to read is refused. Its `Display` is the reason of `CLOSED`, with NIP-01's prefix.
@@ -95,9 +108,27 @@ pub enum ReadRefused {
     /// A filter has too many values (W-4).
     #[error("invalid: a filter has more values than limits.filter_values = {0}")]
     TooManyValues(usize),
+    /// Its address has as many live filters as it may have (Y-3).
+    #[error(
+        "error: more live filters from this address than limits.live_filters_per_address = {0}; a filter counts once per \
+         {VALUES_PER_FILTER} values"
+    )]
+    TooManyLiveFilters(usize),
+    /// All clients together have as many live filters as they may have (Y-3).
+    #[error("error: this relay has no room for more live filters; try again later")]
+    NoRoomForLiveFilters,
     /// A filter has to name topics (T-6).
     #[error(transparent)]
     TopicMissing(#[from] FilterWithoutTopic),
+    /// More of its filters search than may (Y-2).
+    #[error("invalid: more filters with a search than limits.search_filters = {0}")]
+    TooManySearches(usize),
+    /// Its answer would take more rows, or more time, than a query may (Y-2).
+    #[error("error: too costly; narrow the filter")]
+    TooCostly,
+    /// It waited for its turn for as long as a query may take (Y-1).
+    #[error("error: too many costly queries at the same time; try again later")]
+    Busy,
     /// The node has no search index.
     #[error("unsupported: there is no search here")]
     NoSearch,
@@ -107,6 +138,25 @@ pub enum ReadRefused {
     /// Only a REQ can search.
     #[error("unsupported: only a REQ can search")]
     SearchOutsideReq,
+}
+
+impl ReadRefused {
+    /// The refusal of a read that exceeds its budget. `None`: the store failed.
+    pub fn of_store(error: &StoreError) -> Option<Self> {
+        match error {
+            StoreError::TooCostly => Some(Self::TooCostly),
+            StoreError::Busy => Some(Self::Busy),
+            _ => None,
+        }
+    }
+
+    /// The same for a read that may search.
+    pub fn of_find(error: &FindError) -> Option<Self> {
+        match error {
+            FindError::Store(error) => Self::of_store(error),
+            FindError::Index(_) => None,
+        }
+    }
 }
 
 metric_label! {

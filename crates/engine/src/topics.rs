@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use kukuri_domain::{
     Millis, Refusal, TopicId,
-    capacity::{Load, shed_priority},
+    capacity::{Capacity, Load, shed_priority},
     subscription::{IngestPolicy, NodeSubscription, SubscriptionChange},
 };
 use kukuri_store::{Store, StoreError};
@@ -45,6 +45,15 @@ impl Topics {
         self.snapshot.read().by_id.get(topic).is_some_and(|subscription| subscription.enabled)
     }
 
+    /// The first of these topics that use may open, or has opened (T-9).
+    pub(crate) fn first_open<'t>(&self, topics: &'t [TopicId]) -> Option<&'t TopicId> {
+        let snapshot = self.snapshot.read();
+        let may_open = |known: Option<&NodeSubscription>| {
+            known.is_some_and(|known| known.enabled) || NodeSubscription::may_open_by_use(known)
+        };
+        topics.iter().find(|topic| may_open(snapshot.by_id.get(*topic)))
+    }
+
     /// The enabled topics, ordered by id.
     pub(crate) fn all_enabled(&self) -> Vec<NodeSubscription> {
         let snapshot = self.snapshot.read();
@@ -56,6 +65,14 @@ impl Topics {
     pub(crate) fn policy(&self, topic: &TopicId) -> Option<IngestPolicy> {
         let snapshot = self.snapshot.read();
         snapshot.by_id.get(topic).filter(|subscription| subscription.enabled).map(|subscription| subscription.policy)
+    }
+
+    /// The capacities of enabled topics that have one (P-6).
+    pub(crate) fn capacities(&self) -> HashMap<TopicId, Capacity> {
+        let snapshot = self.snapshot.read();
+        let enabled = snapshot.by_id.values().filter(|subscription| subscription.enabled);
+        let capacities = enabled.map(|subscription| (subscription.topic.clone(), subscription.policy.capacity()));
+        capacities.filter(|(_, capacity)| *capacity != Capacity::default()).collect()
     }
 
     pub(crate) fn enabled_count(&self) -> usize {
@@ -113,11 +130,11 @@ impl Topics {
         if candidates.is_empty() {
             return Ok(0);
         }
-        let last: HashMap<TopicId, Option<Millis>> =
-            store.stats().await?.topics.into_iter().map(|topic| (topic.topic, topic.last_event_at)).collect();
+        let topics: Vec<TopicId> = candidates.iter().map(|subscription| subscription.topic.clone()).collect();
+        let stats = store.topic_stats(&topics).await?;
         let mut closed = 0;
-        for subscription in candidates {
-            let last = last.get(&subscription.topic).copied().flatten();
+        for (subscription, stats) in candidates.into_iter().zip(stats) {
+            let last = stats.and_then(|stats| stats.last_event_at);
             if subscription.is_idle(last, idle, now) {
                 store.change_subscription(&subscription.topic, SubscriptionChange::close_idle(), now).await?;
                 closed += 1;

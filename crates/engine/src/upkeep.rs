@@ -57,7 +57,10 @@ pub async fn run(engine: Arc<Engine>) {
                     tracing::warn!(%error, "can't write the counts of duplicate events; retrying in 10 s");
                 }
             }
-            _ = disk.tick() => engine.measure_disk(),
+            _ = disk.tick() => {
+                engine.measure_disk();
+                engine.measure_permanent().await;
+            }
             _ = tidy.tick() => {
                 engine.shared.rates.forget_idle();
                 engine.close_idle_topics().await;

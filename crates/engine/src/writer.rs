@@ -169,7 +169,7 @@ impl Writer {
 
     /// Commits a batch in one transaction and delivers what became effective.
     async fn write_batch(&mut self, batch: Vec<Admitted>) -> Vec<Outcome> {
-        let Shared { store, live, ephemeral, metrics, event_rate, broadcast, .. } = &*self.shared;
+        let Shared { store, live, ephemeral, metrics, event_rate, broadcast, permanent, .. } = &*self.shared;
         let started = Instant::now();
         let mut outcomes = match store.ingest(batch.clone(), clock::now()).await {
             Ok(ingested) => {
@@ -200,6 +200,7 @@ impl Writer {
                     broadcast.offer(admitted);
                     metrics.deliveries.increment(live.deliver(admitted, None) as u64);
                 }
+                Outcome::Refused(Refusal::PermanentFull) => permanent.note_refusal(),
                 Outcome::Duplicate | Outcome::Refused(_) => {}
             }
             metrics.count_outcome(outcome);

@@ -8,5 +8,5 @@ pub(crate) mod delivery;
 mod index;
 mod queue;
 
-pub use index::{LiveFilter, LiveIndex, LiveSubscription};
+pub use index::{LiveFilter, LiveIndex, LiveSubscription, VALUE_BYTES, VALUES_PER_FILTER, WordsOf, values_of};
 pub use queue::{ClientQueue, Delivery, LiveEvent, Outgoing, QueueReceiver, client_queue};

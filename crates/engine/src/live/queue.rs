@@ -1,4 +1,5 @@
-//! The send queue of one client: answers to its own events, and live events up to a bound (W-5).
+//! The send queue of one client: answers to its own events, and live events up to a bound (W-5). What waits in all queues of
+//! slow readers comes out of the memory that answers have, of which each address has a part (Y-1).
 //!
 //! Lock, list and wakers stand close together: most of the cost of a live event is cache misses.
 
@@ -15,9 +16,15 @@ use kukuri_store::{Outcome, Seq};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::task::coop::poll_proceed;
 
+use crate::networks::Share;
+
 /// Bytes of live events that may wait for a client: their JSON, and the list entries.
 const MAX_QUEUED_BYTES: usize = 16 << 20;
 const ENTRY_BYTES: usize = size_of::<Outgoing>();
+/// Bytes that each queue may hold in any case: a client that reads what it gets holds no more.
+const OWN_BYTES: usize = 32 << 10;
+/// Bytes that a queue above [`OWN_BYTES`] reserves from the memory of its address at a time.
+const MEMORY_STEP: usize = 64 << 10;
 /// Entries that stay allocated while the queue is empty: a node has many idle connections.
 const MAX_IDLE_CAPACITY: usize = 64;
 
@@ -60,17 +67,36 @@ pub struct LiveEvent {
     pub seq: Option<Seq>,
     /// Its JSON.
     pub json: Bytes,
+    /// How many subscriptions it is delivered to. Their queues share its JSON.
+    pub deliveries: usize,
 }
 
+impl LiveEvent {
+    /// Bytes that one delivery adds to the memory of all queues together.
+    fn bytes_of_delivery(&self) -> usize {
+        ENTRY_BYTES + self.json.len() / self.deliveries.max(1)
+    }
+}
+
+/// Memory for what waits in queues beyond the bytes that each may hold in any case. Asked for a number of bytes.
+pub(crate) type QueueMemory = Box<dyn Fn(usize) -> Option<Share> + Send + Sync>;
+
 /// The queue of one client: the end that the writer and the live index push to.
-#[derive(Default)]
-pub struct ClientQueue(Mutex<Queued>);
+pub struct ClientQueue {
+    queued: Mutex<Queued>,
+    /// `None`: there is as much as the queue may hold.
+    memory: Option<QueueMemory>,
+}
 
 #[derive(Default)]
 struct Queued {
     outgoing: VecDeque<Outgoing>,
-    /// Of live events.
+    /// Of live events, each with its whole JSON.
     bytes: usize,
+    /// Of live events, each with this queue's part of its JSON.
+    shared_bytes: usize,
+    /// Memory for `shared_bytes` beyond [`OWN_BYTES`].
+    memory: Option<Share>,
     has_overflowed: bool,
     /// The client is gone.
     is_closed: bool,
@@ -85,37 +111,44 @@ pub struct QueueReceiver {
     queue: Arc<ClientQueue>,
 }
 
-/// A queue and its receiving end.
+/// A queue that is bounded by itself alone, and its receiving end. Clients get theirs of
+/// [`Engine::client_queue`](crate::Engine::client_queue).
 pub fn client_queue() -> (Arc<ClientQueue>, QueueReceiver) {
-    let queue = Arc::new(ClientQueue::default());
-    (Arc::clone(&queue), QueueReceiver { queue })
+    ClientQueue::new(None)
 }
 
 impl ClientQueue {
+    /// A queue and its receiving end.
+    pub(crate) fn new(memory: Option<QueueMemory>) -> (Arc<Self>, QueueReceiver) {
+        let queue = Arc::new(Self { queued: Mutex::default(), memory });
+        (Arc::clone(&queue), QueueReceiver { queue })
+    }
+
     /// Queues the answer to an event. The client may be gone.
     pub fn push_answer(&self, id: EventId, outcome: Outcome) {
-        let mut queued = self.0.lock();
-        if !queued.is_closed {
+        let mut queued = self.queued.lock();
+        if !queued.is_closed && !queued.has_overflowed {
             queued.outgoing.push_back(Outgoing::Answer(id, outcome));
             wake_receiver(queued);
         }
     }
 
-    /// Queues a live event; past the bound, reports an overflow instead.
+    /// Queues a live event; past the bounds, drops all there is and reports an overflow instead.
     pub fn push_live(&self, delivery: Delivery) {
-        let mut queued = self.0.lock();
+        let mut queued = self.queued.lock();
         if queued.is_closed || queued.has_overflowed {
             return;
         }
         let bytes = queued.bytes + delivery.bytes_beside(queued.outgoing.back());
-        if bytes > MAX_QUEUED_BYTES {
-            queued.has_overflowed = true;
-            let sender = queued.sender.take();
+        let shared_bytes = queued.shared_bytes + delivery.event.bytes_of_delivery();
+        if bytes > MAX_QUEUED_BYTES || !queued.reserve(shared_bytes, self.memory.as_ref()) {
+            let (receiver, sender) = (queued.receiver.take(), queued.sender.take());
+            *queued = Queued { has_overflowed: true, receiver, ..Queued::default() };
             wake_receiver(queued);
             sender.into_iter().for_each(Waker::wake);
             return;
         }
-        queued.bytes = bytes;
+        (queued.bytes, queued.shared_bytes) = (bytes, shared_bytes);
         queued.outgoing.push_back(Outgoing::Live(delivery));
         wake_receiver(queued);
     }
@@ -123,7 +156,7 @@ impl ClientQueue {
     /// Returns once the queue has overflowed.
     pub async fn overflowed(&self) {
         poll_fn(|context| {
-            let mut queued = self.0.lock();
+            let mut queued = self.queued.lock();
             if queued.has_overflowed {
                 return Poll::Ready(());
             }
@@ -158,7 +191,7 @@ impl QueueReceiver {
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Outgoing> {
         // Cooperative scheduling: other tasks get their turn however long the queue is.
         let turn = ready!(poll_proceed(context));
-        let mut queued = self.queue.0.lock();
+        let mut queued = self.queue.queued.lock();
         match queued.next() {
             Some(next) => {
                 turn.made_progress();
@@ -173,7 +206,7 @@ impl QueueReceiver {
 
     /// The next entry, if there is one.
     pub fn next_if_ready(&mut self) -> Option<Outgoing> {
-        self.queue.0.lock().next()
+        self.queue.queued.lock().next()
     }
 }
 
@@ -185,17 +218,40 @@ impl Queued {
         let next = self.outgoing.pop_front()?;
         if let Outgoing::Live(delivery) = &next {
             self.bytes -= delivery.bytes_beside(self.outgoing.front());
+            self.shared_bytes -= delivery.event.bytes_of_delivery();
         }
         if self.outgoing.is_empty() && self.outgoing.capacity() > MAX_IDLE_CAPACITY {
             self.outgoing = VecDeque::new();
         }
+        if let Some(memory) = &mut self.memory {
+            if self.shared_bytes <= OWN_BYTES {
+                self.memory = None;
+            } else if memory.amount() > self.shared_bytes + 4 * MEMORY_STEP {
+                memory.shrink_to(self.shared_bytes + MEMORY_STEP);
+            }
+        }
         Some(next)
+    }
+
+    /// Takes memory for this many bytes, if it is not held already. Returns whether it is held now.
+    fn reserve(&mut self, shared_bytes: usize, memory: Option<&QueueMemory>) -> bool {
+        let held = OWN_BYTES + self.memory.as_ref().map_or(0, Share::amount);
+        if shared_bytes <= held {
+            return true;
+        }
+        let Some(memory) = memory else { return true };
+        let Some(more) = memory((shared_bytes - held).max(MEMORY_STEP)) else { return false };
+        match &mut self.memory {
+            Some(memory) => memory.merge(more),
+            None => self.memory = Some(more),
+        }
+        true
     }
 }
 
 impl Drop for QueueReceiver {
     fn drop(&mut self) {
-        let mut queued = self.queue.0.lock();
+        let mut queued = self.queue.queued.lock();
         *queued = Queued { is_closed: true, ..Queued::default() };
     }
 }
@@ -203,16 +259,34 @@ impl Drop for QueueReceiver {
 #[cfg(test)]
 mod tests {
     use std::{
+        net::IpAddr,
         pin::pin,
         sync::atomic::{AtomicUsize, Ordering},
         task::Wake,
     };
 
     use super::*;
+    use crate::networks::{AddressLimit, ShareLimits, Shares};
 
     fn delivery(bytes: usize) -> Delivery {
+        delivery_to(1, bytes)
+    }
+
+    fn delivery_to(deliveries: usize, bytes: usize) -> Delivery {
         let id = EventId::from_bytes([0; 32]);
-        Delivery { number: 1, event: Arc::new(LiveEvent { id, seq: None, json: vec![b'x'; bytes].into() }) }
+        Delivery { number: 1, event: Arc::new(LiveEvent { id, seq: None, json: vec![b'x'; bytes].into(), deliveries }) }
+    }
+
+    /// Memory for one address, of which all queues may hold this much.
+    fn memory(total: usize) -> (Arc<Shares>, impl Fn() -> QueueMemory) {
+        let shares = Arc::<Shares>::default();
+        let limits = ShareLimits { address: AddressLimit::Unlimited, total };
+        let ip = IpAddr::from([192, 0, 2, 1]);
+        let own = Arc::clone(&shares);
+        (shares, move || {
+            let shares = Arc::clone(&own);
+            Box::new(move |bytes| shares.acquire(ip, bytes..=bytes, limits).ok())
+        })
     }
 
     #[derive(Default)]
@@ -243,9 +317,39 @@ mod tests {
             assert_eq!(sent, MAX_QUEUED_BYTES / (bytes + ENTRY_BYTES) + 1);
             assert!(overflowed.as_mut().poll(&mut context).is_ready());
             queue.push_live(delivery(bytes));
-            assert_eq!(queue.0.lock().outgoing.len(), sent - 1);
+            assert_eq!(queue.queued.lock().outgoing.capacity(), 0, "what it held is dropped at once");
             assert!(matches!(receiver.next_if_ready(), Some(Outgoing::Overflowed)));
         }
+    }
+
+    #[test]
+    fn queues_of_slow_readers_share_one_memory() {
+        // Y-1: 50 connections that read nothing.
+        let (shares, queue_memory) = memory(4 << 20);
+        let queues: Vec<_> = (0..50).map(|_| ClientQueue::new(Some(queue_memory()))).collect();
+        for _ in 0..1_000 {
+            for (queue, _) in &queues {
+                queue.push_live(delivery(10_000));
+            }
+        }
+        let held: usize = queues.iter().map(|(queue, _)| queue.queued.lock().bytes).sum();
+        assert!(held <= (4 << 20) + queues.len() * OWN_BYTES, "{held}");
+        assert!(queues.iter().all(|(queue, _)| queue.queued.lock().has_overflowed), "none may hold more");
+        assert_eq!(shares.total(), 0, "an overflow gives memory back");
+
+        // One event for all of them is held once, and given back as it is read.
+        let mut queues: Vec<_> = (0..50).map(|_| ClientQueue::new(Some(queue_memory()))).collect();
+        for _ in 0..40 {
+            let Delivery { event, .. } = delivery_to(50, 90_000);
+            queues.iter().for_each(|(queue, _)| queue.push_live(Delivery { number: 1, event: Arc::clone(&event) }));
+        }
+        assert!(shares.total() > 0 && !queues.iter().any(|(queue, _)| queue.queued.lock().has_overflowed));
+        for (queue, receiver) in &mut queues {
+            while receiver.next_if_ready().is_some() {}
+            let queued = queue.queued.lock();
+            assert_eq!((queued.bytes, queued.shared_bytes), (0, 0));
+        }
+        assert_eq!(shares.total(), 0);
     }
 
     #[test]
@@ -270,7 +374,7 @@ mod tests {
             }
             assert!(matches!(receiver.next_if_ready(), Some(Outgoing::Answer(..))));
         }
-        assert_eq!(queue.0.lock().bytes, 0);
+        assert_eq!(queue.queued.lock().bytes, 0);
     }
 
     #[test]
@@ -289,7 +393,7 @@ mod tests {
             assert!(matches!(receiver.next_if_ready(), Some(Outgoing::Answer(..))), "in the order they came");
         }
         assert!(receiver.poll_next(&mut Context::from_waker(&waker)).is_pending());
-        let queued = queue.0.lock();
+        let queued = queue.queued.lock();
         assert_eq!(queued.bytes, 0);
         assert!(queued.outgoing.capacity() <= MAX_IDLE_CAPACITY);
     }
@@ -301,6 +405,6 @@ mod tests {
         drop(receiver);
         queue.push_live(delivery(100));
         queue.push_answer(EventId::from_bytes([1; 32]), Outcome::Stored);
-        assert_eq!(queue.0.lock().outgoing.capacity(), 0);
+        assert_eq!(queue.queued.lock().outgoing.capacity(), 0);
     }
 }

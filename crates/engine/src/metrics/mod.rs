@@ -32,6 +32,11 @@ metric_label! {
 }
 
 metric_label! {
+    /// What a read waits for.
+    pub enum PermitKind: "kind" { Session = "session", CostlyQuery = "costly_query", Search = "search" }
+}
+
+metric_label! {
     /// Why a purge removed an event.
     pub enum PurgeReason: "reason" { Retention = "retention", Capacity = "capacity" }
 }
@@ -43,6 +48,10 @@ metric_table! {
         batch_events: Histogram = "kukuri_batch_size", "Events in one transaction";
         commit_seconds: Histogram = "kukuri_commit_seconds", "Time of a transaction";
         query_seconds: Histogram = "kukuri_query_seconds", "Time to read the answer to a request";
+        queries_over_budget: Counter = "kukuri_queries_over_budget_total",
+            "Queries that reached limits.query_rows or limits.query_time";
+        read_permits_waiting: Labelled<Gauge, PermitKind> = "kukuri_read_permits_waiting",
+            "Reads that wait for their turn: for a session of the database, as a costly query, as a search";
         search_seconds: Histogram = "kukuri_search_seconds", "Time of a search";
         other_process_delay: Histogram = "kukuri_other_process_delivery_delay_seconds",
             "Age of an event that another process on the same store wrote, when it is delivered live";
@@ -54,6 +63,8 @@ metric_table! {
         topics_opened: Counter = "kukuri_topics_opened_total", "Topics opened by their first use";
         topics_closed: Counter = "kukuri_topics_closed_total", "Topics closed after topics.idle without an event";
         subscriptions: Gauge = "kukuri_subscriptions", "Live subscriptions";
+        live_filters: Gauge = "kukuri_live_filters", "Filters of live subscriptions, as limits.live_filters counts them";
+        answer_bytes: Gauge = "kukuri_answer_bytes", "Bytes of answers that wait to be read, of limits.answer_memory";
         effective_events: Gauge = "kukuri_effective_events", "Effective events";
         store_rows: Gauge = "kukuri_store_rows", "Events in the store, hidden ones included";
         store_bytes: Gauge = "kukuri_store_json_bytes", "Bytes of their JSON";
@@ -61,6 +72,10 @@ metric_table! {
         disk_free_bytes: Gauge = "kukuri_disk_free_bytes", "Free bytes on the disk of the data directory";
         topics_enabled: Gauge = "kukuri_topics_enabled", "Enabled topics";
         capacity_stage: Gauge = "kukuri_capacity_stage", "0 open, 1 live only, 2 shedding, 3 purging";
+        permanent_stage: Gauge = "kukuri_permanent_stage",
+            "0 open, 1 full: requests and new keys only from authors with another event here";
+        permanent_percent: Gauge = "kukuri_permanent_percent",
+            "Percent of the capacity, or of the file system, that requests and current versions fill";
         disk_stage: Gauge = "kukuri_disk_stage", "0 open, 1 live only, 2 shedding, 3 full";
         backlog_stage: Gauge = "kukuri_backlog_stage", "0 near, 1 live only, 2 shedding, 3 cutting rates";
         outbox_head: Gauge = "kukuri_outbox_head", "The highest outbox sequence";
@@ -97,11 +112,15 @@ impl EngineMetrics {
         let stats = &health.stats;
         let rows = total(&stats.by_class);
         self.subscriptions.set(health.subscriptions as f64);
+        self.live_filters.set(health.live_filters as f64);
+        self.answer_bytes.set(health.answer_bytes as f64);
         self.topics_enabled.set(health.topics as f64);
         self.effective_events.set(stats.effective as f64);
         self.store_rows.set(rows.events as f64);
         self.store_bytes.set(rows.bytes as f64);
         self.capacity_stage.set(f64::from(stats.stage as u8));
+        self.permanent_stage.set(f64::from(u8::from(health.permanent.is_full)));
+        self.permanent_percent.set(health.permanent.percent as f64);
         self.disk_stage.set(f64::from(health.disk as u8));
         self.backlog_stage.set(f64::from(health.backlog as u8));
         self.outbox_head.set(stats.head.0 as f64);

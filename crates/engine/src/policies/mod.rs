@@ -15,13 +15,13 @@ pub(crate) mod rates;
 
 use std::{net::IpAddr, sync::Arc};
 
-use kukuri_domain::{Event, Filter, Millis, Origin, PublicKey, admission::Screened};
+use kukuri_domain::{Event, Filter, Millis, Origin, PublicKey, Viewer, admission::Screened};
 
 use crate::{
     backlog::Backlog,
     config::EngineConfig,
     disk::DiskWatch,
-    refused::{ConnectRefused, PublishRefused, ReadRefused},
+    refused::{ClientRefused, ConnectRefused, PublishRefused, ReadRefused},
     topics::Topics,
 };
 use rates::RatePolicy;
@@ -35,6 +35,13 @@ pub struct Client {
     pub keys: Arc<[PublicKey]>,
     /// When it connected.
     pub connected_at: Millis,
+}
+
+impl Client {
+    /// The client as a reader.
+    pub fn viewer(&self) -> Viewer {
+        Viewer::Client(Arc::clone(&self.keys))
+    }
 }
 
 /// Configuration and time, for every check.
@@ -68,6 +75,11 @@ pub struct ReadRequest<'r> {
 pub trait Policy: Send + Sync + 'static {
     /// A connection from this address.
     fn check_connect(&self, _context: &Context<'_>, _ip: IpAddr) -> Result<(), ConnectRefused> {
+        Ok(())
+    }
+
+    /// A client that is connected, after the configuration has changed.
+    fn check_client(&self, _context: &Context<'_>, _client: &Client) -> Result<(), ClientRefused> {
         Ok(())
     }
 
