@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kukuri_domain::{EventId, Millis, Reason, TopicId, Viewer, Visibility};
-use kukuri_store::{BoundEvent, Op, OutboxRow, Seq, Store, StoredEvent};
+use kukuri_store::{BoundEvent, Epoch, Op, OutboxRow, Seq, Store, StoredEvent};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -12,7 +12,9 @@ use crate::{
     ApiState,
     answer::{Event, stored_json},
     error::Error,
-    tail::Rows,
+    gate::StreamTurn,
+    position::Position,
+    tail::{ROWS_PER_READ, Rows},
 };
 
 /// Outbox rows of all topics that one batch looks at.
@@ -25,7 +27,8 @@ pub(crate) const MAX_ANSWER_BYTES: usize = 1 << 20;
 /// One event that became visible in the topic, or is visible no more.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Change {
-    pub(crate) seq: u64,
+    #[schema(value_type = String)]
+    pub(crate) seq: Position,
     op: ChangeOp,
     #[schema(value_type = String)]
     event_id: EventId,
@@ -74,13 +77,13 @@ impl From<Reason> for DeleteReason {
 
 impl Change {
     /// `stored` is the event of an upsert.
-    fn new(row: &OutboxRow, stored: Option<&StoredEvent>) -> Result<Self, Error> {
+    fn new(epoch: Epoch, row: &OutboxRow, stored: Option<&StoredEvent>) -> Result<Self, Error> {
         let (op, reason) = match row.op {
             Op::Upsert => (ChangeOp::Upsert, None),
             Op::Delete(reason) => (ChangeOp::Delete, Some(reason.into())),
         };
         Ok(Self {
-            seq: row.seq.0,
+            seq: Position { epoch, seq: row.seq },
             op,
             event_id: row.event_id,
             kind: row.kind.0,
@@ -95,33 +98,41 @@ impl Change {
 pub(crate) struct ChangeBatch {
     pub(crate) changes: Vec<Change>,
     /// The last row that was looked at, of any topic.
-    pub(crate) next: Seq,
+    pub(crate) next: Position,
     /// Whether that row was the last of the outbox.
     pub(crate) is_end: bool,
 }
 
-/// Reads the changes of a topic after a sequence, at most `limit`. A stream passes the `head` that it knows, and shares
-/// the rows up to it with the other streams.
+/// The state of a stream that a read of changes needs.
+pub(crate) struct StreamRead<'s> {
+    /// The head that the stream knows: rows up to it are shared with the other streams.
+    pub(crate) head: Seq,
+    pub(crate) turn: &'s StreamTurn,
+}
+
+/// Reads the changes of a topic after a sequence, at most `limit`, for a page or for a stream.
 ///
 /// An upsert whose event is effective no more is skipped: its delete follows (O-1). Private kinds are skipped for
 /// every caller (E-10): a delete row does not name its parties.
 pub(crate) async fn read(
     api: &ApiState,
     topic: &TopicId,
-    after: Seq,
+    after: Position,
     limit: usize,
-    head: Option<Seq>,
+    stream: Option<StreamRead<'_>>,
 ) -> Result<ChangeBatch, Error> {
     let (store, visibility, now) = (&*api.store, (api.visibility)(), (api.clock)());
     let mut batch = ChangeBatch { changes: Vec::new(), next: after, is_end: false };
     let (mut rows_seen, mut bytes) = (0, 0);
-    while rows_seen < MAX_ROWS_PER_BATCH && batch.changes.len() < limit {
-        let Rows { rows, is_end } = match head {
-            Some(head) => api.tail.read(store, batch.next, head).await?,
-            None => Rows::read(store, batch.next).await?,
+    // A stream reads on at once, and shows in between that it is alive.
+    let max_rows = if stream.is_some() { ROWS_PER_READ } else { MAX_ROWS_PER_BATCH };
+    while rows_seen < max_rows && batch.changes.len() < limit {
+        let Rows { rows, is_end } = match &stream {
+            Some(StreamRead { head, turn }) => api.tail.read(store, batch.next, *head, turn).await?,
+            None => Rows::read(store, batch.next.seq).await?,
         };
         rows_seen += rows.len();
-        let end = rows.last().map_or(batch.next, |row| row.seq);
+        let end = rows.last().map_or(batch.next.seq, |row| row.seq);
         let own: Vec<Arc<OutboxRow>> =
             rows.into_iter().filter(|row| row.topic == *topic && !row.kind.is_private()).collect();
         // The next batch reads the rows after these again.
@@ -134,14 +145,14 @@ pub(crate) async fn read(
                     return Ok(batch);
                 }
                 bytes += size;
-                batch.next = row.seq;
+                batch.next.seq = row.seq;
                 if stored.is_some() || row.op != Op::Upsert {
-                    batch.changes.push(Change::new(row, stored.as_ref())?);
+                    batch.changes.push(Change::new(after.epoch, row, stored.as_ref())?);
                 }
             }
         }
         if fitting == own.len() {
-            batch.next = end;
+            batch.next.seq = end;
             batch.is_end = is_end;
         }
         if batch.is_end {
@@ -174,10 +185,11 @@ async fn look_up(
 
 /// Refuses a sequence that this store has not reached: its caller would miss the rows written until then.
 pub(crate) async fn check_sequence(store: &dyn Store, after: Seq) -> Result<(), Error> {
-    // The watched number may be behind rows that another process wrote.
-    if after <= *store.watch_outbox().borrow() {
+    let head = *store.watch_outbox().borrow();
+    if after <= head {
         return Ok(());
     }
-    let head = store.stats().await?.head;
-    if after <= head { Ok(()) } else { Err(Error::AheadOfOutbox { after, head }) }
+    // The watched number may be behind rows that another process wrote.
+    let is_there = !store.outbox(Seq(after.0 - 1), 1).await?.is_empty();
+    if is_there { Ok(()) } else { Err(Error::AheadOfOutbox { after, head }) }
 }

@@ -6,15 +6,18 @@
 use std::fmt;
 
 use kukuri_domain::{EventId, Timestamp};
-use kukuri_store::{Seq, SnapshotCursor};
+use kukuri_store::{Epoch, SnapshotCursor};
 use serde::Deserialize;
 
-use crate::error::Error;
+use crate::{error::Error, position::Position};
 
 /// The most hits that pages can pass over: an index works for all of them again on each page.
 const MAX_SKIPPED_HITS: usize = 10_000;
 /// The most ids in each list of a search cursor.
 const MAX_SHOWN_IDS: usize = 200;
+
+/// The length of the longest text of a search cursor: its numbers, then hex digits of ids.
+pub(crate) const MAX_SEARCH_CURSOR_LEN: usize = 64 + 2 * MAX_SHOWN_IDS * 16;
 
 /// The first bytes of an event id: enough to recognise it.
 type IdPrefix = [u8; 8];
@@ -92,7 +95,8 @@ impl TryFrom<String> for SearchCursor {
     type Error = Error;
 
     fn try_from(text: String) -> Result<Self, Error> {
-        Self::parse(&text).ok_or_else(unknown)
+        // Only in the spelling of this node.
+        Self::parse(&text).filter(|cursor| cursor.to_string() == text).ok_or_else(unknown)
     }
 }
 
@@ -104,14 +108,17 @@ fn prefixes(text: &str) -> Option<Vec<IdPrefix>> {
     text.as_bytes().chunks(16).map(prefix).collect()
 }
 
-/// The next page of a snapshot: the sequence it was taken at, and the last row of the page before.
+/// The next page of a snapshot: the position it was taken at, and the last row of the page before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub(crate) struct SnapshotPlace(pub(crate) SnapshotCursor);
+pub(crate) struct SnapshotPlace {
+    pub(crate) epoch: Epoch,
+    pub(crate) cursor: SnapshotCursor,
+}
 
 impl fmt::Display for SnapshotPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.0.seq.unwrap_or_default(), self.0.after)
+        write!(f, "{}.{}.{}", self.epoch, self.cursor.seq.unwrap_or_default(), self.cursor.after)
     }
 }
 
@@ -119,14 +126,17 @@ impl TryFrom<String> for SnapshotPlace {
     type Error = Error;
 
     fn try_from(text: String) -> Result<Self, Error> {
-        let numbers = text.split_once('.').and_then(|(seq, after)| Some((decimal(seq)?, decimal(after)?)));
-        let (seq, after) = numbers.ok_or_else(unknown)?;
-        Ok(Self(SnapshotCursor { seq: Some(Seq(seq)), after }))
+        let place = text.rsplit_once('.').and_then(|(position, after)| {
+            let Position { epoch, seq } = Position::parse(position)?;
+            Some(Self { epoch, cursor: SnapshotCursor { seq: Some(seq), after: decimal(after)? } })
+        });
+        // Only in the spelling of this node.
+        place.filter(|place| place.to_string() == text).ok_or_else(unknown)
     }
 }
 
 /// Digits only, and no more than an `i64` holds: Postgres has no larger integer.
-fn decimal(text: &str) -> Option<u64> {
+pub(crate) fn decimal(text: &str) -> Option<u64> {
     let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|number| is_plain && i64::try_from(*number).is_ok())
 }
@@ -148,7 +158,8 @@ mod tests {
         for cursor in [first, next] {
             assert_eq!(SearchCursor::try_from(cursor.to_string()).unwrap(), cursor);
         }
-        let cursor = SnapshotPlace(SnapshotCursor { seq: Some(Seq(7)), after: 12 });
+        let cursor =
+            SnapshotPlace { epoch: Epoch(9), cursor: SnapshotCursor { seq: Some(kukuri_store::Seq(7)), after: 12 } };
         assert_eq!(SnapshotPlace::try_from(cursor.to_string()).unwrap(), cursor);
     }
 
@@ -160,7 +171,21 @@ mod tests {
         {
             assert!(SearchCursor::try_from(text.to_owned()).is_err(), "{text}");
         }
-        for text in ["", ".", "1", ".1", "1.", "-1.2", "1.99999999999999999999"] {
+        for text in ["1.2.+000000000000001.", "1.2.000000000000000A.", "01.2.."] {
+            assert!(SearchCursor::try_from(text.to_owned()).is_err(), "{text}: this node writes it otherwise");
+        }
+        for text in [
+            "",
+            ".",
+            "1",
+            ".1",
+            "1.2",
+            "1.2.3",
+            "0000000000000001.2",
+            "0000000000000001.2.-3",
+            "0000000000000001..3",
+            "0000000000000001.02.3",
+        ] {
             assert!(SnapshotPlace::try_from(text.to_owned()).is_err(), "{text}");
         }
         assert_eq!(SearchCursor::first(Timestamp(1)).next(MAX_SKIPPED_HITS + 1, [].into_iter(), [].into_iter()), None);

@@ -70,15 +70,24 @@ pub enum Error {
         /// The last row of this store.
         head: Seq,
     },
+    /// The caller's position belongs to another history: the node was restored or failed over, or its store was replaced (Y-5).
+    #[error(
+        "this position belongs to an earlier history of the node, whose store was restored or replaced; take a snapshot, \
+         follow from its seq, and drop events that the snapshot does not name"
+    )]
+    OtherEpoch,
     /// The node has no search index, or the index fails.
     #[error("search is not available on this node now")]
     SearchUnavailable,
     /// The store fails.
     #[error("the store is not available; try again")]
     StoreUnavailable,
-    /// All permits for streams are taken.
-    #[error("this node has as many streams as it can serve; read pages, or try again")]
+    /// The address, or the node, has as many streams as it may have.
+    #[error("this address, or this node, has as many streams as it may have; read pages, or try again")]
     TooManyStreams,
+    /// Answers that wait for slow readers fill the memory meant for them (Y-2).
+    #[error("too many answers of this address, or of this node, wait to be read; try again")]
+    Busy,
     /// The answer was not ready in time (U-4).
     #[error("the answer was not ready in time; ask for less, or try again")]
     Timeout,
@@ -103,6 +112,7 @@ enum ErrorCode {
     SearchUnavailable,
     StoreUnavailable,
     TooManyStreams,
+    Busy,
     Timeout,
 }
 
@@ -145,10 +155,13 @@ impl Error {
             Self::NotFound => (StatusCode::NOT_FOUND, ErrorCode::NotFound),
             Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, ErrorCode::MethodNotAllowed),
             Self::PayloadTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, ErrorCode::PayloadTooLarge),
-            Self::OutboxTruncated { .. } | Self::AheadOfOutbox { .. } => (StatusCode::GONE, ErrorCode::Gone),
+            Self::OutboxTruncated { .. } | Self::AheadOfOutbox { .. } | Self::OtherEpoch => {
+                (StatusCode::GONE, ErrorCode::Gone)
+            }
             Self::SearchUnavailable => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::SearchUnavailable),
             Self::StoreUnavailable => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::StoreUnavailable),
             Self::TooManyStreams => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::TooManyStreams),
+            Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Busy),
             Self::Timeout => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Timeout),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::Internal),
         }
@@ -167,7 +180,7 @@ impl Error {
     fn extra_header(&self) -> Option<(header::HeaderName, HeaderValue)> {
         match self {
             Self::RateLimited { retry_after_seconds } => Some((header::RETRY_AFTER, (*retry_after_seconds).into())),
-            Self::StoreUnavailable | Self::TooManyStreams | Self::Timeout => {
+            Self::StoreUnavailable | Self::TooManyStreams | Self::Busy | Self::Timeout => {
                 Some((header::RETRY_AFTER, RETRY_LATER_SECONDS.into()))
             }
             Self::AuthRequired => {
@@ -198,6 +211,7 @@ impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Truncated { after, first } => Self::OutboxTruncated { after, first },
+            StoreError::TooCostly | StoreError::Busy => Self::Timeout,
             StoreError::Damaged(_) => {
                 tracing::error!(%error, "stored data is damaged; run `kukuri-node check`");
                 Self::Internal

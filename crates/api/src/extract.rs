@@ -167,7 +167,8 @@ pub(crate) fn repeated_text() -> Array {
     ArrayBuilder::new().items(text).max_items(Some(MAX_VALUES)).build()
 }
 
-/// The beginning of a refused value.
+/// The beginning of a refused value, in one line.
 pub(crate) fn shortened(text: &str) -> String {
-    text.chars().take(MAX_SHOWN_CHARS).collect()
+    let shown = |character: char| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };
+    text.chars().take(MAX_SHOWN_CHARS).map(shown).collect()
 }

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use axum::{
     Json,
     extract::State,
-    http::{HeaderMap, header},
+    http::{HeaderMap, header, request::Parts},
     response::{IntoResponse, Response},
 };
-use kukuri_store::Seq;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -16,8 +15,9 @@ use crate::{
     ApiState,
     changes::{self, Change},
     error::{Error, ErrorBody},
-    extract::{ExactInteger, PageLimit, Path, Query},
+    extract::{PageLimit, Path, Query},
     gate::Identity,
+    position::{After, Position, epoch_of},
     stream,
 };
 
@@ -26,9 +26,9 @@ type Limit = PageLimit<100, 500>;
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ChangesParameters {
-    /// Changes after this `seq`; without it, from the first on.
-    #[param(schema_with = ExactInteger::schema, required = false)]
-    after: Option<ExactInteger>,
+    /// Changes after this `seq`; without it, or 0, from the first on.
+    #[param(schema_with = After::schema, required = false)]
+    after: Option<After>,
     /// Changes on a page; clamped.
     #[serde(default)]
     #[param(schema_with = Limit::schema, required = false)]
@@ -40,9 +40,11 @@ pub(crate) struct ChangesParameters {
 pub(crate) struct ChangesPage {
     items: Vec<Change>,
     /// The `after` of the next page.
-    next: u64,
+    #[schema(value_type = String)]
+    next: Position,
     /// The last `seq` of the node.
-    head: u64,
+    #[schema(value_type = String)]
+    head: Position,
 }
 
 /// Events that became visible in a topic, and events that are visible no more, in order.
@@ -64,26 +66,31 @@ pub(crate) async fn list_changes(
     _: Identity,
     Path(topic): Path<String>,
     Query(parameters): Query<ChangesParameters>,
-    headers: HeaderMap,
+    request: Parts,
 ) -> Result<Response, Error> {
     let topic = api.read_topic("topic", &topic)?;
-    let is_stream = accepts_stream(&headers);
-    let after = match headers.get("last-event-id").filter(|_| is_stream) {
+    let is_stream = accepts_stream(&request.headers);
+    let after = match request.headers.get("last-event-id").filter(|_| is_stream) {
         Some(id) => Some(last_event_id(id.to_str().unwrap_or_default())?),
         None => parameters.after,
     };
-    let after = Seq(after.map_or(0, |after| after.0));
+    // Before any row is read.
+    let epoch = epoch_of(&*api.store);
+    let after = after.unwrap_or(After::Start).seq_in(epoch)?;
     changes::check_sequence(&*api.store, after).await?;
+    let after = Position { epoch, seq: after };
     if is_stream {
-        return stream::begin(api, topic, after).await;
+        let permit = api.gate.admit_stream(&request)?;
+        return stream::begin(api, topic, after, permit).await;
     }
     let batch = changes::read(&api, &topic, after, parameters.limit.0, None).await?;
-    let head = (*api.store.watch_outbox().borrow()).max(batch.next);
-    Ok(Json(ChangesPage { items: batch.changes, next: batch.next.0, head: head.0 }).into_response())
+    let head = (*api.store.watch_outbox().borrow()).max(batch.next.seq);
+    let head = Position { epoch, seq: head };
+    Ok(Json(ChangesPage { items: batch.changes, next: batch.next, head }).into_response())
 }
 
-fn last_event_id(text: &str) -> Result<ExactInteger, Error> {
-    ExactInteger::try_from(text.to_owned()).map_err(|error| Error::invalid_parameter("Last-Event-ID", error))
+fn last_event_id(text: &str) -> Result<After, Error> {
+    After::try_from(text.to_owned()).map_err(|error| Error::invalid_parameter("Last-Event-ID", error))
 }
 
 fn accepts_stream(headers: &HeaderMap) -> bool {

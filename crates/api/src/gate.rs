@@ -12,6 +12,7 @@ use axum::{
     response::Response,
 };
 use kukuri_domain::Viewer;
+use kukuri_store::Budget;
 use utoipa::{
     ToSchema,
     openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder, path::Operation, response},
@@ -65,6 +66,34 @@ impl<S: Sync> FromRequestParts<S> for Identity {
 pub trait Gate: Send + Sync + 'static {
     /// Admits or refuses a request. The client's address is in its headers and extensions.
     async fn admit(&self, request: &Parts, cost: RouteCost) -> Result<Identity, Error>;
+
+    /// What reading the answer to an admitted request may cost, from now on (Y-2).
+    fn budget(&self, _request: &Parts) -> Budget {
+        Budget::default()
+    }
+
+    /// The bytes that the answer to an admitted request may have, if its page can end earlier (Y-2).
+    fn answer_bytes(&self, _request: &Parts) -> usize {
+        usize::MAX
+    }
+
+    /// Admits a stream, after the request: an address, and the node, can have so many at once (Y-1).
+    fn admit_stream(&self, request: &Parts) -> Result<StreamPermit, Error>;
+}
+
+/// The bytes that an answer may have. An extension of an admitted request.
+#[derive(Clone, Copy)]
+pub(crate) struct AnswerBytes(pub(crate) usize);
+
+/// Locked by one stream of a network while it waits among the streams of other networks.
+pub type StreamTurn = tokio::sync::Mutex<()>;
+
+/// One of the streams that may be open. Dropped, another may be opened.
+pub struct StreamPermit {
+    /// A lock that all streams of one network share: while they are far behind, one of them reads at a time (Y-1).
+    pub turn: Arc<StreamTurn>,
+    /// Dropped with the permit.
+    pub share: Box<dyn Send + Sync>,
 }
 
 /// Puts the gate before a route, and the refusals of the gate into the description of the route.
@@ -88,6 +117,8 @@ async fn admit(
     let (mut parts, body) = request.into_parts();
     let identity = gate.admit(&parts, cost).await?;
     parts.extensions.insert(identity);
+    parts.extensions.insert(gate.budget(&parts));
+    parts.extensions.insert(AnswerBytes(gate.answer_bytes(&parts)));
     Ok(next.run(Request::from_parts(parts, body)).await)
 }
 

@@ -7,8 +7,9 @@
 //! - `search`: hits, looked up in the store (C-1).
 //! - `feed`: pages of changes (W-8); `stream`: the same as server-sent events; `changes`: reading them from the outbox;
 //!   `tail`: outbox rows shared by streams; `snapshot`: the start of a follower (O-8).
-//! - [`extract`]: query, path and body; `cursor`: places in lists; `answer`: parts of answers; [`mod@error`]: errors.
+//! - [`extract`]: query, path and body; `cursor`: places in lists; `position`: sequences with their epoch (Y-5); `answer`: parts of answers; [`mod@error`]: errors.
 //! - `layers`: request ids, CORS, time limits, panics, logs.
+//! - `fuzzing` (a feature): what must hold for any parameters.
 
 mod answer;
 mod changes;
@@ -16,8 +17,11 @@ mod cursor;
 pub mod error;
 pub mod extract;
 mod feed;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod gate;
 mod layers;
+mod position;
 mod search;
 mod snapshot;
 mod stream;
@@ -38,14 +42,14 @@ use kukuri_domain::{
 };
 use kukuri_search::Finder;
 use kukuri_store::Store;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes as handlers};
 
 pub use error::Error;
 use error::ErrorBody;
 use gate::gated;
-pub use gate::{Gate, Identity, RouteCost};
+pub use gate::{Gate, Identity, RouteCost, StreamPermit, StreamTurn};
 use tail::OutboxTail;
 
 /// The parts of a node that the API reads.
@@ -62,8 +66,6 @@ pub struct Api {
     pub gate: Arc<dyn Gate>,
     /// The time now.
     pub clock: fn() -> Millis,
-    /// One permit for each open stream.
-    pub streams: Arc<Semaphore>,
     /// `true` once the node stops: streams end. They also end when the sender is dropped.
     pub stopping: watch::Receiver<bool>,
 }

@@ -2,22 +2,27 @@
 
 use std::sync::Arc;
 
-use axum::{Json, extract::State};
+use axum::{Extension, Json, extract::State};
 use kukuri_domain::{Kind, PublicKey, Timestamp, TopicId, topic::TopicsMode};
 use kukuri_search::{Found, Search, SearchQuery, Snippet, Text};
+use kukuri_store::Budget;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     Api, ApiState,
     answer::{Event, Page, stored_json},
-    cursor::SearchCursor,
+    cursor::{MAX_SEARCH_CURSOR_LEN, SearchCursor},
     error::{Error, ErrorBody},
     extract::{ExactInteger, PageLimit, Query, repeated_text, shortened},
-    gate::Identity,
+    gate::{AnswerBytes, Identity},
 };
 
+/// Bytes of a page besides its hits.
+const PAGE_FRAME_BYTES: usize = 64 + MAX_SEARCH_CURSOR_LEN;
+/// Bytes of nearly every hit besides its event: topics and snippet.
+const HIT_FRAME_BYTES: usize = 2 << 10;
 /// About how many characters of a text a hit shows.
 const SNIPPET_CHARS: usize = 160;
 
@@ -79,20 +84,35 @@ struct HitSnippet {
 pub(crate) async fn search(
     State(api): State<Arc<ApiState>>,
     identity: Identity,
+    Extension(budget): Extension<Budget>,
+    Extension(AnswerBytes(max_bytes)): Extension<AnswerBytes>,
     Query(parameters): Query<SearchParameters>,
-) -> Result<Json<Page<Hit>>, Error> {
+) -> Result<Json<Page<Box<RawValue>>>, Error> {
     let now = (api.clock)();
     let cursor = parameters.cursor.clone().unwrap_or_else(|| SearchCursor::first(now.seconds()));
-    let search = parameters.into_search(&api, &cursor)?;
+    let mut search = parameters.into_search(&api, &cursor)?;
     let finder = api.finder.as_ref().ok_or(Error::SearchUnavailable)?;
     let (viewer, visibility) = (identity.viewer(), (api.visibility)());
     let shows = |event: &kukuri_domain::Event, topics: &[TopicId]| {
         !cursor.has_shown(&event.id) && visibility.shows(event, topics, &viewer, None)
     };
-    let findings = finder.find(&search, now, shows).await?;
-    let items = findings.found.iter().map(|found| hit(found, &search.query)).collect::<Result<_, _>>()?;
+    let (findings, items) = loop {
+        let max_event_bytes = max_bytes.saturating_sub(PAGE_FRAME_BYTES + search.limit * HIT_FRAME_BYTES);
+        let findings = finder.begin(now, &budget).await?.find(&search, max_event_bytes, shows).await?;
+        let items = fitting_hits(&findings.found, &search.query, max_bytes)?;
+        if items.len() == findings.found.len() {
+            break (findings, items);
+        }
+        // Some hits have more besides their event. Searched again for fewer: only a search knows how many hits of the index
+        // these are.
+        search.limit = items.len();
+    };
+    // The time of the request was over before a hit was looked at: the next page would be this one again.
+    if findings.found.is_empty() && findings.next == Some(search.skip) {
+        return Err(Error::Timeout);
+    }
     let ids = |is_indexed: bool| {
-        findings.found.iter().filter(move |found| found.score.is_some() == is_indexed).map(|found| found.event.id)
+        findings.found.iter().filter(move |found| found.score.is_some() == is_indexed).map(|found| found.stored.id)
     };
     let next = findings.next.and_then(|skip| cursor.next(skip, ids(false), ids(true)));
     Ok(Json(Page { items, cursor: next.map(|cursor| cursor.to_string()) }))
@@ -144,8 +164,22 @@ fn read_author(text: &str) -> Result<PublicKey, Error> {
     PublicKey::from_hex(text).map_err(|_| Error::invalid_parameter("author", reason()))
 }
 
+/// The first of these hits, as many as fit into a page of this size. The first one is shown whatever its size.
+fn fitting_hits(found: &[Found], query: &SearchQuery, max_bytes: usize) -> Result<Vec<Box<RawValue>>, Error> {
+    let (mut hits, mut bytes) = (Vec::new(), PAGE_FRAME_BYTES);
+    for found in found {
+        let hit = to_raw_value(&hit(found, query)?).map_err(|_| Error::Internal)?;
+        bytes += hit.get().len() + 1;
+        if bytes > max_bytes && !hits.is_empty() {
+            break;
+        }
+        hits.push(hit);
+    }
+    Ok(hits)
+}
+
 fn hit(found: &Found, query: &SearchQuery) -> Result<Hit, Error> {
-    let Text { title, body } = Text::of(&found.event);
+    let Text { title, body } = Text::of(&found.stored.event()?);
     let text = if title.is_empty() { body } else { format!("{title}\n{body}") };
     let snippet = Snippet::of(&text, query, SNIPPET_CHARS);
     Ok(Hit {

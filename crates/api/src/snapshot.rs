@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{Json, extract::State};
 use kukuri_domain::{Millis, TopicId, Viewer, Visibility};
-use kukuri_store::{BoundEvent, StoreError, StoredEvent};
+use kukuri_store::{BoundEvent, StoreError, StoredEvent, outbox::MAX_SNAPSHOT_PAGE_BYTES};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
@@ -17,11 +17,16 @@ use crate::{
     error::{Error, ErrorBody},
     extract::{PageLimit, Path, Query},
     gate::Identity,
+    position::{Position, epoch_of},
 };
 
-/// Events of all topics in one read of the store. A page passes [`MAX_ANSWER_BYTES`] by one read at most.
+/// Events of all topics in one read of the store, which is bounded in bytes as well.
 const EVENTS_PER_READ: usize = 50;
 const MAX_READS_PER_PAGE: usize = 100;
+/// No further read if it might make the page larger than [`MAX_ANSWER_BYTES`].
+const MAX_BYTES_BEFORE_READ: usize = MAX_ANSWER_BYTES - MAX_SNAPSHOT_PAGE_BYTES;
+/// Bytes of events of all topics that are read for a page.
+const MAX_BYTES_READ: usize = 8 << 20;
 
 type Limit = PageLimit<100, 500>;
 
@@ -42,7 +47,8 @@ pub(crate) struct SnapshotPage {
     #[schema(value_type = Vec<Event>)]
     items: Vec<Box<RawValue>>,
     /// Follow the changes after it; the same on all pages.
-    seq: u64,
+    #[schema(value_type = String)]
+    seq: Position,
     /// For the next page; null: this is the last one.
     #[schema(required = true)]
     cursor: Option<String>,
@@ -53,6 +59,7 @@ pub(crate) struct SnapshotPage {
     params(("topic" = String, Path, description = "A topic id."), SnapshotParameters),
     responses(
         (status = 200, description = "A page of events.", body = SnapshotPage),
+        (status = 410, description = "The store went back since the first page: begin without a cursor.", body = ErrorBody),
         (status = 503, description = "The store is not available.", body = ErrorBody),
     ))]
 pub(crate) async fn read_snapshot(
@@ -63,25 +70,34 @@ pub(crate) async fn read_snapshot(
 ) -> Result<Json<SnapshotPage>, Error> {
     let topic = api.read_topic("topic", &topic)?;
     let (viewer, visibility, limit) = (identity.viewer(), (api.visibility)(), parameters.limit.0);
-    let mut cursor = parameters.cursor.map(|place| place.0).unwrap_or_default();
-    let (mut items, mut reads, mut bytes) = (Vec::new(), 0, 0);
+    // Before any row is read.
+    let epoch = epoch_of(&*api.store);
+    let mut cursor = match parameters.cursor {
+        Some(place) if place.epoch != epoch => return Err(Error::OtherEpoch),
+        place => place.map(|place| place.cursor).unwrap_or_default(),
+    };
+    let (mut items, mut reads, mut bytes, mut bytes_read) = (Vec::new(), 0, 0, 0);
     // The store's snapshot is of all topics. A page that is more than half full is sent: reading on for its last few
     // items would cost one read for each.
     let (seq, next) = loop {
         let page = api.store.snapshot(cursor, EVENTS_PER_READ.min(limit - items.len())).await?;
         reads += 1;
         for bound in page.events {
+            bytes_read += bound.event.json.len();
             let Some(stored) = visible(bound, &topic, &viewer, &visibility, (api.clock)())? else { continue };
             bytes += stored.json.len();
             items.push(stored_json(&stored)?);
         }
-        let has_room = items.len() <= limit / 2 && bytes < MAX_ANSWER_BYTES;
+        let has_room = items.len() <= limit / 2 && bytes <= MAX_BYTES_BEFORE_READ;
         match page.next {
-            Some(next) if has_room && reads < MAX_READS_PER_PAGE => cursor = next,
+            Some(next) if has_room && reads < MAX_READS_PER_PAGE && bytes_read < MAX_BYTES_READ => cursor = next,
             next => break (page.seq, next),
         }
+        // The embedded store reads on this thread.
+        tokio::task::yield_now().await;
     };
-    Ok(Json(SnapshotPage { items, seq: seq.0, cursor: next.map(|next| SnapshotPlace(next).to_string()) }))
+    let next = next.map(|cursor| SnapshotPlace { epoch, cursor }.to_string());
+    Ok(Json(SnapshotPage { items, seq: Position { epoch, seq }, cursor: next }))
 }
 
 /// The event, if it is in the topic, is shown to the viewer (E-10, M-5), and has not expired.

@@ -12,17 +12,19 @@ use axum::{
 };
 use bytes::Bytes;
 use kukuri_domain::TopicId;
-use kukuri_store::Seq;
+use kukuri_store::{Epoch, Seq};
 use tokio::{
-    sync::{OwnedSemaphorePermit, watch},
+    sync::watch,
     time::{Instant, sleep_until, timeout_at},
 };
 use tracing::{Instrument, Span};
 
 use crate::{
     ApiState,
-    changes::{self, ChangeBatch},
+    changes::{self, ChangeBatch, StreamRead},
     error::Error,
+    gate::StreamPermit,
+    position::Position,
 };
 
 /// The longest silence on a stream, so that each end notices that the other is gone. A heartbeat also polls (O-4).
@@ -38,34 +40,41 @@ const CHANGES_PER_BATCH: usize = 100;
 struct ChangeStream {
     api: Arc<ApiState>,
     topic: TopicId,
-    next: Seq,
+    next: Position,
     /// The last `id` sent: the reader would resume there.
-    last_sent: Seq,
+    last_sent: Position,
     outbox_head: watch::Receiver<Seq>,
+    epochs: watch::Receiver<Epoch>,
     /// Read before the answer begins, so that an error can still be an answer.
     first: Option<ChangeBatch>,
     read_at: Instant,
     heartbeat_at: Instant,
     ends_at: Instant,
-    _permit: OwnedSemaphorePermit,
+    permit: StreamPermit,
 }
 
-pub(crate) async fn begin(api: Arc<ApiState>, topic: TopicId, after: Seq) -> Result<Response, Error> {
-    let permit = Arc::clone(&api.streams).try_acquire_owned().map_err(|_| Error::TooManyStreams)?;
-    let outbox_head = api.store.watch_outbox();
+pub(crate) async fn begin(
+    api: Arc<ApiState>,
+    topic: TopicId,
+    after: Position,
+    permit: StreamPermit,
+) -> Result<Response, Error> {
+    let (outbox_head, epochs) = (api.store.watch_outbox(), api.store.watch_epoch());
     let now = Instant::now();
-    let first = changes::read(&api, &topic, after, CHANGES_PER_BATCH, Some(UNKNOWN_HEAD)).await?;
+    let reading = StreamRead { head: UNKNOWN_HEAD, turn: &permit.turn };
+    let first = changes::read(&api, &topic, after, CHANGES_PER_BATCH, Some(reading)).await?;
     let stream = ChangeStream {
         api,
         topic,
         next: after,
         last_sent: after,
         outbox_head,
+        epochs,
         first: Some(first),
         read_at: now,
         heartbeat_at: now,
         ends_at: now + MAX_STREAM_AGE,
-        _permit: permit,
+        permit,
     };
     // Log lines of the stream name its route and request id, too.
     let span = Span::current();
@@ -101,11 +110,11 @@ impl ChangeStream {
             if !batch.changes.is_empty() {
                 return self.frames(&batch);
             }
-            if !batch.is_end {
-                continue;
-            }
             if Instant::now() >= self.heartbeat_at {
                 return Some(self.finish(":\n\n".to_owned()));
+            }
+            if !batch.is_end {
+                continue;
             }
             tokio::select! {
                 changed = self.outbox_head.changed() => changed.ok()?,
@@ -124,7 +133,10 @@ impl ChangeStream {
         let known_head = *self.outbox_head.borrow_and_update();
         // A wake-up may be lost: each heartbeat asks the store itself (O-4).
         let head = if self.read_at >= self.heartbeat_at { UNKNOWN_HEAD } else { known_head };
-        changes::read(&self.api, &self.topic, self.next, CHANGES_PER_BATCH, Some(head)).await.ok()
+        let reading = StreamRead { head, turn: &self.permit.turn };
+        let batch = changes::read(&self.api, &self.topic, self.next, CHANGES_PER_BATCH, Some(reading)).await.ok();
+        // The store went back: resuming gets 410 (Y-5).
+        batch.filter(|_| *self.epochs.borrow() == self.next.epoch)
     }
 
     fn frames(&mut self, batch: &ChangeBatch) -> Option<Bytes> {
@@ -132,14 +144,14 @@ impl ChangeStream {
         for change in &batch.changes {
             let json = serde_json::to_string(change).ok()?;
             write!(text, "id: {}\ndata: {json}\n\n", change.seq).ok()?;
-            self.last_sent = Seq(change.seq);
+            self.last_sent = change.seq;
         }
         Some(self.finish(text))
     }
 
     /// An id without data moves the reader past rows of other topics.
     fn finish(&mut self, mut text: String) -> Bytes {
-        if self.next > self.last_sent {
+        if self.next != self.last_sent {
             text.push_str(&format!("id: {}\n\n", self.next));
             self.last_sent = self.next;
         }

@@ -1,7 +1,6 @@
 //! How many connections there are, over all and by address (W-4).
 
 use std::{
-    collections::HashMap,
     net::IpAddr,
     sync::{
         Arc,
@@ -9,45 +8,54 @@ use std::{
     },
 };
 
-use kukuri_engine::{ConnectRefused, Engine, network_of};
-use parking_lot::Mutex;
+use kukuri_engine::{
+    ConnectRefused, Engine,
+    networks::{AddressLimit, Share, ShareLimits, Shares},
+};
 
 #[derive(Default)]
 pub(crate) struct ConnectionCounter {
     open: AtomicUsize,
-    by_network: Mutex<HashMap<IpAddr, usize>>,
+    /// Those whose address is known.
+    by_network: Arc<Shares>,
 }
 
 /// A counted connection. Dropped, it is no longer counted.
 pub(crate) struct ConnectionPermit {
     counter: Arc<ConnectionCounter>,
-    network: Option<IpAddr>,
+    share: Option<Share>,
 }
 
 impl ConnectionCounter {
     /// Counts a connection if there are fewer than `max`. Its address may become known later.
     pub(crate) fn acquire(self: &Arc<Self>, max: usize) -> Result<ConnectionPermit, ConnectRefused> {
-        let permit = ConnectionPermit { counter: Arc::clone(self), network: None };
+        let permit = ConnectionPermit { counter: Arc::clone(self), share: None };
         if self.open.fetch_add(1, Ordering::Relaxed) >= max {
             return Err(ConnectRefused::Full);
         }
         Ok(permit)
+    }
+
+    /// How many connections are counted.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn open_count(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+}
+
+impl ConnectionCounter {
+    /// Counts a connection, or a request through a proxy, among those of its address.
+    pub(crate) fn count(&self, ip: IpAddr, engine: &Engine) -> Result<Share, ConnectRefused> {
+        let per_address = engine.config().rates.as_ref().map(|rates| AddressLimit::Fixed(rates.connections_per_ip));
+        let limits = ShareLimits { address: per_address.unwrap_or(AddressLimit::Unlimited), total: usize::MAX };
+        self.by_network.acquire(ip, 1..=1, limits).map_err(|_| ConnectRefused::TooMany)
     }
 }
 
 impl ConnectionPermit {
     /// The address becomes known: it is counted, and the policies are asked.
     pub(crate) fn set_address(&mut self, ip: IpAddr, engine: &Engine) -> Result<(), ConnectRefused> {
-        if let Some(rates) = &engine.config().rates {
-            let network = network_of(ip);
-            let mut networks = self.counter.by_network.lock();
-            let count = networks.entry(network).or_default();
-            if *count >= rates.connections_per_ip {
-                return Err(ConnectRefused::TooMany);
-            }
-            *count += 1;
-            self.network = Some(network);
-        }
+        self.share = Some(self.counter.count(ip, engine)?);
         engine.check_connection(ip)
     }
 }
@@ -55,13 +63,5 @@ impl ConnectionPermit {
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.counter.open.fetch_sub(1, Ordering::Relaxed);
-        let Some(network) = self.network else { return };
-        let mut networks = self.counter.by_network.lock();
-        if let Some(count) = networks.get_mut(&network) {
-            *count -= 1;
-            if *count == 0 {
-                networks.remove(&network);
-            }
-        }
     }
 }

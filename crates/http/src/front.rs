@@ -9,12 +9,13 @@ use kukuri_engine::{
 };
 use kukuri_relay::Relay;
 
-use crate::{client_address::Proxy, connections::ConnectionCounter, exporter::Exporter};
+use crate::{client_address::Proxy, connections::ConnectionCounter, exporter::Exporter, streams::Streams};
 
 metric_table! {
     /// Metrics of the HTTP front.
     pub struct HttpMetrics {
         connections: Gauge = "kukuri_connections", "Open WebSocket connections";
+        streams: Gauge = "kukuri_streams", "Open streams of changes";
         refused: Labelled<Counter, ConnectRefused> = "kukuri_connections_refused_total", "Connections refused, by reason";
     }
 }
@@ -25,6 +26,7 @@ pub struct HttpFront {
     /// A reverse proxy that names the client's address.
     proxy: ArcSwapOption<Proxy>,
     pub(crate) connections: Arc<ConnectionCounter>,
+    pub(crate) streams: Streams,
     pub(crate) metrics: HttpMetrics,
     pub(crate) exporter: Exporter,
 }
@@ -33,7 +35,14 @@ impl HttpFront {
     /// The front of a relay. `exporter` is that of the engine's recorder.
     pub fn new(relay: Arc<Relay>, exporter: Exporter, proxy: Option<Proxy>) -> Self {
         let metrics = relay.engine().with_recorder(HttpMetrics::register);
-        Self { relay, proxy: ArcSwapOption::from_pointee(proxy), connections: Arc::default(), metrics, exporter }
+        Self {
+            relay,
+            proxy: ArcSwapOption::from_pointee(proxy),
+            connections: Arc::default(),
+            streams: Streams::default(),
+            metrics,
+            exporter,
+        }
     }
 
     /// The engine.

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use kukuri_relay::allowance::SendAllowance;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Instant, Sleep, sleep},
@@ -14,19 +15,18 @@ use tokio::{
 
 /// The longest time that writes may be blocked before the client has read anything more.
 const MAX_BLOCKED: Duration = Duration::from_secs(30);
-/// Reading this much earns a second of blocked time.
-const MIN_BYTES_PER_SECOND: f64 = 16.0 * 1024.0;
 
-/// Counts the time that writes are blocked against an allowance, which written bytes refill.
+/// Counts the time that writes are blocked against an allowance, which written bytes refill. It is one for all answers of a
+/// connection.
 pub(crate) struct MinRateStream<T> {
     inner: T,
-    allowance: Duration,
+    allowance: SendAllowance,
     blocked: Option<(Instant, Pin<Box<Sleep>>)>,
 }
 
 impl<T> MinRateStream<T> {
     pub(crate) fn new(inner: T) -> Self {
-        Self { inner, allowance: MAX_BLOCKED, blocked: None }
+        Self { inner, allowance: SendAllowance::new(MAX_BLOCKED), blocked: None }
     }
 
     pub(crate) fn into_inner(self) -> T {
@@ -36,17 +36,15 @@ impl<T> MinRateStream<T> {
     fn account(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match written {
             Poll::Pending => {
-                let allowance = self.allowance;
+                let allowance = self.allowance.left();
                 let (_, deadline) = self.blocked.get_or_insert_with(|| (Instant::now(), Box::pin(sleep(allowance))));
                 deadline.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
             }
             Poll::Ready(written) => {
                 if let Some((since, _)) = self.blocked.take() {
-                    self.allowance = self.allowance.saturating_sub(since.elapsed());
+                    self.allowance.take(since.elapsed());
                 }
-                let bytes = *written.as_ref().unwrap_or(&0) as f64;
-                let earned = Duration::from_secs_f64(bytes / MIN_BYTES_PER_SECOND);
-                self.allowance = (self.allowance + earned).min(MAX_BLOCKED);
+                self.allowance.refill(*written.as_ref().unwrap_or(&0));
                 Poll::Ready(written)
             }
         }
@@ -114,6 +112,26 @@ mod tests {
     async fn client_that_reads_nothing_is_cut_off() {
         let (written, seconds) = write_to_reader_of(0).await;
         assert_eq!((written.map_err(|error| error.kind()), seconds), (Err(io::ErrorKind::TimedOut), 30));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_least_rate_counts_over_many_small_answers() {
+        // U-4
+        let (server, mut client) = duplex(16 * 1024);
+        tokio::spawn(async move {
+            let mut buffer = [0; 100];
+            while client.read_exact(&mut buffer).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        });
+        let (mut stream, started) = (MinRateStream::new(server), Instant::now());
+        let ended = loop {
+            if let Err(error) = stream.write_all(&[0; 500]).await {
+                break error;
+            }
+        };
+        assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
+        assert!(started.elapsed() < Duration::from_secs(40), "{:?}", started.elapsed());
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,14 +1,14 @@
 //! The status page for browsers: name, figures, topics. No script, nothing from elsewhere.
 
 use kukuri_domain::capacity::Stage;
-use kukuri_engine::{Health, disk::DiskLevel};
-use kukuri_store::report::total;
+use kukuri_engine::{Health, config::Auth, disk::DiskLevel};
+use kukuri_store::{TopicStats, report::total};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::front::HttpFront;
 
 /// Topics that are listed, those with most events first.
-const MAX_TOPICS: usize = 100;
+pub(crate) const MAX_TOPICS: usize = 100;
 /// The page reloads itself.
 const REFRESH_SECONDS: u32 = 15;
 
@@ -25,16 +25,17 @@ dl div { padding: .75rem 1rem; background: var(--soft); border-radius: .5rem }
 dt { font-size: .85rem; opacity: .75 } dd { margin: 0; font-size: 1.35rem; font-variant-numeric: tabular-nums }
 table { width: 100%; border-collapse: collapse } th { text-align: left; font-size: .85rem; opacity: .75 }
 th, td { padding: .4rem .5rem; border-bottom: 1px solid var(--line) }
-.n { text-align: right; font-variant-numeric: tabular-nums } .off { opacity: .6 }
+.n { text-align: right; font-variant-numeric: tabular-nums }
 .warn { color: var(--warn); font-weight: 600 } a { color: var(--strong) }
 footer { margin-top: 3rem; font-size: .85rem; opacity: .75 }";
 
-pub(crate) fn status(front: &HttpFront, health: &Health) -> Markup {
+/// The page, with the busiest topics.
+pub(crate) fn status(front: &HttpFront, health: &Health, topics: &[TopicStats]) -> Markup {
     let (stats, info) = (&health.stats, front.relay.info());
-    let mut topics: Vec<_> = stats.topics.iter().filter(|topic| topic.effective > 0).collect();
-    topics.sort_by(|left, right| right.effective.cmp(&left.effective).then(left.topic.cmp(&right.topic)));
+    // Strangers see no topics of a node that requires authentication (Y-4).
+    let shows_topics = front.engine().config().auth == Auth::Off;
     let disk = match health.disk {
-        DiskLevel::Full => "only deletion and vanish requests are accepted",
+        DiskLevel::Full => "only deletion and vanish requests of authors with another event here are accepted",
         level => stage(level.stage()),
     };
     let figures = [
@@ -63,28 +64,30 @@ pub(crate) fn status(front: &HttpFront, health: &Health) -> Markup {
                 @if let Some(policy) = &info.posting_policy { p { "Rules for posting: " (policy) } }
                 p { "This is a Nostr relay: connect with a Nostr client." }
                 @if stats.stage > Stage::Open { p.warn { "Room is short: " (stage(stats.stage)) } }
+                @if health.permanent.is_full { p.warn { "Room for requests and current versions is used up: authors without another event here can't add to them" } }
                 @if health.disk > DiskLevel::Open { p.warn { "The disk is nearly full: " (disk) } }
                 @if stats.clock_held { p.warn { "The system clock may be wrong: nothing is purged because of its age. Operator: kukuri-node clock status" } }
                 dl {
                     @for (name, value) in figures { div { dt { (name) } dd { (value) } } }
                 }
+                @if shows_topics {
                 h2 { "Topics" }
                 @if topics.is_empty() { p { "There are no events yet." } } @else {
                     table {
                         thead { tr { th { "Topic" } th.n { "Events" } th.n { "Stored" } th {} } }
                         tbody {
                             @for topic in topics.iter().take(MAX_TOPICS) {
-                                @let enabled = front.engine().is_enabled(&topic.topic);
-                                tr.off[!enabled] {
+                                tr {
                                     td { code { (topic.topic) } }
                                     td.n { (grouped(topic.effective)) }
                                     td.n { (bytes(total(&topic.by_class).bytes)) }
-                                    td { @if !enabled { "not taken in" } @else if topic.stage > Stage::Open { (stage(topic.stage)) } }
+                                    td { @if topic.stage > Stage::Open { (stage(topic.stage)) } }
                                 }
                             }
                         }
                     }
                     @if topics.len() > MAX_TOPICS { p { "and " (grouped((topics.len() - MAX_TOPICS) as u64)) " more" } }
+                }
                 }
                 footer { "kukuri-node " (env!("CARGO_PKG_VERSION")) " · " a href="/healthz" { "health" } " · " a href="/metrics" { "metrics" } }
             }

@@ -4,7 +4,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use axum::{
     extract::Request,
-    http::{HeaderMap, Method, StatusCode, header},
+    http::{HeaderMap, Method, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
 use hyper_util::rt::TokioIo;
@@ -18,16 +18,35 @@ use tokio_tungstenite::{
     },
 };
 
-use crate::{connections::ConnectionPermit, front::HttpFront, listener::Connection, min_rate::MinRateStream};
+use crate::{
+    connections::ConnectionPermit, door::refusal, front::HttpFront, listener::Connection, min_rate::MinRateStream,
+};
 
 /// Small, because a node has thousands of connections that send little.
 const READ_BUFFER_BYTES: usize = 2 * 1024;
 /// tungstenite writes only pongs and answers to a close.
 const WRITE_BUFFER_BYTES: usize = 0;
 
+/// The path of the relay.
+pub(crate) const RELAY_PATH: &str = "/";
+
+/// Whether a request becomes a WebSocket connection, and is counted as one. Proxies forward the headers of an upgrade to every
+/// path.
+pub(crate) fn becomes_websocket(request: &Parts) -> bool {
+    request.uri.path() == RELAY_PATH
+        && request.method == Method::GET
+        && is_upgrade(&request.headers)
+        && has_supported_version(&request.headers)
+        && request.headers.contains_key(header::SEC_WEBSOCKET_KEY)
+}
+
 /// Whether a request asks for a WebSocket.
 pub(crate) fn is_upgrade(headers: &HeaderMap) -> bool {
     has_token(headers, header::CONNECTION, "upgrade") && has_token(headers, header::UPGRADE, "websocket")
+}
+
+fn has_supported_version(headers: &HeaderMap) -> bool {
+    has_token(headers, header::SEC_WEBSOCKET_VERSION, "13")
 }
 
 fn has_token(headers: &HeaderMap, header: header::HeaderName, token: &str) -> bool {
@@ -38,7 +57,7 @@ fn has_token(headers: &HeaderMap, header: header::HeaderName, token: &str) -> bo
 /// Answers the handshake and hands the socket to the relay.
 pub(crate) fn upgrade(front: &Arc<HttpFront>, connection: &Connection, mut request: Request) -> Response {
     let headers = request.headers();
-    if request.method() != Method::GET || !has_token(headers, header::SEC_WEBSOCKET_VERSION, "13") {
+    if request.method() != Method::GET || !has_supported_version(headers) {
         let version = [(header::SEC_WEBSOCKET_VERSION, "13")];
         return (StatusCode::UPGRADE_REQUIRED, version, "this node supports WebSocket version 13 only\n")
             .into_response();
@@ -48,15 +67,7 @@ pub(crate) fn upgrade(front: &Arc<HttpFront>, connection: &Connection, mut reque
     };
     let (ip, permit) = match client_and_permit(front, connection, headers) {
         Ok(permitted) => permitted,
-        Err(refused) => {
-            front.metrics.refused.of(refused).increment(1);
-            let status = match refused {
-                ConnectRefused::Denied => StatusCode::FORBIDDEN,
-                ConnectRefused::NoAddress => StatusCode::BAD_REQUEST,
-                _ => StatusCode::TOO_MANY_REQUESTS,
-            };
-            return (status, format!("{}\n", refused.text())).into_response();
-        }
+        Err(refused) => return refusal(front, refused),
     };
     let upgrading = hyper::upgrade::on(&mut request);
     let max_bytes = front.engine().config().requests.message_bytes;
@@ -95,4 +106,33 @@ fn client_and_permit(
     let ip = proxy.client_of(headers).ok_or(ConnectRefused::NoAddress)?;
     permit.set_address(ip, front.engine())?;
     Ok((ip, permit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_complete_handshake_on_the_path_of_the_relay_becomes_a_websocket() {
+        // W-4
+        let complete = [
+            ("connection", "upgrade"),
+            ("upgrade", "websocket"),
+            ("sec-websocket-version", "13"),
+            ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ];
+        let becomes = |method: &str, uri: &str, headers: &[(&str, &str)]| {
+            let request = axum::http::Request::builder().method(method).uri(uri);
+            let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+            becomes_websocket(&request.body(()).unwrap().into_parts().0)
+        };
+        assert!(becomes("GET", "/", &complete) && becomes("GET", "/?x=1", &complete));
+        assert!(!becomes("GET", "/v1/search", &complete) && !becomes("GET", "/healthz", &complete));
+        assert!(!becomes("POST", "/", &complete));
+        for missing in 0..complete.len() {
+            let mut headers = complete.to_vec();
+            headers.remove(missing);
+            assert!(!becomes("GET", "/", &headers), "{}", complete[missing].0);
+        }
+    }
 }

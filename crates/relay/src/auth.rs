@@ -1,6 +1,10 @@
 //! Client authentication (NIP-42): a challenge, and an event of kind 22242 that answers it.
 
 use kukuri_domain::{Event, Kind, Millis, PublicKey, hex, vanish::RelayUrls};
+use rustix::{
+    io::Errno,
+    rand::{GetRandomFlags, getrandom},
+};
 
 /// Seconds that an answer may be old, or ahead.
 const MAX_CLOCK_DIFFERENCE: u64 = 600;
@@ -15,12 +19,23 @@ pub(crate) struct Challenge(String);
 pub(crate) struct Rejected(&'static str);
 
 impl Challenge {
-    pub(crate) fn new() -> Self {
+    /// Fails if the system gives no random bytes (seccomp, an old kernel): a known challenge would let an answer be replayed.
+    pub(crate) fn new() -> Result<Self, Errno> {
+        Self::from_source(|buffer| getrandom(buffer, GetRandomFlags::empty()))
+    }
+
+    fn from_source(mut fill: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Self, Errno> {
         let mut random = [0; 16];
-        // Can't fail once the system has started. A challenge that stayed zero would still not prove a key.
-        let filled = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
-        debug_assert_eq!(filled, Ok(random.len()));
-        Self(hex::encode(&random))
+        let mut filled = 0;
+        while filled < random.len() {
+            match fill(&mut random[filled..]) {
+                Ok(0) => return Err(Errno::IO),
+                Ok(count) => filled += count,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self(hex::encode(&random)))
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -44,5 +59,28 @@ impl Challenge {
         }
         event.verify().map_err(|_| Rejected("the signature is not right"))?;
         Ok(event.pubkey)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_random_bytes_there_is_no_challenge() {
+        assert!(Challenge::new().is_ok_and(|challenge| challenge.as_str() != "0".repeat(32)));
+        assert_eq!(Challenge::from_source(|_| Err(Errno::NOSYS)).err(), Some(Errno::NOSYS));
+        assert_eq!(Challenge::from_source(|_| Ok(0)).err(), Some(Errno::IO));
+        let mut calls = 0;
+        let in_parts = |buffer: &mut [u8]| {
+            calls += 1;
+            if calls == 2 {
+                return Err(Errno::INTR);
+            }
+            let count = buffer.len().min(5);
+            buffer[..count].fill(0xab);
+            Ok(count)
+        };
+        assert_eq!(Challenge::from_source(in_parts).unwrap().as_str(), "ab".repeat(16));
     }
 }

@@ -47,7 +47,7 @@ impl Listeners {
         let subscribe = |filter| {
             let (queue, receiver) = client_queue();
             let wanted = vec![LiveFilter { filter, words: None }];
-            (receiver, index.subscribe(wanted, Viewer::Client(Arc::default()), queue))
+            (receiver, index.subscribe(wanted, &Viewer::unauthenticated(), &queue))
         };
         let (receivers, subscriptions) = filters.into_iter().map(subscribe).unzip();
         Self { index, receivers, _subscriptions: subscriptions }

@@ -20,6 +20,11 @@ impl SubscriptionId {
         // Quoted once: every event that is sent repeats it.
         Self(serde_json::Value::from(name).to_string().into())
     }
+
+    /// `None`: it is empty or too long.
+    pub(crate) fn checked(name: &str) -> Option<Self> {
+        (!name.is_empty() && name.chars().nth(Self::MAX_CHARS).is_none()).then(|| Self::new(name))
+    }
 }
 
 /// A message of a client. What is malformed after a subscription id is answered to that id.
@@ -106,10 +111,8 @@ fn notice(what: &str) -> String {
 
 fn subscription_id(raw: &RawValue) -> Result<SubscriptionId, String> {
     let id: Cow<'_, str> = serde_json::from_str(raw.get()).map_err(|_| notice("a subscription id is a string"))?;
-    if id.is_empty() || id.chars().count() > SubscriptionId::MAX_CHARS {
-        return Err(notice(&format!("a subscription id has 1 to {} characters", SubscriptionId::MAX_CHARS)));
-    }
-    Ok(SubscriptionId::new(&id))
+    let max = SubscriptionId::MAX_CHARS;
+    SubscriptionId::checked(&id).ok_or_else(|| notice(&format!("a subscription id has 1 to {max} characters")))
 }
 
 fn filters_of(raw: &[&RawValue]) -> Result<Vec<Filter>, Closed> {
@@ -158,7 +161,7 @@ pub(crate) mod reply {
     pub(crate) fn eose(subscription: &SubscriptionId, rest: Completeness) -> String {
         let hint = match rest {
             Completeness::Complete => r#",["finish"]"#,
-            Completeness::Truncated => r#",["more"]"#,
+            Completeness::Truncated | Completeness::BudgetSpent => r#",["more"]"#,
             Completeness::Unknown => "",
         };
         format!(r#"["EOSE",{}{hint}]"#, &subscription.0)

@@ -11,17 +11,16 @@ use std::{
 
 use arc_swap::ArcSwap;
 use kukuri_engine::Engine;
-use tokio::{net::TcpStream, sync::Semaphore};
+use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
 
-use crate::{metrics::RelayMetrics, negentropy::MAX_IDS, nip11::Info, session};
+use crate::{metrics::RelayMetrics, negentropy::NegBudget, nip11::Info, session};
 
 /// A running relay.
 pub struct Relay {
     pub(crate) engine: Arc<Engine>,
     info: ArcSwap<Info>,
-    /// For the ids that all reconciliations hold together.
-    pub(crate) neg_budget: Arc<Semaphore>,
+    pub(crate) neg_budget: NegBudget,
     pub(crate) metrics: RelayMetrics,
     pub(crate) connections: AtomicUsize,
 }
@@ -31,7 +30,7 @@ impl Relay {
     pub fn new(engine: Arc<Engine>, info: Info) -> Self {
         let metrics = engine.with_recorder(RelayMetrics::register);
         let info = ArcSwap::from_pointee(info);
-        Self { engine, info, neg_budget: Arc::new(Semaphore::new(MAX_IDS)), metrics, connections: AtomicUsize::new(0) }
+        Self { engine, info, neg_budget: NegBudget::default(), metrics, connections: AtomicUsize::new(0) }
     }
 
     /// The engine.

@@ -85,6 +85,7 @@ async fn answers() -> Vec<(&'static str, Answer)> {
         (CHANGES, away.get(&at(CHANGES)).await),
         (SNAPSHOT, node.get(&format!("{}?limit=1", at(SNAPSHOT))).await),
         (SNAPSHOT, node.get("/v1/topics/cats/snapshot").await),
+        (SNAPSHOT, node.get(&format!("{}?cursor=0000000000000000.1.1", at(SNAPSHOT))).await),
         (SNAPSHOT, away.get(&at(SNAPSHOT)).await),
         (DESCRIPTION, node.get(DESCRIPTION).await),
     ];

@@ -3,7 +3,7 @@
 
 use std::{cell::Cell, collections::BTreeSet, time::Duration};
 
-use crate::support::{Answer, Message, Node, Stream, clock, set_clock};
+use crate::support::{Answer, Message, Node, Stream, clock, seq_of, set_clock};
 use kukuri_domain::{
     Event, EventId, Kind,
     retention::{Keep, Retention},
@@ -127,13 +127,14 @@ impl Follower {
     async fn read_page(&mut self, node: &Node, limit: u8) {
         self.open = None;
         let Some(after) = self.at else { return self.read_snapshot(node, limit).await };
-        let answer = node.get(&format!("/v1/topics/{TOPIC}/changes?after={after}&limit={limit}")).await;
+        let answer =
+            node.get(&format!("/v1/topics/{TOPIC}/changes?after={}&limit={limit}", node.position(after))).await;
         if answer.status != 200 {
             return self.begin_again(&answer);
         }
         let page = answer.json();
         page["items"].as_array().unwrap().iter().for_each(|change| self.apply(change));
-        self.move_to(page["next"].as_u64().unwrap());
+        self.move_to(seq_of(&page["next"]));
     }
 
     async fn read_snapshot(&mut self, node: &Node, limit: u8) {
@@ -144,7 +145,7 @@ impl Follower {
         if self.next.1.is_none() {
             self.held = std::mem::take(&mut self.next.0);
             self.places.clear();
-            self.move_to(page["seq"].as_u64().unwrap());
+            self.move_to(seq_of(&page["seq"]));
             self.rebuilt += 1;
         }
     }

@@ -1,6 +1,6 @@
 //! `GET /v1/search`: hits, pages, parameters, errors.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::atomic::Ordering::Relaxed};
 
 use crate::support::{Answer, Node, encoded, set_clock};
 use axum::http::Request;
@@ -132,6 +132,71 @@ async fn pages_repeat_and_miss_no_hit_while_the_index_catches_up() {
     assert_eq!(found.len(), once.len(), "each once");
     let missing: Vec<&Event> = old.iter().chain(&new).filter(|event| !once.contains(&id(event))).collect();
     assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[tokio::test]
+async fn pages_end_at_the_bytes_that_are_reserved_and_their_cursors_go_on() {
+    // Y-2
+    let node = Node::searching(TopicsMode::Required);
+    let large = |number: u64| note(&format!("tea {number:<20000}")).at(number).build();
+    let (deleted, shown): (Vec<Event>, Vec<Event>) = (0..40).map(large).partition(|event| event.created_at.0 % 2 == 0);
+    let (indexed, unindexed) = shown.split_at(12);
+    let in_index = [deleted.as_slice(), indexed].concat();
+    node.send(&in_index).await;
+    node.index(&in_index).await;
+    node.send(unindexed).await;
+    node.send(&deleted.iter().map(|event| deletion().of(event).build()).collect::<Vec<_>>()).await;
+    for (bytes, least, most) in [(usize::MAX, 20, 20), (250_000, 1, 12), (1, 1, 1)] {
+        node.gate.answer_bytes.store(bytes, Relaxed);
+        let (mut found, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let answer = search(&node, "tea", &format!("&limit=50{cursor}")).await;
+            let hits = ids(&answer);
+            assert!(answer.text.len() <= bytes || hits.len() == 1, "{}", answer.text.len());
+            let json = answer.json();
+            let next = json["cursor"].as_str();
+            assert!(next.is_none() || (least..=most).contains(&hits.len()), "{bytes}: {}", hits.len());
+            found.extend(hits);
+            let Some(next) = next else { break };
+            cursor = format!("&cursor={next}");
+        }
+        let once: BTreeSet<&String> = found.iter().collect();
+        assert_eq!((found.len(), once.len()), (shown.len(), shown.len()), "{bytes}: all of them, each once");
+    }
+}
+
+#[tokio::test]
+async fn pages_come_to_the_index_past_unindexed_events_of_another_author() {
+    // Y-2
+    let node = Node::searching(TopicsMode::Required);
+    let indexed: Vec<Event> = (0..30).map(|number| note(&format!("tea {number}")).at(number).build()).collect();
+    node.send(&indexed).await;
+    node.index(&indexed).await;
+    node.send(&(0..2_100).map(|number| note(&format!("tea {number}")).by(BOB).build()).collect::<Vec<_>>()).await;
+    let (mut found, mut cursor, mut pages) = (BTreeSet::new(), String::new(), 0);
+    loop {
+        let answer = search(&node, "tea", &format!("&author={}&limit=7{cursor}", indexed[0].pubkey)).await;
+        found.extend(ids(&answer));
+        pages += 1;
+        let json = answer.json();
+        let Some(next) = json["cursor"].as_str() else { break };
+        assert_ne!(cursor, format!("&cursor={next}"), "it advances");
+        cursor = format!("&cursor={next}");
+    }
+    assert_eq!((found, pages), (indexed.iter().map(id).collect(), 5));
+}
+
+#[tokio::test]
+async fn search_without_time_gets_503_and_not_an_empty_page_with_the_same_cursor() {
+    // U-4
+    let node = Node::searching(TopicsMode::Required);
+    let indexed = note("tea").build();
+    node.send(std::slice::from_ref(&indexed)).await;
+    node.index(std::slice::from_ref(&indexed)).await;
+    *node.gate.deadline.lock().unwrap() = Some(std::time::Instant::now());
+    assert_eq!(search(&node, "tea", "").await.code(), (503, "TIMEOUT".to_owned()));
+    *node.gate.deadline.lock().unwrap() = None;
+    assert_eq!(ids(&search(&node, "tea", "").await), [id(&indexed)]);
 }
 
 #[tokio::test]

@@ -61,7 +61,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{message::SubscriptionId, nip11::Info, relay::Relay};
+    use crate::{auth::Challenge, message::SubscriptionId, nip11::Info, relay::Relay};
 
     #[tokio::test]
     async fn an_idle_reconciliation_is_ended_whatever_else_its_client_sends() {
@@ -81,10 +81,11 @@ mod tests {
         let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (stream, address) = listener.accept().await.unwrap();
         let socket = WebSocketStream::from_raw_socket(stream, Role::Server, None).await;
-        let mut session = Session::new(Arc::clone(&relay), socket, address.ip());
+        let mut session = Session::new(Arc::clone(&relay), socket, address.ip(), Challenge::new().unwrap());
         let [old, young] = ["old", "young"].map(SubscriptionId::new);
         for id in [&old, &young] {
-            let reconciliation = Reconciliation::new(Vec::new(), &relay.neg_budget).unwrap();
+            let share = relay.neg_budget.reserve(address.ip(), 1).unwrap();
+            let reconciliation = Reconciliation::new(Vec::new(), share).unwrap();
             session.reconciliations.insert(id.clone(), reconciliation);
             tokio::time::sleep(Duration::from_millis(2)).await;
         }

@@ -14,11 +14,12 @@ use crate::{
 const MAX_KEYS: usize = 32;
 
 impl Session {
-    /// Publishes the event of a message in the common form. Returns `false` if the message is no EVENT after all and has to
-    /// be parsed as a whole.
-    pub(super) async fn publish_common_form(&mut self, json: &str, text: &str) -> Result<bool, SessionEnd> {
+    /// Publishes the event of a message that was not parsed as a whole. Returns `false` if the message is no EVENT after all
+    /// and has to be.
+    pub(super) async fn publish_unparsed(&mut self, json: &str, text: &str) -> Result<bool, SessionEnd> {
         let submitted = self.hand_to_intake(json).await;
-        if matches!(submitted, Submitted::Answered(Err(_)))
+        // A client that is too fast is refused before anything is parsed.
+        if matches!(submitted, Submitted::Answered(Err(PublishRefused::Rule(_))))
             && !matches!(ClientMessage::parse(text), Ok(ClientMessage::Event(_)))
         {
             return Ok(false);
@@ -30,6 +31,15 @@ impl Session {
     pub(super) async fn publish_event(&mut self, json: &str) -> Result<(), SessionEnd> {
         let submitted = self.hand_to_intake(json).await;
         self.answer_event(json, submitted).await
+    }
+
+    /// Refuses an AUTH that was not parsed.
+    pub(super) async fn refuse_authentication(
+        &mut self,
+        json: &str,
+        refused: &PublishRefused,
+    ) -> Result<(), SessionEnd> {
+        self.send(reply::ok(&claimed_id(json), false, &refused.to_string())).await
     }
 
     async fn hand_to_intake(&self, json: &str) -> Submitted {
@@ -68,7 +78,6 @@ impl Session {
 
     fn check_authentication(&self, json: &str) -> Result<PublicKey, AuthRefused> {
         let engine = &self.relay.engine;
-        engine.count_authentication(&self.client)?;
         let event = Event::from_json(json).map_err(PublishRefused::from)?;
         let key = self.challenge.check(event, &engine.config().admission.relay_urls, clock::now())?;
         engine.check_key(&key)?;

@@ -3,8 +3,13 @@
 //! A server's frames are not masked, so a frame is a short head and the message itself. Writing them here saves a copy and
 //! a system call for each message.
 
+/// The send buffer is flushed when it holds this much, or when nothing else is queued. It holds more only if one message does.
+pub(crate) const FLUSH_BYTES: usize = 64 * 1024;
 /// Bytes that stay allocated while nothing is sent: a node has many idle connections.
 const MAX_IDLE_CAPACITY: usize = 4 * 1024;
+
+/// The head of the longest frame.
+const MAX_HEAD_BYTES: usize = 10;
 
 /// The kind of a frame. A message is never cut into several.
 #[derive(Clone, Copy)]
@@ -26,7 +31,7 @@ impl Frames {
     pub(crate) fn push(&mut self, opcode: Opcode, parts: &[&[u8]]) {
         const FINAL: u8 = 0x80;
         let length: usize = parts.iter().map(|part| part.len()).sum();
-        self.bytes.reserve(10 + length);
+        self.reserve(MAX_HEAD_BYTES + length);
         self.bytes.push(FINAL | opcode as u8);
         match (u8::try_from(length), u16::try_from(length)) {
             (Ok(short @ ..=125), _) => self.bytes.push(short),
@@ -40,6 +45,26 @@ impl Frames {
             }
         }
         parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
+    }
+
+    /// As `Vec::reserve`, but a large message does not double a large buffer: many slow readers may have one each.
+    fn reserve(&mut self, more: usize) {
+        let needed = self.bytes.len() + more;
+        if needed > self.bytes.capacity() {
+            let capacity = (2 * self.bytes.capacity()).min(FLUSH_BYTES).max(needed);
+            self.bytes.reserve_exact(capacity - self.bytes.len());
+        }
+    }
+
+    /// Whether a message of this length can wait here for the next flush.
+    pub(crate) fn has_room_for(&self, length: usize) -> bool {
+        let unsent = self.unsent().len();
+        unsent == 0 || unsent + MAX_HEAD_BYTES + length <= FLUSH_BYTES
+    }
+
+    /// Whether it is time to flush.
+    pub(crate) fn is_full(&self) -> bool {
+        self.unsent().len() >= FLUSH_BYTES
     }
 
     /// The bytes still to be sent.
@@ -105,5 +130,24 @@ mod tests {
         frames.advance(frames.unsent().len());
         assert!(frames.unsent().is_empty());
         assert_eq!(frames.bytes.capacity(), 0);
+    }
+
+    #[test]
+    fn buffer_of_a_slow_reader_is_as_large_as_one_flush_or_one_message() {
+        // Y-1: of events of any size, as they come.
+        let mut frames = Frames::default();
+        for number in 0..1_000 {
+            let length = number * 7_919 % 131_072;
+            if !frames.has_room_for(length) {
+                frames.advance(frames.unsent().len());
+            }
+            frames.push(Opcode::Text, &[&vec![b'x'; length]]);
+            let max = FLUSH_BYTES.max(MAX_HEAD_BYTES + length);
+            assert!(
+                frames.bytes.len() <= max && frames.bytes.capacity() <= max,
+                "{length}: {}",
+                frames.bytes.capacity()
+            );
+        }
     }
 }

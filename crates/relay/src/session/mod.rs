@@ -1,11 +1,13 @@
 //! One connection: its messages in, its answers and live events out, in one task.
 //!
 //! - `inputs`: what the connection waits for; `wake_gate`: which of that has to be polled.
+//! - `dispatch`: which rate a message counts against, and what serves it.
 //! - `event`: EVENT and AUTH · `request`: REQ and COUNT · `neg`: NEG-OPEN, NEG-MSG (NIP-77).
 //! - `subscriptions`: the live ones · `deadlines`: time-outs.
 //! - `wire`: sending and closing; `frames`: the send buffer.
 
 mod deadlines;
+mod dispatch;
 mod event;
 pub(crate) mod frames;
 mod inputs;
@@ -21,13 +23,14 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
+use dispatch::UnreadableCount;
 pub(crate) use event::ok_reply;
 use frames::{Frames, Opcode};
 use inputs::{Inputs, Received, Wakeup};
 use kukuri_domain::Viewer;
 use kukuri_engine::{
     Client, clock,
-    live::{ClientQueue, Outgoing, QueueReceiver, client_queue},
+    live::{ClientQueue, Outgoing, QueueReceiver},
 };
 use subscriptions::Subscriptions;
 use tokio::{net::TcpStream, time::Instant};
@@ -35,14 +38,19 @@ use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{Error as WebSocketError, Message, error::ProtocolError, protocol::frame::coding::CloseCode},
 };
+use wire::SEND_TIMEOUT;
 
 use crate::{
+    allowance::SendAllowance,
     auth::Challenge,
-    message::{ClientMessage, SubscriptionId, common_event_form, reply},
-    metrics::{CloseCause, Verb},
+    message::{SubscriptionId, reply},
+    metrics::CloseCause,
     negentropy::Reconciliation,
     relay::Relay,
 };
+
+/// Approximate bytes of an EVENT message besides the event's JSON.
+const EVENT_HEAD_BYTES: usize = 80;
 
 /// Why a connection ends.
 enum SessionEnd {
@@ -62,8 +70,10 @@ struct Session {
     subscriptions: Subscriptions,
     reconciliations: HashMap<SubscriptionId, Reconciliation>,
     frames: Frames,
+    allowance: SendAllowance,
     /// Events that wait for their answer.
     in_flight: usize,
+    unreadable: UnreadableCount,
     last_received: Instant,
     /// Whether a ping waits for a sign of life.
     is_pinged: bool,
@@ -71,7 +81,15 @@ struct Session {
 
 /// Serves a client until it leaves or the relay closes the connection.
 pub(crate) async fn serve(relay: Arc<Relay>, socket: WebSocketStream<TcpStream>, ip: IpAddr) {
-    let mut session = Session::new(Arc::clone(&relay), socket, ip);
+    let challenge = match Challenge::new() {
+        Ok(challenge) => challenge,
+        Err(error) => {
+            tracing::error!(%error, "the system gives no random bytes for an AUTH challenge; the connection is dropped");
+            relay.metrics.closed.of(CloseCause::Failed).increment(1);
+            return;
+        }
+    };
+    let mut session = Session::new(Arc::clone(&relay), socket, ip, challenge);
     if let Err(SessionEnd::Close(cause, code, reason)) = session.run().await {
         relay.metrics.closed.of(cause).increment(1);
         // Nothing more is queued while the client is told why.
@@ -89,21 +107,23 @@ impl Drop for Session {
 }
 
 impl Session {
-    fn new(relay: Arc<Relay>, socket: WebSocketStream<TcpStream>, ip: IpAddr) -> Self {
+    fn new(relay: Arc<Relay>, socket: WebSocketStream<TcpStream>, ip: IpAddr, challenge: Challenge) -> Self {
         relay.connections.fetch_add(1, Ordering::Relaxed);
         relay.metrics.connections.increment(1);
-        let (queue, receiver) = client_queue();
+        let (queue, receiver) = relay.engine.client_queue(ip);
         Self {
             relay,
             socket,
             client: Client { ip, keys: Arc::default(), connected_at: clock::now() },
             queue,
             receiver,
-            challenge: Challenge::new(),
+            challenge,
             subscriptions: Subscriptions::default(),
             reconciliations: HashMap::new(),
             frames: Frames::default(),
+            allowance: SendAllowance::new(SEND_TIMEOUT),
             in_flight: 0,
+            unreadable: UnreadableCount::new(),
             last_received: Instant::now(),
             is_pinged: false,
         }
@@ -129,11 +149,22 @@ impl Session {
             match turn.wakeup {
                 None => continue,
                 Some(Wakeup::Signal(signal)) if signal.stopping => return Box::pin(self.finish()).await,
-                Some(Wakeup::Signal(_)) => max_in_flight = self.relay.engine.config().requests.in_flight,
+                Some(Wakeup::Signal(_)) => {
+                    max_in_flight = self.relay.engine.config().requests.in_flight;
+                    Box::pin(self.check_client()).await?;
+                }
                 Some(Wakeup::Timer) => Box::pin(self.check_deadlines()).await?,
             }
             inputs.set_timer(self.next_deadline());
         }
+    }
+
+    /// Closes a client that a new configuration denies.
+    async fn check_client(&mut self) -> Result<(), SessionEnd> {
+        let Err(refused) = self.relay.engine.check_client(&self.client) else { return Ok(()) };
+        let reason = refused.to_string();
+        self.send(reply::notice(&reason)).await?;
+        Err(SessionEnd::Close(CloseCause::Denied, CloseCode::Policy, reason))
     }
 
     /// The node stops: events in flight are answered first.
@@ -169,43 +200,13 @@ impl Session {
         }
     }
 
-    async fn dispatch(&mut self, text: &str) -> Result<(), SessionEnd> {
-        // Nearly all messages are events of the common form: their JSON is parsed once.
-        if let Some(json) = common_event_form(text)
-            && self.publish_common_form(json, text).await?
-        {
-            self.relay.metrics.messages.of(Verb::Event).increment(1);
-            return Ok(());
-        }
-        let parsed = ClientMessage::parse(text);
-        let verb = parsed.as_ref().map_or(Verb::Unreadable, ClientMessage::verb);
-        self.relay.metrics.messages.of(verb).increment(1);
-        match parsed {
-            Ok(ClientMessage::Event(json)) => self.publish_event(json).await,
-            Ok(ClientMessage::Auth(json)) => self.authenticate(json).await,
-            Ok(ClientMessage::Req(id, filters)) => self.serve_req(id, filters).await,
-            Ok(ClientMessage::Count(id, filters)) => self.serve_count(&id, filters).await,
-            Ok(ClientMessage::Close(id)) => {
-                self.subscriptions.end(&id);
-                Ok(())
-            }
-            Ok(ClientMessage::NegOpen(id, opening)) => self.open_reconciliation(id, opening).await,
-            Ok(ClientMessage::NegMessage(id, message)) => self.continue_reconciliation(&id, message).await,
-            Ok(ClientMessage::NegClose(id)) => {
-                self.reconciliations.remove(&id);
-                Ok(())
-            }
-            Err(notice) => self.send(reply::notice(&notice)).await,
-        }
-    }
-
     fn viewer(&self) -> Viewer {
-        Viewer::Client(Arc::clone(&self.client.keys))
+        self.client.viewer()
     }
 
     /// Sends queued entries until the send buffer is full: then client, timer and engine have their turn before the rest.
     async fn send_queued(&mut self, first: Outgoing) -> Result<(), SessionEnd> {
-        let mut next = Some(first);
+        let (mut next, mut has_flushed) = (Some(first), false);
         while let Some(outgoing) = next {
             match outgoing {
                 Outgoing::Answer(id, outcome) => {
@@ -213,13 +214,17 @@ impl Session {
                     self.frames.push(Opcode::Text, &[ok_reply(&id.to_string(), &outcome).as_bytes()]);
                 }
                 Outgoing::Live(delivery) => {
+                    has_flushed = !self.frames.has_room_for(delivery.event.json.len() + EVENT_HEAD_BYTES);
+                    if has_flushed {
+                        self.flush().await?;
+                    }
                     if let Some(id) = self.subscriptions.receiver_of(&delivery) {
                         self.frames.push(Opcode::Text, &reply::event(id, &delivery.event.json));
                     }
                 }
                 Outgoing::Overflowed => return Err(too_slow("live events overflowed")),
             }
-            if self.is_buffer_full() {
+            if has_flushed || self.frames.is_full() {
                 break;
             }
             next = self.receiver.next_if_ready();

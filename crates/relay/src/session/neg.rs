@@ -1,7 +1,7 @@
 //! NEG-OPEN and NEG-MSG: reconciliations (NIP-77).
 
-use kukuri_domain::{EventId, Filter, Timestamp};
-use kukuri_engine::ReadKind;
+use kukuri_domain::Filter;
+use kukuri_engine::{ReadKind, ReadRefused};
 
 use super::{Session, SessionEnd};
 use crate::{
@@ -19,8 +19,7 @@ impl Session {
         self.reconciliations.remove(&id);
         let opened = async {
             let (filter, message) = opening?;
-            let reconciliation = Reconciliation::new(self.read_ids(*filter).await?, &self.relay.neg_budget)?;
-            Ok::<_, Closed>((reconciliation, message))
+            Ok::<_, Closed>((self.read_set(*filter).await?, message))
         };
         match self.while_connected(opened).await? {
             Ok((reconciliation, message)) => {
@@ -31,7 +30,8 @@ impl Session {
         }
     }
 
-    async fn read_ids(&self, filter: Filter) -> Result<Vec<(Timestamp, EventId)>, Closed> {
+    /// Room for the ids is reserved before they are read.
+    async fn read_set(&self, filter: Filter) -> Result<Reconciliation, Closed> {
         let filters = self.check_history(vec![filter])?;
         let config = self.relay.engine.config();
         let max = config.requests.sync_sessions;
@@ -39,11 +39,21 @@ impl Session {
             return Err(Closed::TooManyNegSessions(max));
         }
         let max = config.requests.sync_events;
-        let ids = self.relay.engine.reads().ids(filters, &self.viewer(), max).await.map_err(|error| {
-            tracing::error!(%error, "a query failed; the NEG-OPEN is refused");
-            Closed::QueryFailed
+        let share = self.relay.neg_budget.reserve(self.client.ip, max)?;
+        let ids = self.relay.engine.reads().ids(filters, &self.client, share.amount()).await.map_err(|error| {
+            ReadRefused::of_store(&error).map_or_else(
+                || {
+                    tracing::error!(%error, "a query failed; the NEG-OPEN is refused");
+                    Closed::QueryFailed
+                },
+                Closed::Refused,
+            )
         })?;
-        ids.ok_or(Closed::TooManyNegEvents(max))
+        match ids {
+            Some(ids) => Reconciliation::new(ids, share),
+            None if share.amount() < max => Err(Closed::NegBudgetSpent),
+            None => Err(Closed::TooManyNegEvents(max)),
+        }
     }
 
     pub(super) async fn continue_reconciliation(
@@ -74,7 +84,7 @@ impl Session {
 
     pub(super) async fn end_reconciliation(&mut self, id: &SubscriptionId, reason: &Closed) -> Result<(), SessionEnd> {
         self.reconciliations.remove(id);
-        self.relay.metrics.refused_requests.increment(1);
+        self.relay.metrics.refused_requests.of(reason.label()).increment(1);
         self.send(reply::neg_error(id, &reason.to_string())).await
     }
 }

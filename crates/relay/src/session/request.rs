@@ -3,16 +3,22 @@
 use std::sync::Arc;
 
 use kukuri_domain::{Filter, Sketch, Timestamp};
-use kukuri_engine::{ReadKind, ReadRefused, live::LiveFilter};
+use kukuri_engine::{
+    ReadKind, ReadRefused,
+    live::{LiveFilter, values_of},
+};
 
 use super::{
     Session, SessionEnd,
-    subscriptions::{LiveRequest, MAX_FILTER_VALUES, values_of},
+    subscriptions::{LiveRequest, MAX_FILTER_VALUES},
 };
 use crate::{
     closed::Closed,
     message::{SubscriptionId, reply},
 };
+
+/// Memory of an answer is given back in parts of this size while it is sent.
+const RETURNED_BYTES: usize = 256 * 1024;
 
 impl Session {
     /// Sends stored events, EOSE, then live events, with no gap and no duplicate (W-2).
@@ -29,21 +35,39 @@ impl Session {
             Ok(checked) => checked,
             Err(reason) => return self.refuse_request(&id, &reason).await,
         };
-        let (relay, viewer) = (Arc::clone(&self.relay), self.viewer());
+        let (relay, ip) = (Arc::clone(&self.relay), self.client.ip);
         let reads = relay.engine.reads();
-        let live = reads.live().subscribe(filters.clone(), viewer.clone(), Arc::clone(&self.queue));
-        let answer = match self.while_connected(reads.stored(filters, &viewer)).await? {
+        // Before events can queue up.
+        let reserved = relay.engine.wait_to_reserve_answer(ip, reads.answer_bytes(&filters));
+        let Ok(mut memory) = self.while_connected(reserved).await? else {
+            return self.refuse_request(&id, &Closed::AnswersWaiting).await;
+        };
+        let live = match reads.subscribe(&self.client, filters.clone(), &self.queue) {
+            Ok(live) => live,
+            Err(refused) => return self.refuse_request(&id, &refused.into()).await,
+        };
+        let answer = match self.while_connected(reads.stored(filters, &self.client, memory.amount())).await? {
             Ok(answer) => answer,
             Err(error) => {
-                tracing::error!(%error, "a query failed; the REQ is closed");
-                return self.refuse_request(&id, &Closed::QueryFailed).await;
+                let reason = ReadRefused::of_find(&error).map_or(Closed::QueryFailed, Closed::Refused);
+                if reason == Closed::QueryFailed {
+                    tracing::error!(%error, "a query failed; the REQ is closed");
+                }
+                return self.refuse_request(&id, &reason).await;
             }
         };
         self.subscriptions.add(LiveRequest { id: id.clone(), live, read_at: answer.seq, hits: answer.hits, values });
         relay.metrics.stored_deliveries.increment(answer.events.len() as u64);
-        for event in &answer.events {
+        let mut unsent: usize = answer.events.iter().map(|event| event.json.len()).sum();
+        memory.shrink_to(unsent);
+        for event in answer.events {
             self.buffer(&reply::event(&id, &event.json)).await?;
+            unsent -= event.json.len();
+            if memory.amount() - unsent.min(memory.amount()) >= RETURNED_BYTES {
+                memory.shrink_to(unsent);
+            }
         }
+        drop(memory);
         self.send(reply::eose(&id, answer.rest)).await
     }
 
@@ -78,12 +102,15 @@ impl Session {
             [filter] => Sketch::for_filter(filter),
             _ => None,
         };
-        let (relay, viewer) = (Arc::clone(&self.relay), self.viewer());
-        match self.while_connected(relay.engine.reads().count(filters, &viewer, sketch)).await? {
+        let relay = Arc::clone(&self.relay);
+        match self.while_connected(relay.engine.reads().count(filters, &self.client, sketch)).await? {
             Ok(count) => self.send(reply::count(id, &count)).await,
             Err(error) => {
-                tracing::error!(%error, "a count failed; the COUNT is closed");
-                self.refuse_request(id, &Closed::CountFailed).await
+                let reason = ReadRefused::of_store(&error).map_or(Closed::CountFailed, Closed::Refused);
+                if reason == Closed::CountFailed {
+                    tracing::error!(%error, "a count failed; the COUNT is closed");
+                }
+                self.refuse_request(id, &reason).await
             }
         }
     }
@@ -97,7 +124,7 @@ impl Session {
 
     /// Every refused request is closed with a reason (W-4).
     pub(super) async fn refuse_request(&mut self, id: &SubscriptionId, reason: &Closed) -> Result<(), SessionEnd> {
-        self.relay.metrics.refused_requests.increment(1);
+        self.relay.metrics.refused_requests.of(reason.label()).increment(1);
         self.send(reply::closed(id, &reason.to_string())).await
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use kukuri_domain::{EventId, Filter, Viewer};
+use kukuri_domain::{EventId, Viewer};
 use kukuri_engine::live::{Delivery, LiveSubscription};
 use kukuri_store::Seq;
 
@@ -10,14 +10,6 @@ use crate::message::SubscriptionId;
 
 /// Values in the filters of all live subscriptions: each is an entry in the live index.
 pub(crate) const MAX_FILTER_VALUES: usize = 10_000;
-/// A value counts once more for each of these many bytes. Ids, keys and topics are shorter.
-pub(crate) const VALUE_BYTES: usize = 128;
-
-/// How many values a filter counts as.
-pub(super) fn values_of(filter: &Filter) -> usize {
-    let values = filter.tags().iter().flat_map(|(_, values)| values);
-    filter.value_count() + values.map(|value| value.len() / VALUE_BYTES).sum::<usize>()
-}
 
 /// A REQ whose stored events were sent.
 pub(super) struct LiveRequest {
@@ -41,7 +33,7 @@ impl Subscriptions {
     }
 
     pub(super) fn set_viewer(&self, viewer: &Viewer) {
-        self.0.iter().for_each(|request| request.live.set_viewer(viewer.clone()));
+        self.0.iter().for_each(|request| request.live.set_viewer(viewer));
     }
 
     /// How many values all filters count as.

@@ -8,9 +8,9 @@ use std::{io, time::Duration};
 use futures_util::{FutureExt, SinkExt};
 use kukuri_engine::live::ClientQueue;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, Interest},
+    io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest},
     net::TcpStream,
-    time::timeout,
+    time::{Instant, timeout},
 };
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
@@ -19,12 +19,10 @@ use super::{
     frames::{Frames, Opcode},
     too_slow,
 };
-use crate::metrics::CloseCause;
+use crate::{allowance::SendAllowance, metrics::CloseCause};
 
-/// The send buffer is flushed when it holds this much, or when nothing else is queued.
-const FLUSH_BYTES: usize = 64 * 1024;
-/// Time for a client to take one flush.
-const SEND_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time for a client to take a pong, and its allowance for other messages: see [`crate::allowance`].
+pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time for a client to read why it is closed: a slow one may yet catch up, a stopping relay does not wait.
 const SLOW_CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -41,12 +39,11 @@ impl Session {
 
     /// Adds a message, in parts, to the send buffer.
     pub(super) async fn buffer(&mut self, parts: &[&[u8]]) -> Result<(), SessionEnd> {
+        if !self.frames.has_room_for(parts.iter().map(|part| part.len()).sum()) {
+            self.flush().await?;
+        }
         self.frames.push(Opcode::Text, parts);
-        if self.is_buffer_full() { self.flush().await } else { Ok(()) }
-    }
-
-    pub(super) fn is_buffer_full(&self) -> bool {
-        self.frames.unsent().len() >= FLUSH_BYTES
+        if self.frames.is_full() { self.flush().await } else { Ok(()) }
     }
 
     pub(super) async fn flush(&mut self) -> Result<(), SessionEnd> {
@@ -54,14 +51,24 @@ impl Session {
         while !self.frames.unsent().is_empty() {
             match self.socket.get_ref().try_write(self.frames.unsent()) {
                 Ok(0) => return Err(SessionEnd::Gone),
-                Ok(count) => self.frames.advance(count),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return within_timeout(write_out(self.socket.get_mut(), &mut self.frames), &self.queue).await;
+                Ok(count) => {
+                    self.frames.advance(count);
+                    self.allowance.refill(count);
                 }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return self.flush_slowly().await,
                 Err(_) => return Err(SessionEnd::Gone),
             }
         }
         Ok(())
+    }
+
+    /// Flushes to a client that does not keep up. Closes it if it takes too little, or if its queue overflows meanwhile.
+    async fn flush_slowly(&mut self) -> Result<(), SessionEnd> {
+        let Self { socket, frames, allowance, queue, .. } = self;
+        tokio::select! {
+            flushed = write_at_min_rate(socket.get_mut(), frames, allowance) => flushed,
+            () = queue.overflowed() => Err(too_slow("live events overflowed")),
+        }
     }
 
     /// Waits for an answer of the store, and gives it up if the client disconnects.
@@ -132,6 +139,26 @@ async fn write_out(stream: &mut TcpStream, frames: &mut Frames) -> io::Result<()
     Ok(())
 }
 
+/// Writes all frames to a client that takes them at the least rate.
+async fn write_at_min_rate<S: AsyncWrite + Unpin>(
+    stream: &mut S,
+    frames: &mut Frames,
+    allowance: &mut SendAllowance,
+) -> Result<(), SessionEnd> {
+    while !frames.unsent().is_empty() {
+        let began = Instant::now();
+        let count = match timeout(allowance.left(), stream.write(frames.unsent())).await {
+            Ok(Ok(0) | Err(_)) => return Err(SessionEnd::Gone),
+            Ok(Ok(count)) => count,
+            Err(_) => return Err(too_slow("a message was not taken in time")),
+        };
+        allowance.take(began.elapsed());
+        allowance.refill(count);
+        frames.advance(count);
+    }
+    Ok(())
+}
+
 /// Closes a client that takes too long, or whose queue overflows meanwhile.
 async fn within_timeout(sending: impl Future<Output = io::Result<()>>, queue: &ClientQueue) -> Result<(), SessionEnd> {
     tokio::select! {
@@ -141,5 +168,43 @@ async fn within_timeout(sending: impl Future<Output = io::Result<()>>, queue: &C
             Err(_) => Err(too_slow("a message was not taken in time")),
         },
         () = queue.overflowed() => Err(too_slow("live events overflowed")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::duplex;
+
+    use super::*;
+    use crate::session::frames::FLUSH_BYTES;
+
+    /// Sends an answer of 8 MiB to a client that reads this many bytes a second. Returns whether it was sent, and the seconds.
+    async fn send_to_reader_of(bytes_per_second: usize) -> (bool, u64) {
+        let (mut server, mut client) = duplex(16 * 1024);
+        tokio::spawn(async move {
+            let mut buffer = vec![0; bytes_per_second / 10];
+            while client.read_exact(&mut buffer).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        });
+        let (mut frames, mut allowance, began) = (Frames::default(), SendAllowance::new(SEND_TIMEOUT), Instant::now());
+        for _ in 0..128 {
+            frames.push(Opcode::Text, &[&[b'x'; FLUSH_BYTES]]);
+            if write_at_min_rate(&mut server, &mut frames, &mut allowance).await.is_err() {
+                return (false, began.elapsed().as_secs());
+            }
+        }
+        (true, began.elapsed().as_secs())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_large_answer_is_taken_at_the_least_rate_or_its_client_is_closed() {
+        // Y-2, W-5
+        let (is_sent, seconds) = send_to_reader_of(3_500).await;
+        assert!(!is_sent && seconds < 40, "{seconds}");
+        let (is_sent, seconds) = send_to_reader_of(12_000).await;
+        assert!(!is_sent && seconds < 120, "{seconds}");
+        let (is_sent, seconds) = send_to_reader_of(20_000).await;
+        assert!(is_sent && seconds > 300, "{seconds}");
     }
 }

@@ -40,6 +40,16 @@ async fn connections_per_address_are_limited() {
     }
     assert!(from(&relay, "2001:db8::2").await.is_err(), "one network of IPv6 is one client");
     assert!(from(&relay, "2001:db8:0:1::1").await.is_ok(), "another network");
+    // Y-1: a /56 has 4 times as many, a /48 16 times.
+    for number in 1..10 {
+        clients.push(from(&relay, &format!("2001:db8:0:{number}::1")).await.unwrap());
+    }
+    assert!(from(&relay, "2001:db8:0:10::1").await.is_err(), "12 from a /56");
+    for number in 0..36 {
+        clients.push(from(&relay, &format!("2001:db8:0:1{number:02}0::1")).await.unwrap());
+    }
+    assert!(from(&relay, "2001:db8:0:8000::1").await.is_err(), "48 from a /48");
+    assert!(from(&relay, "2001:db8:1::1").await.is_ok(), "another /48");
     clients.clear();
     eventually("who has left makes room", async || from(&relay, "192.0.2.1").await.is_ok()).await;
 }
@@ -187,4 +197,40 @@ async fn denied_keys_and_kinds_are_blocked_except_for_vanish_requests() {
     );
     relay.reconfigure(|config| config.deny.kinds.clear());
     client.accepted(&draft(2, 7).tag(["t", TOPIC]).content("lifted").sign()).await;
+}
+
+#[tokio::test]
+async fn a_client_that_becomes_denied_is_closed_with_a_reason() {
+    let relay = TestRelay::start_with(TopicsMode::Required, behind_proxy).await;
+    let mut by_address = from(&relay, "192.0.2.7").await.unwrap();
+    let mut by_key = from(&relay, "198.51.100.1").await.unwrap();
+    assert_eq!(by_key.authenticate(3, &relay.url).await, (true, String::new()));
+    let mut other = from(&relay, "198.51.100.1").await.unwrap();
+    assert_eq!(other.authenticate(4, &relay.url).await, (true, String::new()));
+    relay.reconfigure(|config| {
+        config.deny.ips = vec!["192.0.2.0/24".parse().unwrap()];
+        config.deny.pubkeys = [denied(3)].into();
+    });
+    for (client, reason) in [
+        (&mut by_address, "blocked: this address is on the deny list"),
+        (&mut by_key, "blocked: this public key is on the deny list"),
+    ] {
+        let ended = client.ended().await;
+        assert_eq!(ended.before, [json!(["NOTICE", reason])]);
+        assert_eq!((ended.code, ended.reason.as_str()), (1008, reason));
+    }
+    assert!(other.request("s", &[json!({"#t": [TOPIC]})]).await.is_empty(), "others stay");
+    assert_eq!(relay.figure(r#"kukuri_connections_closed_total{reason="denied"}"#).await, 2.0);
+}
+
+#[tokio::test]
+async fn an_http_connection_of_an_address_that_becomes_denied_ends() {
+    let relay = TestRelay::start(TopicsMode::Required).await;
+    let mut raw = Raw::connect(relay.address).await;
+    raw.send("GET /healthz HTTP/1.1\r\nhost: relay\r\n\r\n".to_owned()).await;
+    assert!(raw.head().await.starts_with("HTTP/1.1 200"));
+    relay.reconfigure(|config| config.deny.ips = vec!["127.0.0.0/8".parse().unwrap()]);
+    // An idle connection would end after 10 s by itself.
+    let ended = tokio::time::timeout(std::time::Duration::from_secs(9), raw.everything()).await;
+    assert!(ended.is_ok(), "the connection ends at once");
 }

@@ -45,7 +45,7 @@ async fn an_event_expires_with_its_second_and_the_outbox_records_it() {
     //
     let relay = TestRelay::start(TopicsMode::Required).await;
     let mut client = relay.client().await;
-    let end = now() + 5;
+    let end = now() + 10;
     let expiring = note(1, "ends").tag(["expiration", &end.to_string()]).sign();
     let lasting = note(1, "stays").tag(["expiration", &(end + 1_000).to_string()]).sign();
     let request =

@@ -7,6 +7,7 @@ mod access;
 mod backlog;
 mod bad_input;
 mod bridging;
+mod budgets;
 mod capacity;
 mod counting;
 mod floors;

@@ -156,7 +156,7 @@ async fn is_served(client: &mut Client, content: &str) {
 async fn required_authentication_serves_authenticated_clients_only() {
     // W-7
     let relay = TestRelay::start_with(TopicsMode::Required, |config| {
-        config.auth = required(millis(), Duration::from_secs(60), Duration::from_secs(4));
+        config.auth = required(millis(), Duration::from_secs(60), Duration::from_secs(10));
     })
     .await;
     let mut known = relay.client().await;
@@ -187,14 +187,14 @@ async fn open_connections_are_served_during_the_grace_period_and_then_closed() {
     tokio::time::sleep(Duration::from_millis(5)).await;
     let enforce_at = millis();
     relay.reconfigure(|config| {
-        config.auth = required(enforce_at, Duration::from_secs(4), Duration::from_secs(60));
+        config.auth = required(enforce_at, Duration::from_secs(10), Duration::from_secs(60));
     });
     is_refused(&mut relay.client().await).await;
     is_served(&mut old, "within the grace").await;
     assert_eq!(wise.authenticate(1, &relay.url).await, (true, String::new()));
 
     let ended = old.ended().await;
-    assert!(millis() >= enforce_at.after(Duration::from_secs(4)), "not before the grace is over");
+    assert!(millis() >= enforce_at.after(Duration::from_secs(10)), "not before the grace is over");
     assert_eq!((ended.code, &ended.before[0][0]), (1008, &json!("NOTICE")), "{ended:?}");
     is_served(&mut wise, "after the grace").await;
 

@@ -1,12 +1,15 @@
 //! Slow readers (W-5): the relay disconnects them with a reason, and other clients are not affected. Also: shutdown.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use crate::support::{PATIENCE, TOPIC, TestRelay, as_json, eventually, id_of, note};
+use crate::support::{Client, PATIENCE, TOPIC, TestRelay, as_json, eventually, id_of, note};
 use kukuri_domain::topic::TopicsMode;
+use kukuri_engine::config::{Rate, Rates};
+use kukuri_http::Proxy;
 use serde_json::json;
+use tokio::sync::Semaphore;
 
-const EVENTS: usize = 600;
+const EVENTS: usize = 400;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_reader_is_closed_with_a_reason_and_the_others_receive_everything() {
@@ -17,24 +20,34 @@ async fn a_slow_reader_is_closed_with_a_reason_and_the_others_receive_everything
     quick.request("s", &[json!({"#t": [TOPIC]})]).await;
     let mut writer = relay.client().await;
     // More than the connection's queue and all socket buffers hold.
-    let text = "x".repeat(60_000);
+    let text = "x".repeat(90_000);
     let events: Vec<_> = (0..EVENTS).map(|number| note(1, &format!("{number} {text}")).sign()).collect();
     let expected: Vec<_> = events.iter().map(id_of).collect();
+    // The quick one is not left behind further than its queue reaches, even if this thread is held up.
+    let ahead = Arc::new(Semaphore::new(100));
+    let read = Arc::clone(&ahead);
     let writing = tokio::spawn(async move {
         for event in &events {
+            ahead.acquire().await.unwrap().forget();
             writer.accepted(event).await;
         }
     });
-    let mut heard = Vec::new();
-    for _ in 0..EVENTS {
-        heard.push(quick.hear().await[2]["id"].as_str().unwrap().to_owned());
-    }
+    let reading = async {
+        let mut heard = Vec::new();
+        for _ in 0..EVENTS {
+            heard.push(quick.hear().await[2]["id"].as_str().unwrap().to_owned());
+            read.add_permits(1);
+        }
+        heard
+    };
+    let figure = r#"kukuri_connections_closed_total{reason="slow"}"#;
+    let ending = async {
+        eventually("it is counted", async || relay.figure(figure).await == 1.0).await;
+        slow.ended().await
+    };
+    let (heard, ended) = tokio::join!(reading, ending);
     assert_eq!(heard, expected, "all of them, in order");
     writing.await.unwrap();
-    let figure = r#"kukuri_connections_closed_total{reason="slow"}"#;
-    eventually("it is counted", async || relay.figure(figure).await == 1.0).await;
-
-    let ended = slow.ended().await;
     assert_eq!((ended.code, ended.reason.as_str()), (1008, "too slow: live events overflowed"));
     let received: Vec<_> = ended.before.iter().map(|heard| heard[2]["id"].as_str().unwrap()).collect();
     assert_eq!(received, expected[..received.len()], "what it has received has no gap");
@@ -121,6 +134,41 @@ async fn a_slow_reader_of_stored_events_does_not_delay_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_that_wait_to_be_read_are_bounded_by_address() {
+    // Y-1, Y-2
+    const MEMORY: usize = 16 << 20;
+    let relay = TestRelay::start_with(TopicsMode::Required, |config| {
+        let many = Rate::new(100_000, 100_000);
+        config.rates = Some(Rates { connections_per_ip: 1_000, events: many, ..Rates::default() });
+        config.requests.answer_memory = MEMORY;
+        let trusted = vec!["127.0.0.0/8".parse().unwrap()];
+        config.proxy = Some(Proxy { header: "x-forwarded-for".to_owned(), trusted });
+    })
+    .await;
+    let mut writer = Client::connect_as(&relay.url, &[("x-forwarded-for", "198.51.100.1")]).await.unwrap();
+    let text = "x".repeat(90_000);
+    for number in 0..34 {
+        writer.accepted(&note(1, &format!("{number} {text}")).sign()).await;
+    }
+    // Twelve connections of one address request 3 MB each and read nothing.
+    let mut slow = Vec::new();
+    for _ in 0..12 {
+        let mut client = Client::connect_as(&relay.url, &[("x-forwarded-for", "192.0.2.1")]).await.unwrap();
+        client.say(json!(["REQ", "s", {"#t": [TOPIC]}])).await;
+        slow.push(client);
+    }
+    eventually("answers wait", async || relay.figure("kukuri_answer_bytes").await > 1e6).await;
+    for _ in 0..20 {
+        let held = relay.figure("kukuri_answer_bytes").await;
+        assert!(held <= MEMORY as f64 / 4.0, "{held}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(writer.request("s", &[json!({"#t": [TOPIC], "limit": 3})]).await.len(), 3, "another address is served");
+    slow.clear();
+    eventually("memory is given back", async || relay.figure("kukuri_answer_bytes").await == 0.0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shutdown_answers_accepted_events_and_closes_connections_with_a_reason() {
     let relay = TestRelay::start(TopicsMode::Required).await;
     let mut idle = relay.client().await;
@@ -139,6 +187,6 @@ async fn shutdown_answers_accepted_events_and_closes_connections_with_a_reason()
     assert_eq!(relay.connections(), 0);
     let stored = relay.engine.store().stats().await.unwrap().effective;
     assert_eq!(stored, acknowledged as u64, "each that is stored was acknowledged, and each acknowledged is stored");
-    let refused = tokio::time::timeout(Duration::from_secs(5), tokio::net::TcpStream::connect(relay.address)).await;
-    assert!(refused.is_ok_and(|connected| connected.is_err()), "nobody is let in any more");
+    let connect = async || tokio::net::TcpStream::connect(relay.address).await;
+    eventually("nobody is let in any more", async || connect().await.is_err()).await;
 }

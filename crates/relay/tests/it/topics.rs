@@ -2,8 +2,8 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use crate::support::{Client, Draft, TOPIC, TestRelay, draft, eventually, id_of, millis, note, topic};
-use kukuri_domain::{TopicId, subscription::SubscriptionChange, topic::TopicsMode};
+use crate::support::{Client, Draft, TOPIC, TestRelay, as_json, draft, eventually, id_of, millis, note, topic};
+use kukuri_domain::{Origin, TopicId, subscription::SubscriptionChange, topic::TopicsMode};
 use kukuri_engine::config::{Rates, TopicIntake};
 use kukuri_http::Proxy;
 use serde_json::json;
@@ -45,10 +45,108 @@ async fn the_first_event_opens_a_topic_but_a_forged_one_does_not() {
     forged.sig = note(1, "another").sign().sig;
     assert_eq!(client.publish(&forged).await, refused("invalid: signature verification failed"));
     client.request("s", &[json!({"#t": [TOPIC]})]).await;
-    client.accepted(&draft(1, 5).tag(["t", TOPIC]).tag(["e", &"ab".repeat(32)]).sign()).await;
-    assert_eq!(enabled(&relay).await, ["kukuri:global"], "nor by a request (T-9), nor by who only reads");
+    let farewell = draft(1, 62).tag(["t", TOPIC]).tag(["relay", "wss://elsewhere.example.com"]);
+    client.accepted(&farewell.sign()).await;
+    assert_eq!(enabled(&relay).await, ["kukuri:global"], "nor a vanish request (T-9), nor a reader");
     client.accepted(&note(1, "signed").tag(["t", &topic(2)]).tag(["t", "cats"]).sign()).await;
     assert_eq!(enabled(&relay).await, [TOPIC, &topic(2), "kukuri:global"], "all topics of an event (T-4)");
+}
+
+/// A deletion request in these topics.
+fn request(author: u8, topics: impl IntoIterator<Item = u8>) -> Draft {
+    let draft = draft(author, 5).tag(["e", &"ab".repeat(32)]);
+    topics.into_iter().fold(draft, |draft, number| draft.tag(["t", &topic(number)]))
+}
+
+/// The topics that have a record in the store.
+async fn stored(relay: &TestRelay) -> Vec<String> {
+    let all = relay.engine.store().list_topics(None, 1_000).await.unwrap();
+    all.into_iter().map(|stats| stats.topic.to_string()).collect()
+}
+
+#[tokio::test]
+async fn a_deletion_request_opens_one_topic_within_the_limits_for_topics() {
+    // T-8, T-9
+    let relay = TestRelay::start_with(TopicsMode::Required, |config| {
+        config.topics = open(4, LONG, 3);
+        config.rates = Some(Rates::default());
+    })
+    .await;
+    let mut client = relay.client().await;
+    client.accepted(&request(1, 2..52).sign()).await;
+    assert_eq!(enabled(&relay).await, [topic(2).as_str(), "kukuri:global"], "one of fifty");
+    client.accepted(&request(1, [60, 2]).sign()).await;
+    assert_eq!(enabled(&relay).await.len(), 2, "none, because one is known");
+    for number in [61, 62] {
+        client.accepted(&request(1, [number]).sign()).await;
+    }
+    let (accepted, reason) = client.publish(&request(1, [63]).sign()).await;
+    assert!(!accepted && reason.starts_with("rate-limited: too many new topics; "), "{reason}");
+    relay.reconfigure(|config| config.rates = None);
+    let too_many = refused("restricted: this node takes in no more topics than topics.max = 4");
+    assert_eq!(client.publish(&request(1, [63]).sign()).await, too_many);
+    assert_eq!(stored(&relay).await, [topic(2), topic(61), topic(62)], "no other topic has come into being");
+    client.accepted(&draft(1, 62).tag(["t", &topic(64)]).tag(["relay", "wss://elsewhere.example.com"]).sign()).await;
+    assert_eq!(stored(&relay).await.len(), 4, "and the topic of a vanish request: kukuri:global");
+}
+
+#[tokio::test]
+async fn a_deletion_request_needs_a_known_topic_if_topics_are_closed() {
+    // T-9
+    let relay = TestRelay::start(TopicsMode::Required).await;
+    let mut client = relay.client().await;
+    client.accepted(&note(1, "before").sign()).await;
+    change(&relay, TOPIC, SubscriptionChange::disable()).await;
+    relay.reconfigure(|config| config.topics = TopicIntake::Closed);
+    assert_eq!(client.publish(&request(1, [2, 3]).sign()).await, refused(NOT_ENABLED), "unknown");
+    let held = draft(1, 5).tag(["t", &topic(2)]).tag(["t", TOPIC]).tag(["e", &"ab".repeat(32)]).sign();
+    client.accepted(&held).await;
+    client.accepted(&request(1, [4]).tag(["t", "kukuri:global"]).sign()).await;
+    client.accepted(&draft(1, 62).tag(["t", &topic(5)]).tag(["relay", "wss://elsewhere.example.com"]).sign()).await;
+    assert_eq!(stored(&relay).await, [TOPIC, "kukuri:global"]);
+    // It is found by all topics that it names, and sent to who listens there.
+    assert_eq!(relay.visible(&[json!({"#t": [topic(2)], "kinds": [5]})]).await, [id_of(&held)]);
+    let mut reader = relay.client().await;
+    reader.request("s", &[json!({"#t": ["kukuri:global"], "limit": 0})]).await;
+    let imported = request(2, [6]).sign();
+    relay.engine.import(vec![as_json(&imported).to_string().into_bytes()]).await;
+    assert_eq!(reader.hear().await, json!(["EVENT", "s", as_json(&imported)]), "bound to kukuri:global");
+}
+
+#[tokio::test]
+async fn a_peer_makes_topics_known_within_the_rates_for_topics() {
+    // T-4
+    for intake in [open(1_000, LONG, 20), TopicIntake::Closed] {
+        let relay = TestRelay::start_with(TopicsMode::Required, |config| {
+            config.topics = intake;
+            config.rates = Some(Rates::default());
+        })
+        .await;
+        let id = |topic: &str| TopicId::new_unchecked(topic);
+        relay.engine.store().change_subscription(&id(TOPIC), SubscriptionChange::enable(), millis()).await.unwrap();
+        relay.engine.reload_topics().await.unwrap();
+        let from = |peer: u8| Origin::Gossip { peer: [peer; 32], topic: id(TOPIC) };
+        let send = async |drafts: Vec<Draft>, origin: Origin| {
+            let texts =
+                drafts.into_iter().map(|draft| (as_json(&draft.sign()).to_string().into_bytes(), origin.clone()));
+            relay.engine.intake().submit_batch(texts.collect()).await
+        };
+        let unknown = |number: u8| note(1, &number.to_string()).tag(["t", &topic(number)]);
+        let answers = send((2..42).map(unknown).collect(), from(7)).await;
+        let refused = answers.iter().filter_map(|answer| answer.as_ref().err());
+        let refused: Vec<_> = refused.map(|refused| (refused.prefix(), refused.is_permanent())).collect();
+        assert_eq!(refused, [("rate-limited", false); 20], "twenty an hour; the others are asked for later");
+        assert_eq!(stored(&relay).await.len(), 21);
+        let sync = send(vec![unknown(50)], Origin::Sync { peer: [7; 32] }).await;
+        assert_eq!(sync[0].as_ref().err().map(|refused| refused.prefix()), Some("rate-limited"), "nor by catch-up");
+        let again = send(vec![note(1, "again").tag(["t", &topic(2)]), note(1, "plain")], from(7)).await;
+        assert!(again.iter().all(Result::is_ok), "known topics: {again:?}");
+        let other = send(vec![unknown(50), note(1, "also").tag(["t", &topic(50)])], from(8)).await;
+        assert!(other.iter().all(Result::is_ok), "another peer, one new topic: {other:?}");
+        let requests = (0..40).map(|number| request(1, [1, number + 60])).collect();
+        assert!(send(requests, from(7)).await.iter().all(Result::is_ok), "requests make none known");
+        assert_eq!(stored(&relay).await.len(), 22);
+    }
 }
 
 #[tokio::test]
@@ -132,7 +230,8 @@ async fn a_topic_disabled_by_the_operator_stays_disabled_and_readable() {
 
 #[tokio::test]
 async fn an_idle_topic_is_closed_and_reopened_by_an_event() {
-    let idle = Duration::from_secs(3);
+    // Longer than a busy machine takes for the steps in which it is young.
+    let idle = Duration::from_secs(10);
     let relay = TestRelay::start_with(TopicsMode::Required, |config| config.topics = open(3, idle, 1_000)).await;
     let mut client = relay.client().await;
     change(&relay, &topic(9), SubscriptionChange::enable()).await;

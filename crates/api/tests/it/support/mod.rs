@@ -4,7 +4,12 @@ mod sse;
 
 use std::{
     cell::Cell,
-    sync::{Arc, Mutex},
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Instant,
 };
 
 use async_trait::async_trait;
@@ -14,7 +19,7 @@ use axum::{
     http::{HeaderMap, Request, StatusCode, request::Parts},
     response::Response,
 };
-use kukuri_api::{Api, Error, Gate, Identity, RouteCost, routes};
+use kukuri_api::{Api, Error, Gate, Identity, RouteCost, StreamPermit, StreamTurn, routes};
 use kukuri_domain::{
     Event, Kind, Millis, Visibility,
     topic::{TopicRules, TopicsMode},
@@ -22,7 +27,7 @@ use kukuri_domain::{
 use kukuri_search::{Document, DocumentChange, Finder, SearchIndex, document::DEFAULT_KINDS};
 use kukuri_search_tantivy::TantivyIndex;
 use kukuri_store::{
-    Seq, StoreRules,
+    Budget, Seq, StoreRules,
     conformance::{
         build::{NOW, admitted},
         faulty::FaultyStore,
@@ -49,8 +54,14 @@ pub(crate) fn set_clock(now: Millis) {
 }
 
 /// Refuses every request with the error it is given. As in a node, a static route never requires authentication.
-#[derive(Default)]
 pub(crate) struct TestGate {
+    pub(crate) streams: Arc<Semaphore>,
+    /// By the network that a stream's request names in [`NETWORK`].
+    turns: Mutex<HashMap<String, Arc<StreamTurn>>>,
+    /// Of every request.
+    pub(crate) deadline: Mutex<Option<Instant>>,
+    /// Memory that is reserved for each answer.
+    pub(crate) answer_bytes: AtomicUsize,
     pub(crate) refusal: Mutex<Option<Error>>,
     pub(crate) costs: Mutex<Vec<RouteCost>>,
 }
@@ -64,9 +75,25 @@ impl Gate for TestGate {
             _ => Ok(Identity::Anonymous),
         }
     }
+
+    fn budget(&self, _request: &Parts) -> Budget {
+        Budget { deadline: *self.deadline.lock().unwrap(), ..Budget::default() }
+    }
+
+    fn answer_bytes(&self, _request: &Parts) -> usize {
+        self.answer_bytes.load(Relaxed)
+    }
+
+    fn admit_stream(&self, request: &Parts) -> Result<StreamPermit, Error> {
+        let share = Arc::clone(&self.streams).try_acquire_owned().map_err(|_| Error::TooManyStreams)?;
+        let network = request.headers.get(NETWORK).map_or("", |network| network.to_str().unwrap());
+        let turn = Arc::clone(self.turns.lock().unwrap().entry(network.to_owned()).or_default());
+        Ok(StreamPermit { turn, share: Box::new(share) })
+    }
 }
 
 pub(crate) struct Node {
+    pub(crate) model: Arc<ModelStore>,
     pub(crate) store: Arc<FaultyStore>,
     pub(crate) router: Router,
     pub(crate) stop: watch::Sender<bool>,
@@ -101,6 +128,8 @@ impl Answer {
     }
 }
 
+/// A header of a stream's request: the network of its client.
+const NETWORK: &str = "x-test-network";
 /// Permits for streams.
 pub(crate) const STREAMS: usize = 3;
 
@@ -118,11 +147,19 @@ impl Node {
     }
 
     fn with_index(mode: TopicsMode, index: Option<(Arc<TantivyIndex>, TempDir)>) -> Self {
-        let store = Arc::new(FaultyStore::new(Arc::new(ModelStore::new(StoreRules::default()))));
+        let model = Arc::new(ModelStore::new(StoreRules::default()));
+        let store = Arc::new(FaultyStore::new(Arc::clone(&model) as _));
         let finder = index
             .as_ref()
             .map(|(index, _)| Finder::new(Arc::clone(index) as _, Arc::clone(&store) as _, DEFAULT_KINDS.map(Kind)));
-        let gate = Arc::new(TestGate::default());
+        let gate = Arc::new(TestGate {
+            streams: Arc::new(Semaphore::new(STREAMS)),
+            turns: Mutex::default(),
+            deadline: Mutex::default(),
+            answer_bytes: AtomicUsize::new(usize::MAX),
+            refusal: Mutex::default(),
+            costs: Mutex::default(),
+        });
         let (stop, stopping) = watch::channel(false);
         let visibility = Arc::<Mutex<Visibility>>::default();
         let shown = Arc::clone(&visibility);
@@ -133,10 +170,9 @@ impl Node {
             visibility: Box::new(move || shown.lock().unwrap().clone()),
             gate: Arc::clone(&gate) as _,
             clock,
-            streams: Arc::new(Semaphore::new(STREAMS)),
             stopping,
         });
-        Self { store, router, stop, gate, visibility, index }
+        Self { model, store, router, stop, gate, visibility, index }
     }
 
     /// Makes the store fail from now on.
@@ -151,6 +187,11 @@ impl Node {
 
     pub(crate) async fn head(&self) -> Seq {
         self.store.stats().await.unwrap().head
+    }
+
+    /// A sequence as this node tells it.
+    pub(crate) fn position(&self, seq: u64) -> String {
+        format!("{}.{seq}", *self.store.watch_epoch().borrow())
     }
 
     /// Puts events into the index, and its offset to the end of the outbox.
@@ -178,8 +219,14 @@ impl Node {
 
     /// Opens a stream of changes.
     pub(crate) async fn stream(&self, topic: &str, after: u64) -> Result<Stream, Answer> {
-        let path = format!("/v1/topics/{topic}/changes?after={after}");
-        let response = self.respond(Request::get(path).header("accept", "text/event-stream")).await;
+        self.stream_from("", topic, after).await
+    }
+
+    /// Opens a stream of changes for a client of this network.
+    pub(crate) async fn stream_from(&self, network: &str, topic: &str, after: u64) -> Result<Stream, Answer> {
+        let path = format!("/v1/topics/{topic}/changes?after={}", self.position(after));
+        let request = Request::get(path).header("accept", "text/event-stream").header(NETWORK, network);
+        let response = self.respond(request).await;
         if response.status() == StatusCode::OK {
             return Ok(Stream::new(response.into_body()));
         }
@@ -187,6 +234,11 @@ impl Node {
         let bytes = to_bytes(response.into_body(), usize::MAX).await.unwrap();
         Err(Answer { status, headers, text: String::from_utf8(bytes.to_vec()).unwrap() })
     }
+}
+
+/// The sequence of a position.
+pub(crate) fn seq_of(position: &Value) -> u64 {
+    sse::seq_of(position.as_str().unwrap())
 }
 
 /// A text, percent-encoded.

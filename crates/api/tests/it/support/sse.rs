@@ -28,6 +28,12 @@ impl Stream {
     }
 }
 
+pub(crate) fn seq_of(position: &str) -> u64 {
+    let (epoch, seq) = position.split_once('.').unwrap();
+    assert_eq!(epoch.len(), 16, "{position}");
+    seq.parse().unwrap()
+}
+
 pub(crate) fn messages(text: &str) -> Vec<Message> {
     assert!(text.ends_with("\n\n"), "whole messages: {text:?}");
     text.split_terminator("\n\n").map(message).collect()
@@ -38,7 +44,7 @@ fn message(block: &str) -> Message {
     for line in block.lines() {
         match line.split_once(':').unwrap() {
             ("", _) => message.is_comment = true,
-            ("id", id) => message.id = Some(id.trim().parse().unwrap()),
+            ("id", id) => message.id = Some(seq_of(id.trim())),
             ("data", data) => message.data = Some(serde_json::from_str(data).unwrap()),
             other => panic!("{other:?}"),
         }

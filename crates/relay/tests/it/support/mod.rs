@@ -27,7 +27,7 @@ pub(crate) use kukuri_testing::{
 };
 
 /// Long enough for every step of a test, even on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A relay that runs until it is dropped.
 pub(crate) struct TestRelay {
@@ -108,7 +108,7 @@ impl TestRelay {
         let options = LmdbOptions { durability: Durability::Unsynced, reserve: 1 << 20, ..options };
         let store: Arc<dyn Store> = Arc::new(LmdbStore::open(dir.path(), options).unwrap());
         let finder = finder(&store);
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = kukuri_http::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let address = listener.local_addr().unwrap();
         let url = format!("ws://{address}");
         let engine = EngineConfig {
