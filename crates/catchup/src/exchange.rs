@@ -8,13 +8,15 @@ use kukuri_store::{HintOutcome, Outcome, Shared, SharedSet};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
-    message::{Message, max_item_len},
+    message::{Message, max_hint_len, max_item_len},
     report::SessionEnd,
     session::Session,
 };
 
 /// Items loaded from the store at a time: bounds memory.
 const LOAD_ITEMS: usize = 32;
+/// Bytes of hints that wait for the end of their part: more are applied at once, since a peer could send hints without end.
+const MAX_PENDING_HINT_BYTES: usize = 1 << 20;
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<'_, S> {
     /// Selects the ids to ask for: not those of events that were stored, purged or permanently refused (G-7).
@@ -43,6 +45,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<'_, S> {
                 }
             }
             self.submit_events(events).await?;
+            let pending: usize = self.pending_hints.iter().map(|(hint, _)| max_hint_len(hint)).sum();
+            if pending > MAX_PENDING_HINT_BYTES {
+                self.apply_hints(topic, false).await?;
+            }
         }
         Ok(())
     }
@@ -87,7 +93,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<'_, S> {
                             end = Err(SessionEnd::Misbehaved("an event is not signed by its author"));
                         }
                         // Further history would be refused as well (P-6).
-                        Refusal::LiveOnly | Refusal::Shed | Refusal::Full | Refusal::DiskFull if end.is_ok() => {
+                        Refusal::LiveOnly | Refusal::Shed | Refusal::DiskFull if end.is_ok() => {
                             end = Err(SessionEnd::NoHistory);
                         }
                         _ => {}

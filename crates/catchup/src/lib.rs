@@ -9,6 +9,7 @@
 //!   directions.
 //! - `comparison`: compares a part of a set by negentropy.
 //! - `frames`: frames on a stream, with timeouts. `message`: the messages in them.
+//! - `fuzzing` (a feature): what must hold for any bytes of a peer.
 //!
 //! # A session
 //!
@@ -21,6 +22,8 @@
 mod comparison;
 mod exchange;
 mod frames;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod initiator;
 mod message;
 pub mod node;

@@ -95,8 +95,13 @@ impl Message {
 pub(crate) fn max_item_len(shared: &Shared) -> usize {
     37 + match shared {
         Shared::Event(json) => json.len(),
-        Shared::Hint(hint) => 40 + hint.key.identifier().len() + 75,
+        Shared::Hint(hint) => max_hint_len(hint),
     }
+}
+
+/// Upper bound of a hint's size in an item, in bytes.
+pub(crate) fn max_hint_len(hint: &FloorHint) -> usize {
+    40 + hint.key.identifier().len() + 75
 }
 
 const MALFORMED: SessionEnd = SessionEnd::Misbehaved("a malformed message");
@@ -202,44 +207,42 @@ impl<'f> Decoder<'f> {
     }
 }
 
+/// One message of each type.
+#[cfg(test)]
+pub(crate) fn examples() -> Vec<Message> {
+    let id = |byte: u8| EventId::from_bytes([byte; 32]);
+    let item = |second| Item { created_at: Timestamp(second), id: id(3) };
+    let key =
+        Address::addressable(kukuri_domain::Kind(30_023), kukuri_domain::PublicKey::from_bytes([5; 32]), "a:b\u{e9}");
+    let hint = FloorHint { key, floor: Rank { created_at: Timestamp(9), id: id(4) }, request: id(6) };
+    vec![
+        Message::Hello { topic: "kukuri:global".to_owned(), since: Timestamp(7) },
+        Message::Welcome { since: Timestamp(0) },
+        Message::Part { span: Span::default(), message: vec![] },
+        Message::Part { span: Span { from: Some(item(1)), before: Some(item(2)) }, message: vec![1, 2] },
+        Message::Cut { before: item(8) },
+        Message::Compare { message: vec![97; 300] },
+        Message::Offer { ids: vec![id(1), id(2)] },
+        Message::Want { ids: vec![], stop_offers: true },
+        Message::Items {
+            items: vec![
+                (id(7), Shared::Event("{}".into())),
+                (id(4), Shared::Hint(hint)),
+                (id(8), Shared::Event("".into())),
+            ],
+        },
+        Message::ItemsEnd,
+        Message::Bye { code: 3 },
+    ]
+}
+
 #[cfg(test)]
 mod tests {
-    use kukuri_domain::{Kind, PublicKey};
-
     use super::*;
-
-    fn id(byte: u8) -> EventId {
-        EventId::from_bytes([byte; 32])
-    }
-
-    fn messages() -> Vec<Message> {
-        let item = |second| Item { created_at: Timestamp(second), id: id(3) };
-        let key = Address::addressable(Kind(30_023), PublicKey::from_bytes([5; 32]), "a:b\u{e9}");
-        let hint = FloorHint { key, floor: Rank { created_at: Timestamp(9), id: id(4) }, request: id(6) };
-        vec![
-            Message::Hello { topic: "kukuri:global".to_owned(), since: Timestamp(7) },
-            Message::Welcome { since: Timestamp(0) },
-            Message::Part { span: Span::default(), message: vec![] },
-            Message::Part { span: Span { from: Some(item(1)), before: Some(item(2)) }, message: vec![1, 2] },
-            Message::Cut { before: item(8) },
-            Message::Compare { message: vec![97; 300] },
-            Message::Offer { ids: vec![id(1), id(2)] },
-            Message::Want { ids: vec![], stop_offers: true },
-            Message::Items {
-                items: vec![
-                    (id(7), Shared::Event("{}".into())),
-                    (id(4), Shared::Hint(hint)),
-                    (id(8), Shared::Event("".into())),
-                ],
-            },
-            Message::ItemsEnd,
-            Message::Bye { code: 3 },
-        ]
-    }
 
     #[test]
     fn every_message_decodes_to_itself() {
-        for message in messages() {
+        for message in examples() {
             assert_eq!(Message::decode(&message.encode()).unwrap(), message);
         }
         for code in 0..=SessionEnd::MAX_CODE {
@@ -251,7 +254,7 @@ mod tests {
 
     #[test]
     fn truncated_or_changed_messages_never_panic() {
-        for message in messages() {
+        for message in examples() {
             let frame = message.encode();
             for end in 0..frame.len() {
                 if let Ok(other) = Message::decode(&frame[..end]) {
@@ -270,7 +273,7 @@ mod tests {
 
     #[test]
     fn an_encoded_item_is_within_its_upper_bound() {
-        for message in messages() {
+        for message in examples() {
             if let Message::Items { items } = &message {
                 let counted: usize = items.iter().map(|(_, shared)| max_item_len(shared)).sum();
                 assert!(message.encode().len() <= 1 + counted);

@@ -15,7 +15,7 @@ use iroh::{
     endpoint::{Connection, TransportAddrUsage},
 };
 use kukuri_domain::TopicId;
-use kukuri_engine::{Engine, recent::RecentIds};
+use kukuri_engine::Engine;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::{
@@ -27,7 +27,7 @@ use tokio::{
 
 use crate::{
     broadcast::broadcast_published,
-    catch_up::start_due_sessions,
+    catch_up::{RefusedIds, start_due_sessions},
     endpoint::GossipEndpoint,
     error::GossipError,
     inbox::{Inbox, process_queue},
@@ -49,8 +49,6 @@ const SAVE_PEERS_INTERVAL: Duration = Duration::from_secs(10);
 /// A peer that comes up in many topics at once is recorded once in this time.
 const RECORD_INTERVAL: Duration = Duration::from_secs(5);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Ids of refused events that are remembered at least.
-const REFUSED_IDS: usize = 65_536;
 
 /// A running bridge.
 pub struct Bridge {
@@ -95,8 +93,9 @@ pub(crate) struct BridgeContext {
     pub(crate) topics: JoinedTopics,
     pub(crate) inbox: Inbox,
     pub(crate) large_events: LargeEvents,
-    /// Events that this node refuses permanently and its store does not record: catch-up does not ask for them again.
-    pub(crate) refused_ids: RecentIds,
+    /// Events that this node refuses as it is configured and its store does not record: catch-up does not ask for them
+    /// again.
+    pub(crate) refused_ids: RefusedIds,
     /// `None` while it is being replaced.
     pub(crate) endpoint: Mutex<Option<Endpoint>>,
     /// Endpoints that were replaced after a fault.
@@ -129,7 +128,7 @@ impl Bridge {
             topics: JoinedTopics::default(),
             inbox,
             large_events: LargeEvents::default(),
-            refused_ids: RecentIds::new(REFUSED_IDS),
+            refused_ids: RefusedIds::new(&engine.config()),
             endpoint: Mutex::default(),
             rebuilds: AtomicU64::default(),
             stopping: Notify::new(),

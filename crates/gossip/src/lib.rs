@@ -12,6 +12,7 @@
 //!   `peer_semaphore`: bounds concurrent requests.
 //! - `catch_up`: reconciles topics with peers after losses (G-7).
 //! - `watchdog`: timeouts for iroh-gossip.
+//! - `fuzzing` (a feature): what must hold for any message of a peer.
 //!
 //! iroh-gossip loses messages, never rejoins a topic by itself, and can stop for good when a peer freezes or floods. So no
 //! call into it is without a timeout, and an endpoint whose gossip is stuck is replaced as a whole.
@@ -22,6 +23,8 @@ mod catch_up;
 mod connections;
 mod endpoint;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod inbox;
 mod large_events;
 mod membership;

@@ -265,6 +265,26 @@ async fn too_many_ids_end_the_session() {
     }
 }
 
+#[tokio::test]
+async fn hints_do_not_pile_up_in_a_part_that_never_ends() {
+    let node = node(&[]).await;
+    let report = respond_to(&node, async |mut peer| {
+        peer.say_hello().await;
+        for number in 0..100_u8 {
+            let id = [number; 32];
+            peer.send(OFFER, &[&id]).await;
+            assert_eq!(peer.receive().await.unwrap().0, WANT);
+            // A hint of 60 kB, for a version that no request has deleted.
+            let key = format!("30023:{}:{}", "ab".repeat(32), "x".repeat(60_000));
+            let length = (key.len() as u32).to_be_bytes();
+            peer.send(ITEMS, &[&[1], &id, &7u64.to_be_bytes(), &[8; 32], &length, key.as_bytes()]).await;
+            peer.send(ITEMS_END, &[]).await;
+        }
+    })
+    .await;
+    assert!(report.hints_refused > 50, "they were decided on before the session broke: {report:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_silent_or_dripping_peer_times_out() {
     let node = node(&[]).await;

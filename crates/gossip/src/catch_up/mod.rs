@@ -2,7 +2,9 @@
 //! lost, and at intervals.
 //!
 //! - `schedule`: when a topic is reconciled next, and with which neighbour.
+//! - `refused`: ids that are not asked for again.
 
+mod refused;
 mod schedule;
 
 use std::{
@@ -19,6 +21,7 @@ use kukuri_store::{HintOutcome, Outcome, Store, StoreError};
 use parking_lot::Mutex;
 use tokio::time::sleep;
 
+pub(crate) use refused::RefusedIds;
 pub(crate) use schedule::Schedule;
 
 use crate::{
@@ -137,18 +140,19 @@ impl Node for BridgeContext {
     }
 
     fn wants(&self, id: &EventId) -> bool {
-        !self.refused_ids.contains(id)
+        !self.refused_ids.contains(id, &self.engine.config())
     }
 
     async fn submit(&self, peer: &Peer, events: Vec<Bytes>) -> Option<Vec<Outcome>> {
         let batch = events.iter().map(|json| (json.clone(), Origin::Sync { peer: *peer })).collect();
+        let config = self.engine.config();
         let answers = self.engine.intake().submit_batch(batch).await;
         let mut outcomes = Vec::with_capacity(answers.len());
         for (answer, json) in answers.into_iter().zip(events) {
             if answer.as_ref().is_err_and(PublishRefused::is_permanent)
                 && let Ok(event) = Event::from_json(&json)
             {
-                self.refused_ids.insert(event.id);
+                self.refused_ids.insert(event.id, &config);
             }
             outcomes.push(match answer {
                 Ok(outcome) => outcome,
