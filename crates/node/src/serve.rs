@@ -18,7 +18,6 @@ use kukuri_relay::Relay;
 use kukuri_search::Finder;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
-    net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
     sync::watch,
 };
@@ -64,8 +63,10 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     let own_key = key::nostr_public_key(&data)?;
     raise_open_files_limit(settings);
     let signals = install_signals()?;
-    let listener =
-        TcpListener::bind(settings.listen).await.with_context(|| format!("can't listen on {}", settings.listen))?;
+    let listen =
+        |address: SocketAddr| kukuri_http::listen(address).with_context(|| format!("can't listen on {address}"));
+    let listener = listen(settings.listen)?;
+    let monitors = settings.metrics.listen.map(listen).transpose()?;
     let listening = listener.local_addr()?;
     let public_url = wiring::public_url(settings, listening);
     let config = wiring::engine_config(settings, &public_url)?;
@@ -95,7 +96,14 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
         Arc::new(AdminContext { engine: Arc::clone(&engine), services: Arc::clone(&services), bridge: bridge.clone() });
     let commands = tokio::spawn(admin_socket::server::serve(admin_socket::server::listen(&data)?, admin));
     let (stopping, is_stopping) = watch::channel(false);
-    let routes = kukuri_http::routes(Arc::clone(&front));
+    let routes = match monitors {
+        None => kukuri_http::routes(Arc::clone(&front)),
+        Some(listener) => {
+            let routes = kukuri_http::monitor_routes(Arc::clone(&front));
+            tokio::spawn(kukuri_http::serve_monitors(Arc::clone(&front), listener, routes));
+            kukuri_http::routes_without_metrics(Arc::clone(&front))
+        }
+    };
     let routes = routes.merge(wiring::http_api::routes(&front, store, finder, is_stopping));
     let serving = tokio::spawn(kukuri_http::serve(Arc::clone(&front), listener, routes));
 

@@ -3,9 +3,11 @@
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use kukuri_config::without_password;
-use kukuri_store::{Archive, ConsumerOffset, DumpCursor, DumpPage, Piece, Standing, Stats, StoreError, report::total};
+use kukuri_store::{
+    Archive, ConsumerOffset, DumpCursor, DumpPage, Piece, Standing, Stats, StoreError, TopicStats, report::total,
+};
 
-use super::{check::check, progress::Progress, table::count_table};
+use super::{check::check, progress::Progress, stats::read_topics, table::count_table};
 use crate::{
     config::{Settings, StorePlace, parse_text},
     output,
@@ -125,7 +127,7 @@ async fn compare(source: &dyn Archive, target: &dyn Archive) -> anyhow::Result<(
     if ours == theirs {
         return Ok(());
     }
-    let stored = |(stats, _): &(Stats, _)| (total(&stats.by_class).events, stats.head);
+    let stored = |(stats, ..): &Figures| (total(&stats.by_class).events, stats.head);
     let ((events, head), (copied, copied_head)) = (stored(&ours), stored(&theirs));
     let figures = format!("{events} events and outbox {head} against {copied} and {copied_head} in the copy");
     Err(anyhow!(figures)).context(
@@ -133,7 +135,9 @@ async fn compare(source: &dyn Archive, target: &dyn Archive) -> anyhow::Result<(
     )
 }
 
-async fn figures(store: &dyn Archive) -> anyhow::Result<(Stats, Vec<ConsumerOffset>)> {
+type Figures = (Stats, Vec<TopicStats>, Vec<ConsumerOffset>);
+
+async fn figures(store: &dyn Archive) -> anyhow::Result<Figures> {
     let stats = Stats { disk_bytes: None, ..store.stats().await? };
-    Ok((stats, store.offsets().await?))
+    Ok((stats, read_topics(store).await?, store.offsets().await?))
 }

@@ -1,7 +1,7 @@
 //! `stats`: counts and sizes of the store.
 
 use kukuri_domain::{capacity::Usage, retention::RetentionClass};
-use kukuri_store::{Stats, report::total};
+use kukuri_store::{Stats, Store, TopicStats, report::total};
 use serde_json::json;
 
 use super::{
@@ -10,10 +10,27 @@ use super::{
 };
 use crate::{config::Settings, output, wiring::stores};
 
+/// Topics that are read at a time.
+const PAGE_TOPICS: usize = 1_000;
+
 pub(crate) async fn run(settings: &Settings, output: Output) -> anyhow::Result<()> {
-    let stats = stores::for_reading(settings).await?.stats().await?;
-    let text = if output.json { format!("{}\n", as_value(&stats)) } else { as_text(&stats) };
+    let store = stores::for_reading(settings).await?;
+    let stats = store.stats().await?;
+    let topics = read_topics(&*store).await?;
+    let text = if output.json { format!("{}\n", as_value(&stats, &topics)) } else { as_text(&stats, &topics) };
     output::print(&text)
+}
+
+/// All topics, page by page.
+pub(super) async fn read_topics(store: &dyn Store) -> anyhow::Result<Vec<TopicStats>> {
+    let mut all: Vec<TopicStats> = Vec::new();
+    loop {
+        let page = store.list_topics(all.last().map(|last| &last.topic), PAGE_TOPICS).await?;
+        if page.is_empty() {
+            return Ok(all);
+        }
+        all.extend(page);
+    }
 }
 
 fn name(class: RetentionClass) -> &'static str {
@@ -25,7 +42,7 @@ fn name(class: RetentionClass) -> &'static str {
     }
 }
 
-fn as_text(stats: &Stats) -> String {
+fn as_text(stats: &Stats, topics: &[TopicStats]) -> String {
     let row = |label: &str, count: String, size: String| [label.to_owned(), count, size];
     let used = |label: &str, usage: Usage| row(label, usage.events.to_string(), bytes(usage.bytes));
     let counted = |label: &str, count: u64| row(label, count.to_string(), String::new());
@@ -45,8 +62,8 @@ fn as_text(stats: &Stats) -> String {
         rows.push(row("clock", "held: see kukuri-node clock status".to_owned(), String::new()));
     }
     let mut text = table(["", "count", "size"], rows);
-    if !stats.topics.is_empty() {
-        let topics = stats.topics.iter().map(|topic| {
+    if !topics.is_empty() {
+        let topics = topics.iter().map(|topic| {
             let stored = total(&topic.by_class);
             [
                 topic.topic.to_string(),
@@ -63,7 +80,7 @@ fn as_text(stats: &Stats) -> String {
     text
 }
 
-fn as_value(stats: &Stats) -> serde_json::Value {
+fn as_value(stats: &Stats, topics: &[TopicStats]) -> serde_json::Value {
     let classes = |by_class: &[Usage; 4]| -> serde_json::Value {
         let entries = RetentionClass::ALL.into_iter().zip(by_class);
         let entries = entries.map(|(class, usage)| {
@@ -71,8 +88,7 @@ fn as_value(stats: &Stats) -> serde_json::Value {
         });
         entries.collect::<serde_json::Map<_, _>>().into()
     };
-    let topics: Vec<_> = stats
-        .topics
+    let topics: Vec<_> = topics
         .iter()
         .map(|topic| {
             json!({

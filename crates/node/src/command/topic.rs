@@ -7,7 +7,7 @@ use kukuri_domain::{
     retention::Keep,
     subscription::{IngestPolicy, Keeper, NodeSubscription},
 };
-use kukuri_store::{Stats, report::total};
+use kukuri_store::{TopicStats, report::total};
 use serde_json::json;
 
 use super::table::{bytes, table};
@@ -160,22 +160,23 @@ fn set_or_default<T, E: std::fmt::Display>(
 
 async fn list(settings: &Settings, as_json: bool) -> anyhow::Result<()> {
     let store = stores::for_reading(settings).await?;
-    let (subscriptions, stats) = (store.subscriptions().await?, store.stats().await?);
+    let subscriptions = store.subscriptions().await?;
+    let topics: Vec<TopicId> = subscriptions.iter().map(|one| one.topic.clone()).collect();
+    let stats = store.topic_stats(&topics).await?;
     if as_json {
-        let lines = subscriptions.iter().map(|one| format!("{}\n", as_value(one, &stats)));
+        let lines = subscriptions.iter().zip(&stats).map(|(one, stats)| format!("{}\n", as_value(one, stats.as_ref())));
         return output::print(&lines.collect::<String>());
     }
-    let rows = subscriptions.iter().map(|one| row(one, &stats));
+    let rows = subscriptions.iter().zip(&stats).map(|(one, stats)| row(one, stats.as_ref()));
     output::print(&table(["topic", "enabled", "events", "stored", "users", "policy"], rows))
 }
 
-fn holds(topic: &TopicId, stats: &Stats) -> (u64, u64) {
-    let found = stats.topics.iter().find(|one| one.topic == *topic);
-    found.map_or((0, 0), |one| (one.effective, total(&one.by_class).bytes))
+fn holds(stats: Option<&TopicStats>) -> (u64, u64) {
+    stats.map_or((0, 0), |stats| (stats.effective, total(&stats.by_class).bytes))
 }
 
-fn row(one: &NodeSubscription, stats: &Stats) -> [String; 6] {
-    let (events, size) = holds(&one.topic, stats);
+fn row(one: &NodeSubscription, stats: Option<&TopicStats>) -> [String; 6] {
+    let (events, size) = holds(stats);
     let enabled = match (one.enabled, one.keeper) {
         (true, Keeper::Operator) => "yes",
         (true, Keeper::Use) => "by use",
@@ -191,8 +192,8 @@ fn row(one: &NodeSubscription, stats: &Stats) -> [String; 6] {
     ]
 }
 
-fn as_value(one: &NodeSubscription, stats: &Stats) -> serde_json::Value {
-    let (events, size) = holds(&one.topic, stats);
+fn as_value(one: &NodeSubscription, stats: Option<&TopicStats>) -> serde_json::Value {
+    let (events, size) = holds(stats);
     json!({
         "topic": one.topic.as_str(),
         "enabled": one.enabled,

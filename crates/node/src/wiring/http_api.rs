@@ -4,15 +4,19 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use axum::{Router, http::request::Parts};
-use kukuri_api::{Api, Error, Gate, Identity, RouteCost};
+use kukuri_api::{Api, Error, Gate, Identity, RouteCost, StreamPermit};
 use kukuri_engine::ReadRefused;
-use kukuri_http::{HttpFront, reader::ReaderRefused};
+use kukuri_http::{HttpFront, reader::ReaderRefused, streams::AdmittedStream};
 use kukuri_search::Finder;
-use kukuri_store::Store;
-use tokio::sync::{Semaphore, watch};
+use kukuri_store::{Budget, Store};
+use tokio::sync::watch;
 
-/// Bound of change streams that are open at the same time.
-const MAX_STREAMS: usize = 256;
+/// Memory that is reserved for a page while it is prepared: its events, and the JSON around them.
+const PAGE_BYTES: usize = 2 << 20;
+/// The most that is reserved for a page of hits, which may be large events.
+const MAX_SEARCH_BYTES: usize = 8 << 20;
+/// Bytes of a page with one hit besides its event: topics, snippet, cursor.
+const HIT_FRAME_BYTES: usize = 32 << 10;
 
 struct ReadGate(Arc<HttpFront>);
 
@@ -21,15 +25,39 @@ impl Gate for ReadGate {
     async fn admit(&self, request: &Parts, cost: RouteCost) -> Result<Identity, Error> {
         let admitted = match cost {
             RouteCost::Static => self.0.admit_static(request),
-            RouteCost::Read | RouteCost::Search => self.0.admit_reader(request),
-        };
-        admitted.map(|()| Identity::Anonymous).map_err(|refused| match refused {
-            ReaderRefused::Policy(ReadRefused::TooFast(too_fast)) => {
-                Error::RateLimited { retry_after_seconds: too_fast.seconds }
+            RouteCost::Read => self.0.admit_reader(request, PAGE_BYTES..=PAGE_BYTES).await,
+            RouteCost::Search => {
+                // A page ends earlier if there is less than it may need.
+                let least = self.0.engine().config().admission.limits.event_bytes + HIT_FRAME_BYTES;
+                self.0.admit_reader(request, least..=least.max(MAX_SEARCH_BYTES)).await
             }
-            ReaderRefused::Policy(_) => Error::AuthRequired,
-            ReaderRefused::Denied => Error::AddressDenied,
-        })
+        };
+        admitted.map(|()| Identity::Anonymous).map_err(error_of)
+    }
+
+    fn budget(&self, request: &Parts) -> Budget {
+        self.0.read_budget(request)
+    }
+
+    fn answer_bytes(&self, request: &Parts) -> usize {
+        self.0.answer_bytes(request)
+    }
+
+    fn admit_stream(&self, request: &Parts) -> Result<StreamPermit, Error> {
+        let AdmittedStream { share, turn } = self.0.admit_stream(request).map_err(error_of)?;
+        Ok(StreamPermit { turn, share: Box::new(share) })
+    }
+}
+
+fn error_of(refused: ReaderRefused) -> Error {
+    match refused {
+        ReaderRefused::Policy(ReadRefused::TooFast(too_fast)) => {
+            Error::RateLimited { retry_after_seconds: too_fast.seconds }
+        }
+        ReaderRefused::Policy(_) => Error::AuthRequired,
+        ReaderRefused::Denied => Error::AddressDenied,
+        ReaderRefused::Busy => Error::Busy,
+        ReaderRefused::TooManyStreams => Error::TooManyStreams,
     }
 }
 
@@ -48,56 +76,141 @@ pub(crate) fn routes(
         visibility: Box::new(move || visibility.load().as_ref().clone()),
         gate: Arc::new(ReadGate(Arc::clone(front))),
         clock: super::now,
-        streams: Arc::new(Semaphore::new(MAX_STREAMS)),
         stopping,
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use kukuri_engine::{Engine, EngineParts};
-    use kukuri_http::Exporter;
+    use kukuri_http::{Exporter, Proxy};
     use kukuri_relay::Relay;
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
-        net::{TcpListener, TcpStream},
+        net::TcpStream,
     };
 
     use super::*;
     use crate::{
-        config::Settings,
+        config::{ByteSize, Settings},
         wiring::{engine_config, stores},
     };
+
+    /// A node's HTTP API, until it is dropped.
+    struct Served {
+        address: SocketAddr,
+        _directory: tempfile::TempDir,
+        _stop: watch::Sender<bool>,
+    }
+
+    impl Served {
+        async fn start(change: impl FnOnce(&mut Settings), proxy: Option<Proxy>) -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let mut settings = Settings { data: directory.path().to_owned(), ..Settings::default() };
+            change(&mut settings);
+            let store = stores::for_serving(&settings).await.unwrap();
+            let exporter = Exporter::new();
+            let parts = EngineParts {
+                store: Arc::clone(&store),
+                finder: None,
+                config: engine_config(&settings, "ws://127.0.0.1:7777").unwrap(),
+                policies: Vec::new(),
+                recorder: exporter.recorder(),
+            };
+            let (engine, _writer) = Engine::start(parts).await.unwrap();
+            let relay = Arc::new(Relay::new(engine, settings.relay.info(None)));
+            let front = Arc::new(HttpFront::new(relay, exporter, proxy));
+            let listener = kukuri_http::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+            let address = listener.local_addr().unwrap();
+            let (stop, stopping) = watch::channel(false);
+            tokio::spawn(kukuri_http::serve(Arc::clone(&front), listener, routes(&front, store, None, stopping)));
+            Self { address, _directory: directory, _stop: stop }
+        }
+
+        async fn send(&self, path: &str, headers: &str) -> TcpStream {
+            let mut stream = TcpStream::connect(self.address).await.unwrap();
+            let request = format!("GET {path} HTTP/1.1\r\nhost: node\r\n{headers}\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            stream
+        }
+
+        /// Opens a stream through the proxy. Returns it with its status.
+        async fn stream_of(&self, client: &str) -> (TcpStream, String) {
+            let headers = format!("accept: text/event-stream\r\nx-forwarded-for: {client}\r\n");
+            let mut stream = self.send("/v1/topics/kukuri:global/changes", &headers).await;
+            let mut start = [0; 12];
+            stream.read_exact(&mut start).await.unwrap();
+            (stream, String::from_utf8_lossy(&start[9..]).into_owned())
+        }
+    }
+
+    fn local_proxy() -> Option<Proxy> {
+        Some(Proxy { header: "x-forwarded-for".to_owned(), trusted: vec!["127.0.0.0/8".parse().unwrap()] })
+    }
+
+    #[tokio::test]
+    async fn a_search_needs_memory_for_one_hit_only() {
+        // Y-2: an address has a quarter of it.
+        let little = |settings: &mut Settings| settings.limits.answer_memory = ByteSize(4 << 20);
+        let served = Served::start(little, None).await;
+        let mut stream = served.send("/v1/search?topic=kukuri:global&q=tea", "connection: close\r\n").await;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.contains("SEARCH_UNAVAILABLE"), "it is admitted: {answer}");
+    }
 
     #[tokio::test]
     async fn description_of_the_api_has_a_rate() {
         // U-3
-        let directory = tempfile::tempdir().unwrap();
-        let mut settings = Settings { data: directory.path().to_owned(), ..Settings::default() };
-        (settings.rates.requests_per_minute, settings.rates.requests_burst) = (1, 2);
-        let store = stores::for_serving(&settings).await.unwrap();
-        let exporter = Exporter::new();
-        let parts = EngineParts {
-            store: Arc::clone(&store),
-            finder: None,
-            config: engine_config(&settings, "ws://127.0.0.1:7777").unwrap(),
-            policies: Vec::new(),
-            recorder: exporter.recorder(),
+        let rates = |settings: &mut Settings| {
+            (settings.rates.requests_per_minute, settings.rates.requests_burst) = (1, 2);
         };
-        let (engine, _writer) = Engine::start(parts).await.unwrap();
-        let relay = Arc::new(Relay::new(engine, settings.relay.info(None)));
-        let front = Arc::new(HttpFront::new(relay, exporter, None));
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (_stop, stopping) = watch::channel(false);
-        tokio::spawn(kukuri_http::serve(Arc::clone(&front), listener, routes(&front, store, None, stopping)));
+        let served = Served::start(rates, None).await;
         for expected in ["200", "200", "429"] {
-            let mut stream = TcpStream::connect(address).await.unwrap();
-            let request = b"GET /v1/openapi.json HTTP/1.1\r\nhost: node\r\nconnection: close\r\n\r\n";
-            stream.write_all(request).await.unwrap();
+            let mut stream = served.send("/v1/openapi.json", "connection: close\r\n").await;
             let mut answer = String::new();
             stream.read_to_string(&mut answer).await.unwrap();
             assert_eq!(answer.split(' ').nth(1), Some(expected), "{answer}");
         }
+    }
+
+    #[tokio::test]
+    async fn requests_through_a_proxy_count_among_the_connections_of_their_client() {
+        // W-4, U-4
+        let few = |settings: &mut Settings| settings.rates.connections_per_ip = 3;
+        let served = Served::start(few, local_proxy()).await;
+        let mut open = Vec::new();
+        for _ in 0..3 {
+            let (stream, status) = served.stream_of("192.0.2.1").await;
+            assert_eq!(status, "200");
+            open.push(stream);
+        }
+        assert_eq!(served.stream_of("192.0.2.1").await.1, "429");
+        assert_eq!(served.stream_of("192.0.2.2").await.1, "200", "another client of the same proxy");
+        open.clear();
+        let reopened = async || served.stream_of("192.0.2.1").await.1 == "200";
+        kukuri_testing::eventually("ended streams make room", reopened).await;
+    }
+
+    #[tokio::test]
+    async fn one_address_gets_a_part_of_the_streams() {
+        // Y-1
+        let many = |settings: &mut Settings| {
+            settings.rates.connections_per_ip = 1_000;
+            (settings.rates.backfill_per_minute, settings.rates.backfill_burst) = (10_000, 10_000);
+        };
+        let served = Served::start(many, local_proxy()).await;
+        let mut open = Vec::new();
+        let refused = loop {
+            let (stream, status) = served.stream_of("192.0.2.1").await;
+            if status != "200" {
+                break status;
+            }
+            open.push(stream);
+        };
+        assert_eq!((refused.as_str(), (40..=64).contains(&open.len())), ("503", true), "{}", open.len());
+        assert_eq!(served.stream_of("192.0.2.2").await.1, "200", "another address");
     }
 }

@@ -31,6 +31,8 @@ pub(crate) fn engine_config(settings: &Settings, public_url: &str) -> anyhow::Re
         requests: settings.limits.of_requests(),
         topics: settings.topics.intake(),
         retention: settings.retention(),
+        capacity: settings.max_usage(),
+        permanent: settings.permanent_share(),
         auth: settings.auth.rules(now()),
         rates: (settings.rate_limits == Switch::On).then(|| settings.rates.limits()),
         deny: settings.deny.lists(),

@@ -55,6 +55,7 @@ async fn an_event_published_on_one_node_is_live_on_all_and_broadcast_once() {
         let taken =
             || node.figure("kukuri_gossip_accepted_total", "") + node.figure("kukuri_catchup_items_total", "in");
         eventually("all of it was taken", || async { taken() >= 4 }).await;
+        eventually("all of it was sent", || async { node.figure(SENT, "") >= 2 }).await;
         assert_eq!(node.figure(SENT, ""), 2, "node {number} broadcast its own events and nothing else");
     }
 }
@@ -72,10 +73,17 @@ async fn a_node_joins_by_a_ticket_and_commands_list_peers_and_topics() {
     node.joined(TOPIC, 1).await;
     other.joined(TOPIC, 1).await;
     // Includes the global topic.
-    let health = node.gossip();
-    assert_eq!((&health["state"], &health["topics"], &health["peers"]), (&"running".into(), &2.into(), &1.into()));
-    let (met, named) = (node.run(&["gossip", "peers"]).ok(), other.run(&["gossip", "peers"]).ok());
-    assert!(met.contains("met ") && met.contains(&other.peer()), "{met}");
+    eventually("health shows them", || async {
+        let health = node.gossip();
+        health["state"] == "running" && health["topics"] == 2 && health["peers"] == 1
+    })
+    .await;
+    eventually("the other is listed", || async {
+        let met = node.run(&["gossip", "peers"]).ok();
+        met.contains("met ") && met.contains(&other.peer())
+    })
+    .await;
+    let named = other.run(&["gossip", "peers"]).ok();
     assert!(named.contains("configuration ") && named.contains(&node.peer()), "{named}");
 
     other.stop(rustix::process::Signal::TERM).await;

@@ -7,7 +7,7 @@ use crate::support::{
     events::note,
     mesh::{A_WHILE, configured, listener, mesh},
 };
-use kukuri_testing::{TIMEOUT, eventually};
+use kukuri_testing::{TIMEOUT, eventually, waiting::eventually_within};
 use nostr_sdk::{Event, EventBuilder, Keys, Tag};
 use rustix::process::Signal;
 
@@ -17,11 +17,19 @@ const OTHER_TOPIC: &str = "kukuri:0202020202020202020202020202020202020202020202
 async fn heard_from(from: &Node, to: &Node) {
     let keys = Keys::generate();
     let (mut client, mut listener) = (from.client().await, listener(to, TOPIC).await);
-    let end = Instant::now() + TIMEOUT;
+    let (end, mut published) = (Instant::now() + TIMEOUT, Vec::new());
     loop {
         let event = note(&keys, &format!("{:?}", Instant::now()));
         assert!(client.publish(&event).await.0);
-        let heard = async { while listener.hear().await[2]["id"] != event.id.to_hex() {} };
+        published.push(event.id.to_hex());
+        let heard = async {
+            loop {
+                let message = listener.hear().await;
+                if published.iter().any(|id| message[2]["id"] == id.as_str()) {
+                    break;
+                }
+            }
+        };
         if tokio::time::timeout(A_WHILE * 2, heard).await.is_ok() {
             return;
         }
@@ -142,7 +150,8 @@ async fn two_nodes_share_a_thousand_topics() {
     // Includes the global topic.
     let count = topics.len() as u64 + 1;
     let is_joined = |node: &Node| node.gossip()["topics"] == count && node.gossip()["topics_without_neighbours"] == 0;
-    eventually("all are joined", || async { is_joined(&first) && is_joined(&second) }).await;
+    let are_joined = || async { is_joined(&first) && is_joined(&second) };
+    eventually_within(TIMEOUT * 3, are_joined, || format!("{} {}", first.gossip(), second.gossip())).await;
     println!("1,000 topics joined in {:?}; memory {} KiB, {} KiB", started.elapsed(), first.memory(), second.memory());
     let keys = Keys::generate();
     let (mut client, mut listener) = (first.client().await, listener(&second, &topics[999]).await);

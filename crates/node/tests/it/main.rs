@@ -10,6 +10,7 @@ mod clocks;
 mod copy;
 mod documents;
 mod feed;
+mod flooding;
 mod gossip;
 mod gossip_catchup;
 mod gossip_faults;

@@ -40,7 +40,7 @@ async fn posts_are_searched_and_a_topic_is_followed_over_http() {
     assert_eq!(ops, [json!("upsert"), json!("delete"), json!("upsert")], "what is gone is told as gone: {changes}");
 
     // A stream delivers new events, and does not keep the node from stopping.
-    let head = changes["head"].as_u64().unwrap();
+    let head = changes["head"].as_str().unwrap();
     let stream = node.ask(&format!("/v1/topics/{topic}/changes?after={head}"), "text/event-stream");
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let later = note(&keys, "later");

@@ -66,7 +66,7 @@ async fn service_commands_work_without_a_node() {
     let offsets = node.run(&["outbox", "offsets"]).ok();
     assert_eq!(offsets.lines().count(), 2, "the pause flag is not a consumer: {offsets}");
     node.start_again();
-    assert_eq!(status(&node)["state"], "paused");
+    eventually("the service is paused", async || status(&node)["state"] == "paused").await;
     node.kill();
     node.run(&["service", "resume", "index-v1"]).ok();
     assert_eq!(status(&node)["paused_since"], Value::Null);

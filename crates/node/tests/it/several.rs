@@ -221,6 +221,7 @@ async fn nodes_of_one_database_broadcast_and_receive_each_event_once() {
         }
     }
     for (number, node) in nodes.into_iter().enumerate() {
+        eventually("it is counted", || async { node.figure("kukuri_gossip_sent_total", "") >= 1 }).await;
         assert_eq!(node.figure("kukuri_gossip_sent_total", ""), 1, "node {number} broadcast what was published on it");
     }
 }
@@ -229,7 +230,9 @@ async fn nodes_of_one_database_broadcast_and_receive_each_event_once() {
 async fn the_query_of_a_disconnected_client_is_cancelled() {
     let database = Database::new().await;
     // The query itself would take much longer.
-    let node = node_on(&database.url(), "[postgres]\nquery_timeout = \"10m\"\n");
+    let long =
+        "[limits]\nquery_time = \"10m\"\ncostly_queries = 8\n[postgres]\nquery_timeout = \"10m\"\nreaders = 16\n";
+    let node = node_on(&database.url(), long);
     let hold = "BEGIN; LOCK TABLE cn_relay.event_topics IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(600)";
     let url = database.url();
     let holding = tokio::spawn(async move { database::run(&url, hold).await });

@@ -17,8 +17,8 @@ section! {
         /// With less free space than this, topics of the lowest priority are refused too.
         ja "空き容量がこれを下回ると、優先度が最も低いトピックのイベントも拒否します。"
         shedding: ByteSize = ByteSize(1 << 30);
-        /// With less free space than this, only deletion and vanish requests are accepted.
-        ja "空き容量がこれを下回ると、削除要求と消去要求だけを受け付けます。"
+        /// With less free space than this, only deletion and vanish requests of authors with another event here are accepted.
+        ja "空き容量がこれを下回ると、このノードに他のイベントがある作者の削除要求と消去要求だけを受け付けます。"
         full: ByteSize = ByteSize(256 << 20);
     }
 }

@@ -9,6 +9,7 @@ mod deny;
 mod disk;
 mod gossip;
 mod limits;
+mod metrics;
 mod postgres;
 mod proxy;
 mod rates;
@@ -24,8 +25,8 @@ use kukuri_domain::DeletionMode;
 
 use self::{
     auth::Auth, backlog::Backlog, capacity::Capacity, clock::Clock, deny::Deny, disk::Disk, gossip::Gossip,
-    limits::Limits, postgres::Postgres, proxy::Proxy, rates::Rates, relay::Relay, retention::Retention, search::Search,
-    topics::Topics,
+    limits::Limits, metrics::Metrics, postgres::Postgres, proxy::Proxy, rates::Rates, relay::Relay,
+    retention::Retention, search::Search, topics::Topics,
 };
 use super::{Foreign, place::StorePlace, types::LogFilter};
 
@@ -77,6 +78,7 @@ section! {
         rates: Rates,
         deny: Deny,
         proxy: Proxy,
+        metrics: Metrics,
         retention: Retention,
         clock: Clock,
         capacity: Capacity,

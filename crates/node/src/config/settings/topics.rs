@@ -35,8 +35,9 @@ section! {
         /// A topic that was opened by an event is closed again when it has had no new one for this long.
         ja "イベントで開いたトピックは、この期間新しいイベントがなければ閉じます。"
         idle: Duration = TopicIntake::DEFAULT_IDLE, at least Duration::from_mins(1);
-        /// The topics that one IP address, or one public key, may open in an hour.
-        ja "1 つの IP アドレスまたは公開鍵が 1 時間に開けるトピックの数。"
+        /// The topics that one IP address, or one public key, may open in an hour, and the unknown topics that events of one
+        /// peer may name (20, if topics are not open).
+        ja "1 つの IP アドレスまたは公開鍵が 1 時間に開けるトピックの数。1 つのピアのイベントが 1 時間に持ち込める未知のトピックの数も同じです（自動で開かない設定では 20）。"
         opened_per_hour: u32 = TopicIntake::DEFAULT_OPENED_PER_HOUR.get();
     }
 }

@@ -127,7 +127,7 @@ fn an_error_in_the_file_is_one_line_with_path_key_and_value() {
             &format!("unknown key lisen; before the sections there are {at_the_top}; did you mean listen?"),
         ),
         ("[limit]\nfilters = 5", &format!("unknown section [limit]; there are {sections}; did you mean [limits]?")),
-        ("[metrics]", &format!("unknown section [metrics]; there are {sections}")),
+        ("[console]", &format!("unknown section [console]; there are {sections}")),
         ("limits = 5", "limits = 5: must be a section, [limits]"),
         // Rules between keys.
         ("capacity.shedding = 70", "capacity.shedding = 70: must be more than capacity.live_only (80)"),

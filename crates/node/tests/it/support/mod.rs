@@ -70,6 +70,26 @@ impl Node {
     /// Starts the node on its data and its port.
     pub(crate) fn start_again(&mut self) {
         assert!(self.process.is_none(), "it runs");
+        let end = Instant::now() + TIMEOUT;
+        let (process, said) = loop {
+            let (mut process, said) = self.spawn();
+            // Another process may have the port that this node had before.
+            let is_taken = said.is_empty() && self.log().lines().last().is_some_and(|line| line.contains("in use"));
+            if !is_taken || Instant::now() > end {
+                break (process, said);
+            }
+            process.child.wait().unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+        };
+        self.process = Some(process);
+        let line = said.lines().next().unwrap_or_default();
+        let url = line.strip_prefix("kukuri-node listens on ws://");
+        self.address = url.unwrap_or_else(|| panic!("it did not start: {said}{}", self.log())).parse().unwrap();
+        self.announcement = said;
+    }
+
+    /// Starts the process. Returns it with its announcement, which is empty if it has ended.
+    fn spawn(&self) -> (Process, String) {
         let log = File::options().create(true).append(true).open(self.dir.path().join("log")).unwrap();
         let mut command = bare_under(&self.wrapper);
         command.args(["--listen", &self.address.to_string(), "--topics-mode", self.mode, "--data"]);
@@ -80,11 +100,7 @@ impl Node {
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut said = String::new();
         while !said.contains("  try ") && stdout.read_line(&mut said).unwrap() > 0 {}
-        self.process = Some(Process { child, _stdout: stdout });
-        let line = said.lines().next().unwrap_or_default();
-        let url = line.strip_prefix("kukuri-node listens on ws://");
-        self.address = url.unwrap_or_else(|| panic!("it did not start: {said}{}", self.log())).parse().unwrap();
-        self.announcement = said;
+        (Process { child, _stdout: stdout }, said)
     }
 
     pub(crate) fn url(&self) -> String {
