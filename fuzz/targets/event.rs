@@ -1,8 +1,5 @@
-//! Feeds any bytes to the property of `properties/event.rs`.
-
 #![no_main]
 
-#[path = "../properties/event.rs"]
-mod event;
+use libfuzzer_sys::fuzz_target;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| event::check(bytes));
+fuzz_target!(|bytes: &[u8]| kukuri_domain::fuzzing::event::check(bytes));

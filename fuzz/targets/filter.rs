@@ -1,8 +1,5 @@
-//! Feeds any bytes to the property of `properties/filter.rs`.
-
 #![no_main]
 
-#[path = "../properties/filter.rs"]
-mod filter;
+use libfuzzer_sys::fuzz_target;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| filter::check(bytes));
+fuzz_target!(|bytes: &[u8]| kukuri_domain::fuzzing::filter::check(bytes));
