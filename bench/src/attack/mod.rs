@@ -110,7 +110,7 @@ async fn attack(options: &Options, prepared: &Prepared, script: &'static Script)
     let start = node.start_again().await?;
     Ok(Outcome {
         name: script.name,
-        finding: script.finding,
+        about: script.about,
         before,
         during,
         memory_before,

@@ -16,35 +16,36 @@ use super::attacker::Attacker;
 /// An attack. Every attacker runs it until it is told to stop.
 pub(crate) struct Script {
     pub(crate) name: &'static str,
-    /// The finding of the security review that it shows.
-    pub(crate) finding: &'static str,
+    /// What the attackers do, in a few words.
+    pub(crate) about: &'static str,
     pub(crate) run: fn(Attacker) -> Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-/// Lists attacks: name, finding, function.
+/// Lists attacks: name, what the attackers do, function.
 macro_rules! scripts {
-    ($($name:literal $finding:literal $run:path;)+) => {
-        const SCRIPTS: &[Script] = &[$(Script { name: $name, finding: $finding, run: |attacker| Box::pin($run(attacker)) }),+];
+    ($($name:literal $about:literal $run:path;)+) => {
+        const SCRIPTS: &[Script] = &[$(Script { name: $name, about: $about, run: |attacker| Box::pin($run(attacker)) }),+];
     };
 }
 
 scripts! {
-    "topics" "H1" publishing::topics;
-    "gossip" "H1" gossip::topics;
-    "deletions" "H4" publishing::deletions;
-    "keys" "H4" publishing::keys;
-    "vanish" "M1" publishing::vanish;
-    "count" "H3, M10" reading::count;
-    "search" "H7" reading::search;
-    "lag" "M9" reading::lag;
-    "neg" "M7" reading::neg;
-    "filters" "H5" live::filters;
-    "snapshots" "H6" slow::snapshots;
-    "answers" "M2" slow::answers;
-    "streams" "M3" slow::streams;
-    "loris-http" "slow-loris" slow::http_heads;
-    "loris-ws" "slow-loris" slow::messages;
-    "pages" "M5" pages::pages;
+    "topics" "deletion requests that name 49 unknown topics" publishing::topics;
+    "gossip" "the same, over an open gossip peer" gossip::topics;
+    "deletions" "deletion requests with 1,450 targets" publishing::deletions;
+    "keys" "addressable events, each with a new key" publishing::keys;
+    "vanish" "vanish requests older than all versions of their author" publishing::vanish;
+    "count" "COUNT with 20 filters over everything" reading::count;
+    "search" "as many searches per REQ as allowed, every hit turned down" reading::search;
+    "lag" "long posts, searched for before they are indexed" reading::lag;
+    "neg" "NEG-OPEN over everything, with nothing and with 7,000 ids" reading::neg;
+    "filters" "as many live filters as allowed, of unused kinds" live::filters;
+    "snapshots" "snapshot pages that are not read" slow::snapshots;
+    "answers" "answers read at 3.5 kB/s" slow::answers;
+    "live" "live events read at 20 kB/s" slow::live_events;
+    "streams" "streams of changes that are not read" slow::streams;
+    "loris-http" "HTTP heads sent byte by byte" slow::http_heads;
+    "loris-ws" "WebSocket messages sent byte by byte" slow::messages;
+    "pages" "/metrics and / without end" pages::pages;
 }
 
 /// The attacks with these names; all without any.

@@ -31,7 +31,7 @@ pub(super) fn request_in_unknown_topics(n: u64) -> kukuri_domain::Event {
 }
 
 /// 64 hexadecimal digits.
-fn random_hex(number: u64) -> String {
+pub(super) fn random_hex(number: u64) -> String {
     (0..4).map(|part| format!("{:016x}", mixed(number * 4 + part))).collect()
 }
 

@@ -8,7 +8,9 @@ use tokio::{
     time::sleep,
 };
 
-use crate::attack::attacker::{Attacker, TOPIC};
+use kukuri_testing::frames::text_frame;
+
+use crate::attack::attacker::{Attacker, TOPIC, publication, stranger};
 
 /// The most connections of one address.
 const CONNECTIONS: usize = 50;
@@ -51,7 +53,7 @@ pub(super) async fn snapshots(attacker: Attacker) {
 /// Follows all changes of a topic from the first on, and reads nothing.
 pub(super) async fn streams(attacker: Attacker) {
     let request =
-        format!("GET /v1/topics/{TOPIC}/stream?after=0 HTTP/1.1\r\nhost: node\r\naccept: text/event-stream\r\n\r\n");
+        format!("GET /v1/topics/{TOPIC}/changes?after=0 HTTP/1.1\r\nhost: node\r\naccept: text/event-stream\r\n\r\n");
     attacker.on_each(CONNECTIONS, async |_| ask_and_dawdle(&attacker, request.as_bytes(), 0).await).await;
 }
 
@@ -59,8 +61,21 @@ pub(super) async fn streams(attacker: Attacker) {
 pub(super) async fn answers(attacker: Attacker) {
     let message = format!(r##"["REQ","large",{{"#t":["{TOPIC}"],"until":{},"limit":500}}]"##, kukuri_testing::now());
     let mut requests = upgrade();
-    requests.extend(kukuri_testing::frames::text_frame(message.as_bytes()));
+    requests.extend(text_frame(message.as_bytes()));
     attacker.on_each(CONNECTIONS, async |_| ask_and_dawdle(&attacker, &requests, 350).await).await;
+}
+
+/// Publishes long posts, and reads them on all other connections as slowly as a client may.
+pub(super) async fn live_events(attacker: Attacker) {
+    const EVERYBODY: &str = "kukuri:global";
+    let text = "long form. ".repeat(60 * 1024 / 11);
+    let post = |n| publication(&stranger(n, 1).tag(["t", EVERYBODY]).content(&text).sign());
+    let mut requests = upgrade();
+    requests.extend(text_frame(format!(r##"["REQ","live",{{"#t":["{EVERYBODY}"],"limit":0}}]"##).as_bytes()));
+    tokio::join!(
+        attacker.flood(1, 4, post),
+        attacker.on_each(CONNECTIONS - 2, async |_| ask_and_dawdle(&attacker, &requests, 2_000).await),
+    );
 }
 
 /// Sends the head of an HTTP request byte by byte.
