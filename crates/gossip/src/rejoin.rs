@@ -1,5 +1,5 @@
-//! Keeps enough neighbours in every topic: dials known peers, and joins topics with too few neighbours again. iroh-gossip
-//! does neither by itself.
+//! Keeps enough neighbours in every topic: dials known peers, joins topics with too few neighbours again, and finds neighbours
+//! that are gone. iroh-gossip does none of this by itself.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,6 +27,8 @@ const MAX_CONCURRENT_DIALS: usize = 8;
 const TICK_INTERVAL: Duration = Duration::from_millis(250);
 /// A peer that was connected for this long has accepted us. A peer that rejects us closes a connection that seemed open.
 const STABLE_AFTER: Duration = Duration::from_secs(3);
+/// A neighbour without a connection for this long is lost. iroh-gossip reports it within milliseconds, if at all.
+const LOST_AFTER: Duration = Duration::from_secs(2);
 /// Topics that are rejoined per tick: a returning peer with thousands of topics comes back in steps.
 const MAX_REJOINS_PER_TICK: usize = 512;
 /// With at most this many known peers, all of them should be neighbours: no other peer brings them back.
@@ -40,6 +42,7 @@ pub(crate) async fn keep_neighbours(
     endpoint: &GossipEndpoint,
 ) -> Result<Infallible, ReplaceReason> {
     let (mut dialer, mut arrived) = (Dialer::default(), BTreeSet::new());
+    let mut unconnected_since: BTreeMap<PeerId, Instant> = BTreeMap::new();
     loop {
         dialer.hand_over(endpoint).await?;
         let known = ctx.peers.candidates();
@@ -48,14 +51,18 @@ pub(crate) async fn keep_neighbours(
         let rejoin_now: BTreeSet<PeerId> = known.iter().copied().filter(rejoins_now).collect();
         let is_recent = |peer: &PeerId| connected.get(peer).is_some_and(|since| since.elapsed() < STABLE_AFTER);
         let mut recent: BTreeSet<PeerId> = known.iter().copied().filter(is_recent).collect();
-        let (mut rejoined, mut wanted) = (0, BTreeSet::new());
+        let is_lost = |peer: &&PeerId| unconnected_since.get(*peer).is_some_and(|since| since.elapsed() >= LOST_AFTER);
+        let (mut rejoined, mut wanted, mut unconnected) = (0, BTreeSet::new(), BTreeSet::new());
         for joined in ctx.topics.all() {
             let reachable = {
                 let TopicState { neighbours, rejoin_backoff, .. } = &mut *joined.state.lock();
                 recent.retain(|peer| !neighbours.contains(peer));
-                let (reachable, unconnected): (Vec<PeerId>, Vec<PeerId>) =
+                let (mut reachable, unreachable): (Vec<PeerId>, Vec<PeerId>) =
                     missing_neighbours(&known, neighbours).into_iter().partition(|peer| connected.contains_key(peer));
-                wanted.extend(unconnected);
+                wanted.extend(unreachable);
+                unconnected.extend(neighbours.iter().filter(|peer| !connected.contains_key(*peer)));
+                // iroh-gossip dials a lost neighbour, and either joins it again or finds that it is gone.
+                reachable.extend(neighbours.iter().filter(&is_lost));
                 let now = Instant::now();
                 if reachable.iter().any(|peer| rejoin_now.contains(peer)) {
                     rejoin_backoff.reset_to_now(now);
@@ -69,6 +76,10 @@ pub(crate) async fn keep_neighbours(
             ctx.metrics.rejoins.increment(1);
             // An error of the call means that the topic is being left or the endpoint replaced.
             call_timeout("join_peers", joined.sender.join_peers(reachable)).await?.ok();
+        }
+        unconnected_since.retain(|peer, _| unconnected.contains(peer));
+        for peer in unconnected {
+            unconnected_since.entry(peer).or_insert_with(Instant::now);
         }
         dialer.retain_backoff(&wanted, &recent);
         dialer.dial(endpoint, &wanted);

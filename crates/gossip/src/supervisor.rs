@@ -31,9 +31,9 @@ pub(crate) async fn supervise(
         let address = endpoint.endpoint.bound_sockets().first().copied();
         let reason = tokio::select! {
             () = ctx.stopping.notified() => {
-                ctx.topics.leave_all();
                 ctx.endpoint.lock().take();
-                return endpoint.close().await;
+                endpoint.close().await;
+                return ctx.topics.leave_all();
             }
             Err(reason) = keep_membership(&ctx, &endpoint) => reason,
             Err(reason) = keep_neighbours(&ctx, &endpoint) => reason,
@@ -48,8 +48,8 @@ pub(crate) async fn supervise(
             ctx.rebuilds.fetch_add(1, Ordering::Relaxed);
         }
         ctx.endpoint.lock().take();
+        endpoint.close().await;
         ctx.topics.leave_all();
-        endpoint.abandon().await;
         endpoint = tokio::select! {
             () = ctx.stopping.notified() => return,
             endpoint = bind_again(&ctx, address) => endpoint,

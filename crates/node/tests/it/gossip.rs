@@ -1,13 +1,13 @@
 //! Gossip between nodes: an event published on one node is live on all nodes that share its topic, once.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use crate::support::{
     Node, TOPIC,
     events::{note, topic},
     mesh::{configured, listener, mesh},
 };
-use kukuri_testing::{Client, eventually};
+use kukuri_testing::{Client, eventually, waiting::eventually_within};
 use nostr_sdk::{Event, EventBuilder, Keys, Kind};
 
 const SENT: &str = "kukuri_gossip_sent_total";
@@ -93,6 +93,19 @@ async fn a_node_joins_by_a_ticket_and_commands_list_peers_and_topics() {
     assert!(off.announcement.contains("peers     none"), "{}", off.announcement);
     assert!(off.run(&["gossip", "topics"]).refusal().contains("gossip.enabled is off"));
     assert!(off.gossip().is_null());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_has_left_one_topic_and_then_died_is_a_neighbour_in_none() {
+    let [node, mut other]: [Node; 2] = mesh("").await;
+    eventually("they share the global topic as well", || async { node.gossip()["topics_without_neighbours"] == 0 }).await;
+    other.topic("disable", TOPIC);
+    node.joined(TOPIC, 0).await;
+    other.stop(rustix::process::Signal::KILL).await;
+    // Without a check of its own, the node finds this out by a message of iroh-gossip that is sent once a minute.
+    let soon = Duration::from_secs(30);
+    let is_gone = || async { node.gossip()["topics_without_neighbours"] == 2 };
+    eventually_within(soon, is_gone, || format!("the dead peer is gone: {}", node.gossip())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
