@@ -9,11 +9,13 @@
 //! - [`events`]: makes and signs events.
 //! - [`mod@test_name`]: the name of a test that starts itself again.
 //! - [`waiting`]: waits until a condition holds.
+//! - [`corpus`]: replays the kept inputs of the fuzz targets.
 //! - [`long`]: how many random cases and rounds tests run.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
 
 pub mod client;
 pub mod connection;
+pub mod corpus;
 pub mod events;
 pub mod frames;
 pub mod long;
