@@ -7,10 +7,11 @@
 use std::{
     cell::OnceCell,
     collections::{HashMap, HashSet},
-    hash::Hash,
+    hash::{BuildHasher as _, Hash, RandomState},
     sync::Arc,
 };
 
+use hashbrown::HashTable;
 use kukuri_domain::{Admitted, Event, EventId, Filter, Kind, Letter, PublicKey, Timestamp, TopicId, Viewer};
 use kukuri_search::SearchQuery;
 use kukuri_store::Seq;
@@ -68,7 +69,9 @@ pub fn values_of(filter: &Filter) -> usize {
 
 /// A filter of one or more subscriptions.
 struct SharedFilter {
-    conditions: Arc<Filter>,
+    conditions: Filter,
+    /// The hash of the conditions.
+    hash: u64,
     words: Option<SearchQuery>,
     /// Positions of its rows, in the order of [`places_of`].
     positions: Vec<usize>,
@@ -122,7 +125,9 @@ struct FilterRef {
 struct Entries {
     subscriptions: HashMap<u64, Box<[FilterRef]>>,
     filters: Slab<SharedFilter>,
-    by_conditions: HashMap<Arc<Filter>, usize>,
+    /// The numbers of the filters, by a hash of their conditions: hashing all values of a filter is done once.
+    by_conditions: HashTable<usize>,
+    hasher: RandomState,
     by_key: HashMap<Key, Bucket>,
     /// Under [`Key::Everything`].
     everything: Bucket,
@@ -216,9 +221,10 @@ impl Entries {
     /// Adds a subscriber to a filter, which may be new.
     fn add(&mut self, LiveFilter { filter, words }: LiveFilter, subscriber: Subscriber) -> FilterRef {
         let conditions = filter.into_conditions();
-        let number = match self.by_conditions.get(&conditions) {
+        let hash = self.hasher.hash_one(&conditions);
+        let number = match self.by_conditions.find(hash, |number| self.filters[*number].conditions == conditions) {
             Some(number) => *number,
-            None => self.insert(Arc::new(conditions), words),
+            None => self.insert(conditions, hash, words),
         };
         let subscribers = &mut self.filters[number].subscribers;
         if subscribers.is_empty() {
@@ -228,7 +234,7 @@ impl Entries {
         FilterRef { filter: number, position: subscribers.len() - 1 }
     }
 
-    fn insert(&mut self, conditions: Arc<Filter>, words: Option<SearchQuery>) -> usize {
+    fn insert(&mut self, conditions: Filter, hash: u64, words: Option<SearchQuery>) -> usize {
         let Self { filters, by_key, everything, .. } = self;
         let slot = filters.vacant_entry();
         let number = slot.key();
@@ -241,8 +247,8 @@ impl Entries {
             bucket.push(narrowing, Row { since, until, filter: number, nth })
         });
         let positions = places.collect();
-        slot.insert(SharedFilter { conditions: Arc::clone(&conditions), words, positions, subscribers: Vec::new() });
-        self.by_conditions.insert(conditions, number);
+        slot.insert(SharedFilter { conditions, hash, words, positions, subscribers: Vec::new() });
+        self.by_conditions.insert_unique(hash, number, |number| self.filters[*number].hash);
         number
     }
 
@@ -259,8 +265,10 @@ impl Entries {
         if !filter.subscribers.is_empty() {
             return;
         }
+        if let Ok(entry) = self.by_conditions.find_entry(filter.hash, |other| *other == number) {
+            entry.remove();
+        }
         let SharedFilter { conditions, words, positions, .. } = self.filters.remove(number);
-        self.by_conditions.remove(&conditions);
         let Self { filters, by_key, everything, .. } = self;
         for ((key, narrowing), position) in places_of(&conditions, words.as_ref()).into_iter().zip(positions) {
             let bucket = match &key {
@@ -280,7 +288,9 @@ impl Entries {
         if filters.is_empty() {
             *filters = Slab::new();
         }
-        shrink(&mut self.by_conditions);
+        if is_sparse(self.by_conditions.capacity(), self.by_conditions.len()) {
+            self.by_conditions.shrink_to(filters.len() * 2, |number| filters[*number].hash);
+        }
         shrink(&mut self.by_key);
         shrink(&mut self.everything.by_kind);
     }
@@ -303,9 +313,14 @@ impl Entries {
 }
 
 fn shrink<K: Eq + Hash, V>(table: &mut HashMap<K, V>) {
-    if table.capacity() > MIN_SHRUNK_CAPACITY && table.len() < table.capacity() / 8 {
+    if is_sparse(table.capacity(), table.len()) {
         table.shrink_to(table.len() * 2);
     }
+}
+
+/// Whether a table is so empty that it should shrink.
+fn is_sparse(capacity: usize, len: usize) -> bool {
+    capacity > MIN_SHRUNK_CAPACITY && len < capacity / 8
 }
 
 /// Tells the words of an event; `None` if events of its kind are not searched.

@@ -61,7 +61,10 @@ impl Session {
         let mut unsent: usize = answer.events.iter().map(|event| event.json.len()).sum();
         memory.shrink_to(unsent);
         for event in answer.events {
-            self.buffer(&reply::event(&id, &event.json)).await?;
+            let message = reply::event(&id, &event.json);
+            if !self.try_buffer(&message) {
+                self.buffer(&message).await?;
+            }
             unsent -= event.json.len();
             if memory.amount() - unsent.min(memory.amount()) >= RETURNED_BYTES {
                 memory.shrink_to(unsent);

@@ -39,11 +39,20 @@ impl Session {
 
     /// Adds a message, in parts, to the send buffer.
     pub(super) async fn buffer(&mut self, parts: &[&[u8]]) -> Result<(), SessionEnd> {
-        if !self.frames.has_room_for(parts.iter().map(|part| part.len()).sum()) {
+        if !self.try_buffer(parts) {
             self.flush().await?;
+            self.frames.push(Opcode::Text, parts);
         }
-        self.frames.push(Opcode::Text, parts);
         if self.frames.is_full() { self.flush().await } else { Ok(()) }
+    }
+
+    /// Adds a message to the send buffer, if it has room for it.
+    pub(super) fn try_buffer(&mut self, parts: &[&[u8]]) -> bool {
+        let has_room = self.frames.has_room_for(parts.iter().map(|part| part.len()).sum());
+        if has_room {
+            self.frames.push(Opcode::Text, parts);
+        }
+        has_room
     }
 
     pub(super) async fn flush(&mut self) -> Result<(), SessionEnd> {
@@ -76,6 +85,8 @@ impl Session {
         tokio::pin!(reading);
         loop {
             tokio::select! {
+                // Most answers are ready at once, and need no timer.
+                biased;
                 read = &mut reading => return Ok(read),
                 () = tokio::time::sleep(CONNECTED_INTERVAL) => {
                     // Only asks for readiness: what the client sent stays unread.
