@@ -32,6 +32,7 @@ pub mod id;
 mod json;
 pub mod kind;
 pub mod limits;
+mod parsed_keys;
 pub mod refusal;
 pub mod remains;
 pub mod retention;
