@@ -9,6 +9,7 @@
 //! - [`events`]: makes and signs events.
 //! - [`mod@test_name`]: the name of a test that starts itself again.
 //! - [`waiting`]: waits until a condition holds.
+//! - [`delay`]: a proxy that delays what it passes on, and counts round trips.
 //! - [`corpus`]: replays the kept inputs of the fuzz targets.
 //! - [`long`]: how many random cases and rounds tests run.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
@@ -16,6 +17,7 @@
 pub mod client;
 pub mod connection;
 pub mod corpus;
+pub mod delay;
 pub mod events;
 pub mod frames;
 pub mod long;
