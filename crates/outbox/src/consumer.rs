@@ -41,7 +41,7 @@ pub struct ConsumerSettings {
 
 impl Default for ConsumerSettings {
     fn default() -> Self {
-        Self { batch_rows: 2_000, holder: None, clock: system_clock }
+        Self { batch_rows: 8_192, holder: None, clock: system_clock }
     }
 }
 
@@ -216,9 +216,23 @@ impl Consumer {
         Ok(rows.len() == self.settings.batch_rows)
     }
 
-    pub(crate) async fn apply_rows(&mut self, target: Target, after: Seq, rows: &[OutboxRow]) -> Step {
-        let batch = Batch::of_rows(&*self.store, after, rows, self.now()).await?;
-        match self.sink.apply(target, &batch).await {
+    /// Applies rows in batches of bounded size.
+    pub(crate) async fn apply_rows(&mut self, target: Target, mut after: Seq, mut rows: &[OutboxRow]) -> Step {
+        while let Some(last) = rows.last() {
+            let (batch, taken) = Batch::of_rows(&*self.store, after, rows, self.now()).await?;
+            let (some, rest) = rows.split_at(taken);
+            self.apply_batch(target, after, some, &batch).await?;
+            after = batch.last.unwrap_or(last.seq);
+            rows = rest;
+            if target == Target::Current && !rows.is_empty() {
+                self.store_offset(after).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn apply_batch(&mut self, target: Target, after: Seq, rows: &[OutboxRow], batch: &Batch) -> Step {
+        match self.sink.apply(target, batch).await {
             Err(SinkError::Poison(_)) if rows.len() > 1 => {
                 // Halving finds the bad row and applies all rows before it.
                 let (first, second) = rows.split_at(rows.len() / 2);

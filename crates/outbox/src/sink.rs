@@ -26,25 +26,44 @@ pub struct Batch {
     pub last: Option<Seq>,
 }
 
+/// A batch ends where the JSON of its events exceeds this.
+const MAX_BATCH_BYTES: usize = 8 << 20;
+/// Rows whose events are read at a time.
+const ROWS_AT_A_TIME: usize = 256;
+
 impl Batch {
-    /// Reads the events of these rows from the store. An upsert whose event is no longer effective is left out: its delete
-    /// follows (O-1).
+    /// Reads the events of these rows, as many as a batch holds, from the store. Returns how many rows it took. An upsert whose
+    /// event is no longer effective is left out: its delete follows (O-1).
     pub(crate) async fn of_rows(
         store: &dyn Store,
         after: Seq,
         rows: &[OutboxRow],
         now: Millis,
-    ) -> Result<Self, StoreError> {
+    ) -> Result<(Self, usize), StoreError> {
         let last_rows: HashMap<EventId, Seq> = rows.iter().map(|row| (row.event_id, row.seq)).collect();
-        let is_last = |row: &&OutboxRow| last_rows.get(&row.event_id) == Some(&row.seq);
-        let is_upsert = |row: &&OutboxRow| row.op == Op::Upsert;
-        let ids: Vec<EventId> = rows.iter().filter(is_last).filter(is_upsert).map(|row| row.event_id).collect();
-        let mut events = if ids.is_empty() { Vec::new() } else { store.get(&ids, now).await? }.into_iter();
-        let changes = rows.iter().filter(is_last).filter_map(|row| match row.op {
-            Op::Upsert => events.next().flatten().map(Change::Upsert),
-            Op::Delete(reason) => Some(Change::Delete(row.event_id, reason)),
-        });
-        Ok(Self { changes: changes.collect(), after, last: rows.last().map(|row| row.seq) })
+        let (mut changes, mut bytes, mut taken) = (Vec::with_capacity(last_rows.len()), 0, 0);
+        for some in rows.chunks(ROWS_AT_A_TIME) {
+            if bytes > MAX_BATCH_BYTES {
+                break;
+            }
+            taken += some.len();
+            let last: Vec<&OutboxRow> =
+                some.iter().filter(|row| last_rows.get(&row.event_id) == Some(&row.seq)).collect();
+            let ids: Vec<EventId> = last.iter().filter(|row| row.op == Op::Upsert).map(|row| row.event_id).collect();
+            let mut events = if ids.is_empty() { Vec::new() } else { store.get(&ids, now).await? }.into_iter();
+            for row in last {
+                match row.op {
+                    Op::Upsert => {
+                        let Some(event) = events.next().flatten() else { continue };
+                        bytes += event.event.json.len();
+                        changes.push(Change::Upsert(event));
+                    }
+                    Op::Delete(reason) => changes.push(Change::Delete(row.event_id, reason)),
+                }
+            }
+        }
+        let last = rows.get(..taken).and_then(<[_]>::last).map(|row| row.seq);
+        Ok((Self { changes, after, last }, taken))
     }
 }
 

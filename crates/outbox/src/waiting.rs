@@ -21,7 +21,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Wait after a batch, so that more rows share the cost of the next one.
 const BATCH_DELAY: Duration = Duration::from_secs(1);
 /// Number of rows that ends this wait early.
-const BATCH_DELAY_ROWS: u64 = 256;
+const BATCH_DELAY_ROWS: u64 = 2_048;
 
 /// The next command, unless the wait is over before.
 async fn command_before<T>(commands: &mut mpsc::Receiver<Command>, wait: impl Future<Output = T>) -> Option<Command> {

@@ -42,6 +42,11 @@ pub trait Events: Send + Sync + 'static {
     /// answer a copy of an event without verifying it.
     async fn known_states(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<State>>>;
 
+    /// Whether reads wait for a network. Then a client's next events are taken in while one of them is looked up.
+    fn is_remote(&self) -> bool {
+        false
+    }
+
     /// Writes the repeats counted so far (P-1). A crash before that loses counts, never ids.
     async fn write_duplicate_counts(&self) -> Result<()>;
 

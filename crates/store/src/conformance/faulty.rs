@@ -1,5 +1,5 @@
-//! A wrapper around a store, for tests of other crates: forwards all calls to it, counts them, and can make all of them
-//! fail.
+//! A wrapper around a store, for tests of other crates: forwards all calls to it, counts them, can make all of them fail, and
+//! can be as slow as a store over a network.
 
 use std::{
     collections::HashMap,
@@ -30,13 +30,20 @@ use crate::{
 pub struct FaultyStore {
     inner: Arc<dyn Store>,
     is_away: AtomicBool,
+    is_remote: bool,
     calls: Mutex<HashMap<&'static str, usize>>,
 }
 
 impl FaultyStore {
     /// Wraps this store.
     pub fn new(inner: Arc<dyn Store>) -> Self {
-        Self { inner, is_away: AtomicBool::new(false), calls: Mutex::default() }
+        Self { inner, is_away: AtomicBool::new(false), is_remote: false, calls: Mutex::default() }
+    }
+
+    /// Wraps this store as if it were over a network: calls take longer or shorter, so that they end in another order than they
+    /// began.
+    pub fn remote(inner: Arc<dyn Store>) -> Self {
+        Self { is_remote: true, ..Self::new(inner) }
     }
 
     /// `true`: from now on every call fails, as if the database server were unreachable. `false`: calls are forwarded
@@ -50,8 +57,18 @@ impl FaultyStore {
         self.calls.lock().get(method).copied().unwrap_or_default()
     }
 
-    fn call(&self, method: &'static str) -> Result<&dyn Store> {
-        *self.calls.lock().entry(method).or_default() += 1;
+    async fn call(&self, method: &'static str) -> Result<&dyn Store> {
+        let number = {
+            let mut calls = self.calls.lock();
+            let count = calls.entry(method).or_default();
+            *count += 1;
+            *count
+        };
+        if self.is_remote {
+            for _ in 0..(number * 7) % 11 {
+                tokio::task::yield_now().await;
+            }
+        }
         if self.is_away.load(Relaxed) {
             Err(StoreError::Backend("the server is away".into()))
         } else {
@@ -61,15 +78,16 @@ impl FaultyStore {
 }
 
 macro_rules! pass_on {
-    ($port:ident { $($method:ident($($arg:ident: $type:ty),*) -> $answer:ty;)* $(@ $watch:ident -> $seen:ty;)* }) => {
+    ($port:ident { $($method:ident($($arg:ident: $type:ty),*) -> $answer:ty;)* $(@ $watch:ident -> $seen:ty;)* $(+ $more:item)* }) => {
         #[async_trait]
         impl $port for FaultyStore {
             $(async fn $method(&self, $($arg: $type),*) -> Result<$answer> {
-                self.call(stringify!($method))?.$method($($arg),*).await
+                self.call(stringify!($method)).await?.$method($($arg),*).await
             })*
             $(fn $watch(&self) -> watch::Receiver<$seen> {
                 self.inner.$watch()
             })*
+            $($more)*
         }
     };
 }
@@ -82,6 +100,9 @@ pass_on!(Events {
     ids(query: &Query, max: usize) -> Option<Vec<(Timestamp, EventId)>>;
     count(query: &Query, sketch: Option<Sketch>) -> Count;
     get(ids: &[EventId], now: Millis) -> Vec<Option<BoundEvent>>;
+    + fn is_remote(&self) -> bool {
+        self.is_remote
+    }
 });
 
 pass_on!(Sharing {
