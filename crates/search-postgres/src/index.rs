@@ -2,12 +2,12 @@
 
 use async_trait::async_trait;
 use kukuri_domain::EventId;
+use kukuri_postgres::Pool;
 use kukuri_search::{
     DocumentChange, Hit, IndexError, IndexPosition, IndexStats, Search, SearchIndex, SearchPermit, index::Result,
 };
 use kukuri_store::Seq;
 use parking_lot::Mutex;
-use sqlx::PgPool;
 
 use crate::{
     open::{self, MIGRATIONS, PostgresIndexOptions},
@@ -18,8 +18,8 @@ use crate::{
 
 /// The index in a database. Any number of processes can search it. A writer whose view is out of date is refused.
 pub struct PostgresIndex {
-    readers: PgPool,
-    writer: PgPool,
+    readers: Pool,
+    writer: Pool,
     /// The searched copy as this instance last read or wrote it; `None` while a write is under way.
     seen: Mutex<Option<CopyVersion>>,
     /// The copy that this instance is filling.
@@ -67,7 +67,7 @@ impl SearchIndex for PostgresIndex {
 
     /// One session for each. A session more is left for the position and the figures of the index.
     fn max_searches(&self) -> usize {
-        (self.readers.options().get_max_connections() as usize).saturating_sub(1).max(1)
+        (self.readers.max_sessions() as usize).saturating_sub(1).max(1)
     }
 
     async fn reached(&self) -> Result<Option<IndexPosition>> {

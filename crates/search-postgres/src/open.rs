@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use kukuri_postgres::{Migrations, Result, Server};
-use sqlx::{Connection, PgPool, postgres::PgPoolOptions};
+use kukuri_postgres::{Migrations, Pool, Result, Server};
 
 /// The advisory lock serializes processes that start together.
 pub(crate) const MIGRATIONS: Migrations = Migrations {
@@ -57,12 +56,11 @@ const WRITING: [(&str, &str); 5] = [
 ];
 
 /// Connects, and migrates the tables if the options say so. Returns the pools for searches and for the writer.
-pub(crate) async fn connect(url: &str, options: &PostgresIndexOptions) -> Result<(PgPool, PgPool)> {
+pub(crate) async fn connect(url: &str, options: &PostgresIndexOptions) -> Result<(Pool, Pool)> {
     let acquire = options.acquire_timeout;
-    let (server, mut first) = Server::connect(url, acquire).await?;
-    MIGRATIONS.prepare(&server, &mut first, options.migrate).await?;
-    first.close().await?;
+    let (server, first) = Server::connect(url, acquire).await?;
+    MIGRATIONS.prepare(&server, &first, options.migrate).await?;
+    first.close().await;
     let readers = server.readers(options.readers, acquire, options.query_timeout, &READING);
-    let writer = PgPoolOptions::new().acquire_timeout(acquire).max_connections(1);
-    Ok((readers, writer.connect_lazy_with(server.options.options(WRITING))))
+    Ok((readers, server.pool(1, acquire, &WRITING, None)))
 }

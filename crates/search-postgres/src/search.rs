@@ -4,12 +4,11 @@
 //! ones are not found.
 
 use kukuri_domain::{EventId, Timestamp};
-use kukuri_postgres::{QuerySession, signed};
+use kukuri_postgres::{FixedBytes, Pool, SqlRow, query, signed};
 use kukuri_search::{
     Hit, IndexError, IndexStats, Search,
     ranking::{TITLE_WEIGHT, recency},
 };
-use sqlx::{PgPool, Row as _, postgres::PgRow};
 
 use crate::error::Result;
 
@@ -34,16 +33,16 @@ const K1: f32 = 1.2;
 /// BM25 b: weight of the document length.
 const B: f32 = 0.75;
 
-pub(crate) async fn search(pool: &PgPool, search: &Search) -> Result<Vec<Hit>> {
-    let query = sqlx::query(CANDIDATES_SQL)
+pub(crate) async fn search(pool: &Pool, search: &Search) -> Result<Vec<Hit>> {
+    let candidates = query(CANDIDATES_SQL)
         .bind(search.query.tokens())
         .bind(mapped(&search.topics, |topic| topic.as_str()))
         .bind(mapped(&search.kinds, |kind| i32::from(kind.0)))
-        .bind(mapped(&search.authors, |author| *author.as_bytes()))
+        .bind(mapped(&search.authors, |author| FixedBytes(*author.as_bytes())))
         .bind(search.since.map(|time| signed(time.0)))
         .bind(search.until.map(|time| signed(time.0)))
         .bind(MAX_RANKED);
-    let rows = QuerySession::fetch_all(pool, query).await?;
+    let rows = pool.fetch_all(candidates).await?;
     let mut hits: Vec<Hit> = rows.iter().map(|row| hit(row, search.now)).collect::<Result<_>>()?;
     hits.sort_by(|left, right| right.score.total_cmp(&left.score).then(left.id.cmp(&right.id)));
     Ok(hits.into_iter().skip(search.skip).take(search.limit).collect())
@@ -53,12 +52,12 @@ fn mapped<'s, T, U>(list: &'s Option<Vec<T>>, value: impl Fn(&'s T) -> U) -> Opt
     list.as_ref().map(|list| list.iter().map(value).collect())
 }
 
-fn hit(row: &PgRow, now: Timestamp) -> Result<Hit> {
-    let created_at: i64 = row.try_get("created_at")?;
-    let length: i32 = row.try_get("length")?;
-    let average: f64 = row.try_get("average")?;
-    let in_title: Vec<i16> = row.try_get("in_title")?;
-    let in_body: Vec<i16> = row.try_get("in_body")?;
+fn hit(row: &SqlRow, now: Timestamp) -> Result<Hit> {
+    let created_at: i64 = row.get("created_at")?;
+    let length: i32 = row.get("length")?;
+    let average: f64 = row.get("average")?;
+    let in_title: Vec<i16> = row.get("in_title")?;
+    let in_body: Vec<i16> = row.get("in_body")?;
     let relative_length = length as f32 / (average as f32).max(1.0);
     let words = in_title.iter().map(|count| TITLE_WEIGHT * term_score(*count, 1.0)).sum::<f32>()
         + in_body.iter().map(|count| term_score(*count, relative_length)).sum::<f32>();
@@ -72,28 +71,29 @@ fn term_score(count: i16, relative_length: f32) -> f32 {
 }
 
 /// The ids of all documents, in order, after one.
-pub(crate) async fn ids(pool: &PgPool, after: Option<EventId>, limit: usize) -> Result<Vec<EventId>> {
-    let query = sqlx::query(
+pub(crate) async fn ids(pool: &Pool, after: Option<EventId>, limit: usize) -> Result<Vec<EventId>> {
+    let ids = query(
         "SELECT document_id FROM cn_search.post_search_documents WHERE $1::bytea IS NULL OR document_id > $1::bytea \
          ORDER BY document_id LIMIT $2",
     );
-    let query = query.bind(after.map(|id| *id.as_bytes())).bind(signed(limit as u64));
-    QuerySession::fetch_all(pool, query).await?.iter().map(id).collect()
+    let ids = ids.bind(after.map(|id| FixedBytes(*id.as_bytes()))).bind(signed(limit as u64));
+    pool.fetch_all(ids).await?.iter().map(id).collect()
 }
 
-pub(crate) async fn stats(pool: &PgPool) -> Result<IndexStats> {
-    let mut session = QuerySession::acquire(pool).await?;
-    let stats = sqlx::query_as(
+pub(crate) async fn stats(pool: &Pool) -> Result<IndexStats> {
+    let session = pool.acquire().await?;
+    let stats = query(
         "SELECT documents, pg_total_relation_size('cn_search.post_search_documents') FROM cn_search.copies \
          WHERE name = 'current'",
     );
-    let (documents, bytes): (i64, i64) = stats.fetch_one(&mut *session).await?;
+    let row = stats.fetch_one(&session).await?;
+    let (documents, bytes): (i64, i64) = (row.get(0)?, row.get(1)?);
     session.release();
     Ok(IndexStats { documents: documents.unsigned_abs(), bytes: bytes.unsigned_abs() })
 }
 
-fn id(row: &PgRow) -> Result<EventId> {
-    let bytes: &[u8] = row.try_get("document_id")?;
+fn id(row: &SqlRow) -> Result<EventId> {
+    let bytes: &[u8] = row.get("document_id")?;
     let bytes = bytes.try_into();
     let bytes = bytes.map_err(|_| IndexError::Damaged("a document_id that is not 32 bytes".to_owned()))?;
     Ok(EventId::from_bytes(bytes))

@@ -5,10 +5,8 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use kukuri_domain::EventId;
-use kukuri_postgres::{QuerySession, name_of, signed};
+use kukuri_postgres::{FixedBytes, Pool, Session, query, signed};
 use kukuri_search::{Document, DocumentChange, IndexError, IndexPosition, analyzer::VERSION};
-use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 
 use crate::{
     error::Result,
@@ -41,27 +39,33 @@ const SWITCH_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Applies changes to a copy if its version is the expected one; `None`: any version.
 pub(crate) async fn write(
-    pool: &PgPool,
+    pool: &Pool,
     copy: IndexCopy,
     expected: Option<CopyVersion>,
     changes: &[DocumentChange],
     reached: Option<&IndexPosition>,
 ) -> Result<CopyVersion> {
-    let mut txn = QuerySession::begin(pool, "BEGIN").await?;
-    let found = lock(&mut txn, copy).await?.ok_or_else(|| not_begun(pool))?;
+    let txn = pool.begin("BEGIN").await?;
+    let found = lock(&txn, copy).await?.ok_or_else(|| not_begun(pool))?;
     if expected.is_some_and(|expected| expected != found) {
-        return Err(IndexError::Overtaken(name_of(&pool.connect_options())).into());
+        return Err(IndexError::Overtaken(pool.name().to_owned()).into());
     }
     // Only the last change of a document takes effect.
-    let changes = changes.iter().map(|change| match change {
-        DocumentChange::Put(document) => (document.id, Some(&**document)),
-        DocumentChange::Remove(id) => (*id, None),
-    });
-    let last: HashMap<EventId, Option<&Document>> = changes.collect();
-    let (removed, words_removed) = remove(&mut txn, copy, last.keys().map(|id| *id.as_bytes()).collect()).await?;
-    let (put, words_put) = put(&mut txn, copy, last.into_values().flatten().collect()).await?;
+    let (mut last, mut present) = (HashMap::new(), Vec::new());
+    for change in changes {
+        let (id, document) = match change {
+            DocumentChange::Put(document) | DocumentChange::Add(document) => (document.id, Some(&**document)),
+            DocumentChange::Remove(id) => (*id, None),
+        };
+        let is_first = last.insert(id, document).is_none();
+        if is_first && !matches!(change, DocumentChange::Add(_)) {
+            present.push(FixedBytes(*id.as_bytes()));
+        }
+    }
+    let (removed, words_removed) = remove(&txn, copy, present).await?;
+    let (put, words_put) = put(&txn, copy, last.into_values().flatten().collect()).await?;
     let seq = reached.map(|reached| signed(reached.seq.0));
-    sqlx::query(
+    query(
         "UPDATE cn_search.copies SET reached = $2, mark = $6, documents = documents + $3, words = words + $4, \
          version = CASE WHEN reached IS NULL THEN $5 ELSE version END WHERE name = $1",
     )
@@ -71,47 +75,55 @@ pub(crate) async fn write(
     .bind(words_put - words_removed)
     .bind(VERSION.cast_signed())
     .bind(reached.map_or("", |reached| reached.fingerprint.as_str()))
-    .execute(&mut *txn)
+    .execute(&txn)
     .await?;
     txn.commit().await?;
     Ok(CopyVersion { reached: seq, ..found })
 }
 
 /// There is no copy to fill or to switch to.
-pub(crate) fn not_begun(pool: &PgPool) -> IndexError {
-    IndexError::NotBegun(name_of(&pool.connect_options()))
+pub(crate) fn not_begun(pool: &Pool) -> IndexError {
+    IndexError::NotBegun(pool.name().to_owned())
 }
 
 /// Locks the copy's row until the transaction ends.
-async fn lock(txn: &mut PgConnection, copy: IndexCopy) -> Result<Option<CopyVersion>> {
-    let row = sqlx::query_as("SELECT generation, reached FROM cn_search.copies WHERE name = $1 FOR UPDATE");
+async fn lock(txn: &Session, copy: IndexCopy) -> Result<Option<CopyVersion>> {
+    let row = query("SELECT generation, reached FROM cn_search.copies WHERE name = $1 FOR UPDATE");
     let row = row.bind(copy.name).fetch_optional(txn).await?;
-    Ok(row.map(|(generation, reached)| CopyVersion { generation, reached }))
+    Ok(match row {
+        Some(row) => Some(CopyVersion { generation: row.get(0)?, reached: row.get(1)? }),
+        None => None,
+    })
 }
 
 /// Version and fingerprint of the searched copy. A copy of another analyzer version has no position.
-pub(crate) async fn current_version(pool: &PgPool) -> Result<(CopyVersion, String)> {
-    let mut session = QuerySession::acquire(pool).await?;
-    let row = sqlx::query_as("SELECT generation, reached, mark, version FROM cn_search.copies WHERE name = 'current'");
-    let row: (i64, Option<i64>, String, i32) = row.fetch_one(&mut *session).await?;
+pub(crate) async fn current_version(pool: &Pool) -> Result<(CopyVersion, String)> {
+    let session = pool.acquire().await?;
+    let row = query("SELECT generation, reached, mark, version FROM cn_search.copies WHERE name = 'current'");
+    let row = row.fetch_one(&session).await?;
     session.release();
-    let (generation, reached, fingerprint, version) = row;
+    let reached: Option<i64> = row.get("reached")?;
+    let version: i32 = row.get("version")?;
     let reached = reached.filter(|_| version == VERSION.cast_signed());
-    Ok((CopyVersion { generation, reached }, fingerprint))
+    Ok((CopyVersion { generation: row.get("generation")?, reached }, row.get("mark")?))
 }
 
-/// Removes all changed documents. Returns their number and words.
-async fn remove(txn: &mut PgConnection, copy: IndexCopy, ids: Vec<[u8; 32]>) -> Result<(i64, i64)> {
+/// Removes documents that may be there. Returns their number and words.
+async fn remove(txn: &Session, copy: IndexCopy, ids: Vec<FixedBytes<32>>) -> Result<(i64, i64)> {
+    if ids.is_empty() {
+        return Ok((0, 0));
+    }
     let sql = format!(
         "WITH gone AS (DELETE FROM {} WHERE document_id = ANY ($1::bytea[]) RETURNING length) \
          SELECT count(*), coalesce(sum(length), 0)::bigint FROM gone",
         copy.table
     );
-    Ok(sqlx::query_as(AssertSqlSafe(sql)).bind(ids).fetch_one(txn).await?)
+    let row = query(sql).bind(ids).fetch_one(txn).await?;
+    Ok((row.get(0)?, row.get(1)?))
 }
 
 /// Inserts the documents of all puts. Returns their number and words.
-async fn put(txn: &mut PgConnection, copy: IndexCopy, documents: Vec<&Document>) -> Result<(i64, i64)> {
+async fn put(txn: &Session, copy: IndexCopy, documents: Vec<&Document>) -> Result<(i64, i64)> {
     let words = column(&documents, |document| Words::of(&document.text));
     let sql = format!(
         "INSERT INTO {} (document_id, author, kind, created_at, topics, terms, title_counts, body_counts, length) \
@@ -122,9 +134,9 @@ async fn put(txn: &mut PgConnection, copy: IndexCopy, documents: Vec<&Document>)
          body_counts, length)",
         copy.table
     );
-    let put = sqlx::query(AssertSqlSafe(sql))
-        .bind(column(&documents, |document| *document.id.as_bytes()))
-        .bind(column(&documents, |document| *document.author.as_bytes()))
+    let put = query(sql)
+        .bind(column(&documents, |document| FixedBytes(*document.id.as_bytes())))
+        .bind(column(&documents, |document| FixedBytes(*document.author.as_bytes())))
         .bind(column(&documents, |document| i32::from(document.kind.0)))
         .bind(column(&documents, |document| signed(document.created_at.0)))
         .bind(column(&documents, |document| joined(document.topics.iter(), TOPIC_SEPARATOR)))
@@ -134,29 +146,27 @@ async fn put(txn: &mut PgConnection, copy: IndexCopy, documents: Vec<&Document>)
         .bind(column(&words, |words| words.length))
         .execute(txn)
         .await?;
-    Ok((signed(put.rows_affected()), words.iter().map(|words| i64::from(words.length)).sum()))
+    Ok((signed(put), words.iter().map(|words| i64::from(words.length)).sum()))
 }
 
 /// Creates an empty copy beside the searched one. A copy begun earlier, by any process, is discarded.
-pub(crate) async fn begin(pool: &PgPool) -> Result<CopyVersion> {
-    let mut txn = QuerySession::begin(pool, "BEGIN").await?;
+pub(crate) async fn begin(pool: &Pool) -> Result<CopyVersion> {
+    let txn = pool.begin("BEGIN").await?;
     // Serializes processes that begin at the same time.
-    lock(&mut txn, CURRENT).await?;
-    sqlx::raw_sql(
+    lock(&txn, CURRENT).await?;
+    txn.run(
         "DELETE FROM cn_search.copies WHERE name = 'next'; DROP TABLE IF EXISTS cn_search.post_search_documents_next; \
          CREATE TABLE cn_search.post_search_documents_next (LIKE cn_search.post_search_documents INCLUDING ALL)",
     )
-    .execute(&mut *txn)
     .await?;
-    let made =
-        sqlx::query_scalar("INSERT INTO cn_search.copies (name, version) VALUES ('next', $1) RETURNING generation");
-    let generation = made.bind(VERSION.cast_signed()).fetch_one(&mut *txn).await?;
+    let made = query("INSERT INTO cn_search.copies (name, version) VALUES ('next', $1) RETURNING generation");
+    let generation = made.bind(VERSION.cast_signed()).fetch_value(&txn).await?;
     txn.commit().await?;
     Ok(CopyVersion { generation, reached: None })
 }
 
 /// Replaces the searched copy by the one that was begun.
-pub(crate) async fn switch(pool: &PgPool, begun: CopyVersion) -> Result<()> {
+pub(crate) async fn switch(pool: &Pool, begun: CopyVersion) -> Result<()> {
     for _ in 1..MAX_SWITCH_ATTEMPTS {
         match try_switch(pool, begun).await {
             Err(failure) if failure.is_lock_timeout() => tokio::time::sleep(SWITCH_RETRY_DELAY).await,
@@ -166,20 +176,19 @@ pub(crate) async fn switch(pool: &PgPool, begun: CopyVersion) -> Result<()> {
     try_switch(pool, begun).await
 }
 
-async fn try_switch(pool: &PgPool, begun: CopyVersion) -> Result<()> {
-    let mut txn = QuerySession::begin(pool, BEGIN_SWITCH).await?;
+async fn try_switch(pool: &Pool, begun: CopyVersion) -> Result<()> {
+    let txn = pool.begin(BEGIN_SWITCH).await?;
     // The same lock order as `begin`.
-    lock(&mut txn, CURRENT).await?;
-    if lock(&mut txn, NEXT).await? != Some(begun) {
+    lock(&txn, CURRENT).await?;
+    if lock(&txn, NEXT).await? != Some(begun) {
         return Err(not_begun(pool).into());
     }
-    sqlx::raw_sql(
+    txn.run(
         "DROP TABLE cn_search.post_search_documents; \
          ALTER TABLE cn_search.post_search_documents_next RENAME TO post_search_documents; \
          DELETE FROM cn_search.copies WHERE name = 'current'; \
          UPDATE cn_search.copies SET name = 'current' WHERE name = 'next'",
     )
-    .execute(&mut *txn)
     .await?;
     txn.commit().await?;
     Ok(())

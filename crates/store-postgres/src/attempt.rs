@@ -6,9 +6,8 @@
 
 use std::time::{Duration, Instant};
 
-use kukuri_postgres::QuerySession;
+use kukuri_postgres::{Pool, PooledSession, Session};
 use kukuri_store::{Budget, ReadStage, StoreError};
-use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 
 use crate::{
     error::{Failure, Result},
@@ -21,9 +20,9 @@ pub(crate) const QUICK_TIMEOUT: Duration = Duration::from_millis(100);
 /// The sessions that answer queries.
 pub(crate) struct QueryPools {
     /// For first attempts.
-    pub(crate) quick: PgPool,
+    pub(crate) quick: Pool,
     /// For costly queries. Reads that are no queries use it, too.
-    pub(crate) readers: PgPool,
+    pub(crate) readers: Pool,
     /// Time that a costly query may take, over all its statements.
     pub(crate) query_timeout: Duration,
 }
@@ -35,12 +34,12 @@ pub(crate) trait Question: Sync {
     /// Whether it is one statement, which is a snapshot by itself.
     fn is_single_statement(&self) -> bool;
 
-    fn ask(&self, attempt: &mut Attempt) -> impl Future<Output = Result<Self::Answer>> + Send;
+    fn ask(&self, attempt: &Attempt) -> impl Future<Output = Result<Self::Answer>> + Send;
 }
 
 /// An attempt in progress.
 pub(crate) struct Attempt {
-    session: QuerySession,
+    session: PooledSession,
     until: Instant,
     /// Whether the attempt is a transaction.
     is_transaction: bool,
@@ -50,16 +49,16 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     /// The session, for one statement.
-    pub(crate) async fn statement(&mut self) -> Result<&mut PgConnection> {
+    pub(crate) async fn statement(&self) -> Result<&Session> {
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(StoreError::TooCostly.into());
         }
         if self.sets_timeout {
             let set = format!("SET LOCAL statement_timeout = {}", left.as_millis().max(1));
-            sqlx::raw_sql(AssertSqlSafe(set)).execute(&mut *self.session).await?;
+            self.session.run(set).await?;
         }
-        Ok(&mut self.session)
+        Ok(&self.session)
     }
 
     /// Gives the session back. It is closed instead if its statement may still be running.
@@ -104,27 +103,27 @@ impl QueryPools {
         drop(permit);
         // One session is left for reads that are no queries.
         let _permit = budget.enter(ReadStage::Costly, (sessions(&self.readers) - 1).max(1)).await?;
-        let session = QuerySession::begin(&self.readers, SNAPSHOT).await?;
+        let session = self.readers.begin(SNAPSHOT).await?;
         let latest = Instant::now() + self.query_timeout;
         let until = budget.deadline.map_or(latest, |deadline| deadline.min(latest));
-        let mut attempt = Attempt { session, until, is_transaction: true, sets_timeout: true };
-        let answer = question.ask(&mut attempt).await;
+        let attempt = Attempt { session, until, is_transaction: true, sets_timeout: true };
+        let answer = question.ask(&attempt).await;
         attempt.end(answer).await
     }
 
     async fn attempt_quickly<Q: Question>(&self, question: &Q) -> Result<Q::Answer> {
         let is_transaction = !question.is_single_statement();
         let session = match is_transaction {
-            true => QuerySession::begin(&self.quick, SNAPSHOT).await?,
-            false => QuerySession::acquire(&self.quick).await?,
+            true => self.quick.begin(SNAPSHOT).await?,
+            false => self.quick.acquire().await?,
         };
         let until = Instant::now() + QUICK_TIMEOUT;
-        let mut attempt = Attempt { session, until, is_transaction, sets_timeout: false };
-        let answer = question.ask(&mut attempt).await;
+        let attempt = Attempt { session, until, is_transaction, sets_timeout: false };
+        let answer = question.ask(&attempt).await;
         attempt.end(answer).await
     }
 }
 
-fn sessions(pool: &PgPool) -> usize {
-    pool.options().get_max_connections() as usize
+fn sessions(pool: &Pool) -> usize {
+    pool.max_sessions() as usize
 }

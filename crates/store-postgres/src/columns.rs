@@ -5,18 +5,23 @@ use kukuri_domain::{
     Address, AddressDigest, EventId, Kind, Millis, PublicKey, Reason, Source, Timestamp, TopicId, capacity::Stage,
     remains::Subject, retention::RetentionClass, subscription::Keeper,
 };
-pub(crate) use kukuri_postgres::signed;
+use kukuri_postgres::{FixedBytes, FromSql, SqlRow, ToSql};
+pub(crate) use kukuri_postgres::{SqlQuery, query, signed};
 use kukuri_store::Seq;
-use sqlx::{Decode, Encode, Postgres, Row as _, Type, postgres::PgRow};
 
 use crate::{
     error::{Result, damaged},
     work::TopicNo,
 };
 
+/// An id, a public key, or the digest of a key.
+pub(crate) type Digest = FixedBytes<32>;
+/// The digest of a tag.
+pub(crate) type TagDigest = FixedBytes<16>;
+
 /// A value that is stored in one column.
 pub(crate) trait Column: Sized {
-    type Sql<'v>: Decode<'v, Postgres> + Encode<'v, Postgres> + Type<Postgres> + 'v;
+    type Sql<'v>: FromSql<'v> + ToSql + Send + Sync + 'v;
 
     fn to_sql(&self) -> Self::Sql<'_>;
     fn from_sql(sql: Self::Sql<'_>) -> Result<Self>;
@@ -27,9 +32,9 @@ pub(crate) trait ReadColumn {
     fn read<T: Column>(&self, column: &str) -> Result<T>;
 }
 
-impl ReadColumn for PgRow {
+impl ReadColumn for SqlRow {
     fn read<T: Column>(&self, column: &str) -> Result<T> {
-        T::from_sql(self.try_get(column)?)
+        T::from_sql(self.get(column)?)
     }
 }
 
@@ -58,12 +63,12 @@ macro_rules! bind_arrays {
 }
 pub(crate) use bind_arrays;
 
-/// Executes a statement for rows, if there are any, [`STATEMENT_ROWS`](crate::batch::STATEMENT_ROWS) at a time.
+/// Adds statements for rows, if there are any, each for at most [`STATEMENT_ROWS`](crate::batch::STATEMENT_ROWS).
 macro_rules! write_arrays {
-    ($connection:expr, $sql:expr, for $row:pat_param in $rows:expr; $($value:expr),+ $(,)?) => {
+    ($statements:expr, $sql:expr, for $row:pat_param in $rows:expr; $($value:expr),+ $(,)?) => {
         for some in $rows.chunks($crate::batch::STATEMENT_ROWS) {
-            let query = $crate::columns::bind_arrays!(sqlx::query($sql), for $row in some; $($value),+);
-            query.execute($connection).await?;
+            let query = $crate::columns::bind_arrays!($crate::columns::query($sql), for $row in some; $($value),+);
+            $statements.push(query);
         }
     };
 }
@@ -101,10 +106,10 @@ columns! {
         let kind = u16::try_from(number).map(Self);
         kind.map_err(|_| damaged(format!("{number} is no kind")))?
     };
-    [u8; 32] as [u8; 32]: |it| *it, |it| it;
-    EventId as [u8; 32]: |id| *id.as_bytes(), |id| Self::from_bytes(id);
-    PublicKey as [u8; 32]: |key| *key.as_bytes(), |key| Self::from_bytes(key);
-    AddressDigest as [u8; 32]: |digest| digest.0, |digest| Self(digest);
+    EventId as FixedBytes<32>: |id| FixedBytes(*id.as_bytes()), |id| Self::from_bytes(id.0);
+    PublicKey as FixedBytes<32>: |key| FixedBytes(*key.as_bytes()), |key| Self::from_bytes(key.0);
+    AddressDigest as FixedBytes<32>: |digest| FixedBytes(digest.0), |digest| Self(digest.0);
+    Digest as Self: |digest| *digest, |digest| digest;
     Subject as Vec<u8>: |subject| subject.to_bytes().to_vec(), |bytes| {
         Subject::from_bytes(&bytes).ok_or_else(|| damaged("remains have no subject"))?
     };

@@ -13,11 +13,10 @@ use std::time::Duration;
 use futures_util::TryStreamExt;
 use kukuri_domain::{Reason, retention::RetentionClass};
 use kukuri_store::counters::Tally as _;
-use sqlx::AssertSqlSafe;
 
 use crate::{
     batch::Batch,
-    columns::{Class, Column as _, ReadColumn as _, from_columns, number_at},
+    columns::{Class, Column as _, ReadColumn as _, from_columns, number_at, query},
     due::Cutoffs,
     error::{Failure, Result},
     months,
@@ -52,13 +51,13 @@ impl Batch<'_> {
         if purge.is_dry_run {
             return Ok(Step::Nothing);
         }
-        let next = sqlx::query(
+        let next = query(
             "SELECT * FROM cn_relay.partitions WHERE ends_at <= $1 AND (begins_at, class) > ($2, convert_from($3, 'UTF8')) \
              ORDER BY begins_at, class LIMIT 1",
         );
         // Only months before the one that receives events now.
         let next = next.bind(months::begin_of(self.clock().latest).to_sql()).bind(number_at(&purge.cursor.after, 0));
-        let next = next.bind(purge.cursor.after.get(8..).unwrap_or_default()).fetch_optional(self.connection()).await?;
+        let next = next.bind(purge.cursor.after.get(8..).unwrap_or_default()).fetch_optional(self.session()).await?;
         let Some(next) = next else { return Ok(Step::Nothing) };
         let month = Partition::read(&next)?;
         let step = match self.drop_month(&month, purge).await {
@@ -90,12 +89,12 @@ impl Batch<'_> {
             }
         }
         self.raise_timeout().await?;
-        sqlx::raw_sql(LOCK_SETTINGS).execute(self.connection()).await?;
+        self.session().run(LOCK_SETTINGS).await?;
         if has_rows {
             // Tests whether the tables can be locked, before any work is done. The locks are released at once, so that
             // readers need not wait for the announcement.
             self.lock_tables(month).await?;
-            sqlx::raw_sql(RELEASE_LOCKS).execute(self.connection()).await?;
+            self.session().run(RELEASE_LOCKS).await?;
             self.announce_month(month).await?;
         }
         self.lock_tables(month).await?;
@@ -124,8 +123,8 @@ impl Batch<'_> {
     }
 
     async fn partition_counters(&mut self, month: &Partition) -> Result<Vec<PartitionCounter>> {
-        let rows = sqlx::query("SELECT * FROM cn_relay.partition_counters WHERE class = $1 AND begins_at = $2");
-        let mut rows = rows.bind(month.class.to_sql()).bind(month.begins_at.to_sql()).fetch(self.connection());
+        let rows = query("SELECT * FROM cn_relay.partition_counters WHERE class = $1 AND begins_at = $2");
+        let mut rows = rows.bind(month.class.to_sql()).bind(month.begins_at.to_sql()).fetch(self.session()).await?;
         let mut counters = Vec::new();
         while let Some(row) = rows.try_next().await? {
             let held = from_columns!(row => Delta { effective, events, bytes });
@@ -143,13 +142,13 @@ impl Batch<'_> {
             return Ok(false);
         }
         let (topics, cutoffs): (Vec<_>, Vec<_>) = kept.into_iter().unzip();
-        let moved = sqlx::query(KEPT).bind(month.class.to_sql()).bind(month.begins_at.to_sql());
+        let moved = query(KEPT).bind(month.class.to_sql()).bind(month.begins_at.to_sql());
         let moved = moved.bind(month.ends_at.to_sql()).bind(topics).bind(cutoffs).bind(STEP);
         let moved = self.rows(moved).await?;
         if moved.is_empty() {
             return Ok(false);
         }
-        partitions::open_one(Class::Long, month.begins_at, self.connection()).await?;
+        partitions::open_one(Class::Long, month.begins_at, self.session()).await?;
         self.move_rows(&moved, Class::Long).await?;
         Ok(true)
     }
@@ -159,10 +158,10 @@ impl Batch<'_> {
         let tables = TABLES.map(|table| format!("ONLY cn_relay.{table}_{class}, {}", month.table(table)));
         let lock = format!("SAVEPOINT before; LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", tables.join(", "));
         for left in (0..MAX_LOCK_TRIES).rev() {
-            let locked = sqlx::raw_sql(AssertSqlSafe(lock.clone())).execute(self.connection()).await;
+            let locked = self.session().run(lock.clone()).await;
             match locked.map_err(Failure::from) {
                 Err(error) if error.is_lock_timeout() && left > 0 => {
-                    sqlx::raw_sql(RELEASE_LOCKS).execute(self.connection()).await?;
+                    self.session().run(RELEASE_LOCKS).await?;
                     tokio::time::sleep(LOCK_RETRY_INTERVAL).await;
                 }
                 other => return other.map(drop),
@@ -183,8 +182,8 @@ impl Batch<'_> {
              JOIN cn_relay.topics n ON n.no = t.no WHERE e.effective"
         );
         let (head, now) = (self.work.node.head.to_sql(), self.clock().latest.to_sql());
-        let announce = sqlx::query(AssertSqlSafe(announce)).bind(head).bind(now).bind(Reason::Retention.as_str());
-        self.work.node.head.0 += announce.execute(self.connection()).await?.rows_affected();
+        let announce = query(announce).bind(head).bind(now).bind(Reason::Retention.as_str());
+        self.work.node.head.0 += announce.execute(self.session()).await?;
         Ok(())
     }
 
@@ -198,19 +197,19 @@ impl Batch<'_> {
                 "ALTER TABLE cn_relay.events_{class} DETACH PARTITION {events}; \
                  ALTER TABLE {events} RENAME TO {side_table}"
             );
-            sqlx::raw_sql(AssertSqlSafe(detach)).execute(self.connection()).await?;
-            let leave = sqlx::query(
+            self.session().run(detach).await?;
+            let leave = query(
                 "INSERT INTO cn_relay.leaving (class, begins_at, ends_at, name, left_at, reason, after_at, after_no) \
                  SELECT class, begins_at, ends_at, name, $3, $4, -1, -1 FROM cn_relay.partitions \
                  WHERE class = $1 AND begins_at = $2",
             );
             let leave = leave.bind(month.class.to_sql()).bind(month.begins_at.to_sql());
             let leave = leave.bind(self.clock().latest.to_sql()).bind(Reason::Retention.to_sql());
-            leave.execute(self.connection()).await?;
+            leave.execute(self.session()).await?;
         } else {
             dropped.push(events);
         }
-        sqlx::raw_sql(AssertSqlSafe(format!("DROP TABLE {}", dropped.join(", ")))).execute(self.connection()).await?;
+        self.session().run(format!("DROP TABLE {}", dropped.join(", "))).await?;
         self.forget_month("partition_counters", month).await?;
         self.forget_month("partitions", month).await
     }
@@ -218,16 +217,16 @@ impl Batch<'_> {
     /// Deletes a month from a list of months.
     async fn forget_month(&mut self, table: &str, month: &Partition) -> Result<()> {
         let forget = format!("DELETE FROM cn_relay.{table} WHERE class = $1 AND begins_at = $2");
-        let forget = sqlx::query(AssertSqlSafe(forget)).bind(month.class.to_sql()).bind(month.begins_at.to_sql());
-        forget.execute(self.connection()).await?;
+        let forget = query(forget).bind(month.class.to_sql()).bind(month.begins_at.to_sql());
+        forget.execute(self.session()).await?;
         Ok(())
     }
 
     /// One step of the id updates for a dropped month, so that its ids no longer refer to rows. Returns whether there
     /// was any work.
     async fn update_some_ids(&mut self, purge: &Purge) -> Result<bool> {
-        let next = sqlx::query("SELECT * FROM cn_relay.leaving ORDER BY begins_at, class LIMIT 1");
-        let Some(leaving) = next.fetch_optional(self.connection()).await? else { return Ok(false) };
+        let next = query("SELECT * FROM cn_relay.leaving ORDER BY begins_at, class LIMIT 1");
+        let Some(leaving) = next.fetch_optional(self.session()).await? else { return Ok(false) };
         let month = Partition::read(&leaving)?;
         let side_table = month.side_table();
         let update = format!(
@@ -240,14 +239,14 @@ impl Batch<'_> {
              FROM (SELECT * FROM next ORDER BY ingested_at DESC, no DESC LIMIT 1) e \
              WHERE l.class = $1 AND l.begins_at = $2 RETURNING (SELECT count(*) FROM next)"
         );
-        let update =
-            sqlx::query_scalar(AssertSqlSafe(update)).bind(month.class.to_sql()).bind(month.begins_at.to_sql());
+        let update = query(update).bind(month.class.to_sql()).bind(month.begins_at.to_sql());
         let update = update.bind(leaving.read::<i64>("after_at")?).bind(leaving.read::<i64>("after_no")?).bind(STEP);
-        let updated: Option<i64> = update.fetch_optional(self.connection()).await?;
+        let updated = update.fetch_optional(self.session()).await?;
+        let updated: Option<i64> = updated.map(|row| row.get(0)).transpose()?;
         if updated != Some(STEP) {
             if !purge.is_dry_run {
                 let drop = format!("DROP TABLE cn_relay.{side_table}");
-                sqlx::raw_sql(AssertSqlSafe(drop)).execute(self.connection()).await?;
+                self.session().run(drop).await?;
             }
             self.forget_month("leaving", &month).await?;
         }

@@ -4,10 +4,9 @@ use kukuri_domain::{
     Millis,
     retention::{Keep, Retention, RetentionClass},
 };
-use sqlx::{Postgres, postgres::PgArguments, query::Query};
 
 use crate::{
-    columns::{Column as _, array, signed},
+    columns::{Column as _, SqlQuery, array, query, signed},
     records::select_rows,
     work::{TopicNo, Work},
 };
@@ -47,9 +46,9 @@ impl Cutoffs {
     }
 
     /// Rows after a position that no topic keeps any longer.
-    pub(crate) fn due(&self, after: (i64, i64), limit: i64) -> Query<'static, Postgres, PgArguments> {
+    pub(crate) fn due(&self, after: (i64, i64), limit: i64) -> SqlQuery<'static> {
         // The inner query finds rows by an index, no more than asked for; only then are their ids joined.
-        let query = sqlx::query(select_rows!(
+        let query = query(select_rows!(
             "FROM (SELECT * FROM cn_relay.events o WHERE o.retention = $1 AND o.ingested_at <= $2 \
                  AND (o.ingested_at, o.no) > ($3, $4) AND NOT EXISTS ( \
                      SELECT 1 FROM unnest(o.topics) AS t (topic) \
@@ -64,9 +63,9 @@ impl Cutoffs {
 }
 
 /// Rows of a topic, or of the node, that may be evicted, oldest first.
-pub(crate) fn oldest(topic: Option<TopicNo>, limit: i64) -> Query<'static, Postgres, PgArguments> {
+pub(crate) fn oldest(topic: Option<TopicNo>, limit: i64) -> SqlQuery<'static> {
     let classes: Vec<_> = RetentionClass::ALL.into_iter().filter(|class| class.gives_way()).collect();
-    let query = sqlx::query(select_rows!(
+    let query = query(select_rows!(
         "FROM (SELECT o.* FROM unnest($1::smallint[]) AS c (class) CROSS JOIN LATERAL ( \
                  SELECT * FROM cn_relay.events WHERE retention = c.class \
                  AND ($2::integer IS NULL OR topics @> ARRAY[$2::integer]) \

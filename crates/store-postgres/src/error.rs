@@ -1,5 +1,6 @@
 //! Internal errors of this store, classified by how to handle them.
 
+use kukuri_postgres::SessionError;
 use kukuri_store::StoreError;
 
 /// An error below the store port.
@@ -7,7 +8,7 @@ use kukuri_store::StoreError;
 pub(crate) enum Failure {
     /// The server or the connection to it failed.
     #[error("{0}")]
-    Backend(#[from] sqlx::Error),
+    Backend(#[from] SessionError),
     /// Already an error of the port.
     #[error("{0}")]
     Port(#[from] StoreError),
@@ -23,8 +24,7 @@ pub(crate) fn damaged(what: impl Into<String>) -> Failure {
 impl Failure {
     /// Whether the server sent a SQLSTATE that begins with one of these.
     fn has_code(&self, beginnings: &[&str]) -> bool {
-        let Self::Backend(sqlx::Error::Database(error)) = self else { return false };
-        error.code().is_some_and(|code| beginnings.iter().any(|beginning| code.starts_with(beginning)))
+        matches!(self, Self::Backend(error) if error.has_code(beginnings))
     }
 
     /// The server's disk is full: the transaction is rolled back, the store is unchanged.
@@ -39,7 +39,7 @@ impl Failure {
 
     /// The session has ended: the server closed it, or the connection is broken.
     pub(crate) fn is_disconnected(&self) -> bool {
-        matches!(self, Self::Backend(sqlx::Error::Io(_))) || self.has_code(&["57P01", "57P02"])
+        matches!(self, Self::Backend(error) if error.is_disconnected())
     }
 
     /// A lock timeout on a table.

@@ -3,12 +3,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use kukuri_postgres::QuerySession;
+use kukuri_postgres::{Listener, Pool, Session};
 use kukuri_store::Epoch;
-use sqlx::{PgConnection, PgPool, postgres::PgListener};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{batch::read_node, error::Result, writer::Writer};
+use crate::{batch::read_node, columns::query, error::Result, writer::Writer};
 
 /// Longest time that a lost notification goes unnoticed.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -25,18 +24,17 @@ const EPOCH_OF_TABLE: &str = "SELECT concat_ws('/', epoch, tableoid::bigint) FRO
 const NOT_OFFERED: [&str; 3] = ["42883", "0A000", "42501"];
 
 /// Runs until it is aborted, across restarts of the server.
-pub(crate) async fn follow(pool: PgPool, listener_pool: PgPool, writer: Arc<Writer>) {
+pub(crate) async fn follow(pool: Pool, listener: Listener, writer: Arc<Writer>) {
     loop {
-        if let Err(error) = listen(&pool, &listener_pool, &writer).await {
+        if let Err(error) = listen(&pool, &listener, &writer).await {
             tracing::warn!(%error, "LISTEN failed: commits of other processes are delivered late; retrying");
         }
         sleep(POLL_INTERVAL).await;
     }
 }
 
-async fn listen(pool: &PgPool, listener_pool: &PgPool, writer: &Writer) -> Result<()> {
-    let mut listener = PgListener::connect_with(listener_pool).await?;
-    listener.listen_all(CHANNELS).await?;
+async fn listen(pool: &Pool, listener: &Listener, writer: &Writer) -> Result<()> {
+    let (session, mut notifications) = listener.listen(&CHANNELS).await?;
     let mut epoch_due = Instant::now();
     loop {
         // A fail-over ends this session, or is seen by a new one of the pool: not each notification has to ask for the epoch.
@@ -46,19 +44,18 @@ async fn listen(pool: &PgPool, listener_pool: &PgPool, writer: &Writer) -> Resul
         }
         observe(pool, writer, is_due).await?;
         // The payload is ignored: the node's row is read instead, which also covers notifications still in the queue.
-        if let Ok(heard) = timeout(POLL_INTERVAL, listener.recv()).await {
-            heard?;
-            while listener.next_buffered().is_some() {}
+        if let Ok(None) = timeout(POLL_INTERVAL, notifications.next()).await {
+            return Err(session.ended().into());
         }
     }
 }
 
 /// Reads the epoch if it is due, then the head: a head is never told with a newer epoch than its own.
-pub(crate) async fn observe(pool: &PgPool, writer: &Writer, with_epoch: bool) -> Result<()> {
+pub(crate) async fn observe(pool: &Pool, writer: &Writer, with_epoch: bool) -> Result<()> {
     let known_head = *writer.head.borrow();
-    let mut session = QuerySession::acquire(pool).await?;
-    let epoch = if with_epoch { Some(read_epoch(&mut session).await?) } else { None };
-    let node = read_node(&mut session).await?;
+    let session = pool.acquire().await?;
+    let epoch = if with_epoch { Some(read_epoch(&session).await?) } else { None };
+    let node = read_node(&session).await?;
     session.release();
     let is_other = writer.note_standing(epoch, &node);
     if !is_other && node.head < known_head {
@@ -68,12 +65,9 @@ pub(crate) async fn observe(pool: &PgPool, writer: &Writer, with_epoch: bool) ->
     Ok(())
 }
 
-async fn read_epoch(session: &mut PgConnection) -> Result<Epoch> {
-    let parts: sqlx::Result<String> = sqlx::query_scalar(EPOCH).fetch_one(&mut *session).await;
-    let parts = match parts {
-        Err(sqlx::Error::Database(error)) if error.code().is_some_and(|code| NOT_OFFERED.contains(&&*code)) => {
-            sqlx::query_scalar(EPOCH_OF_TABLE).fetch_one(session).await?
-        }
+async fn read_epoch(session: &Session) -> Result<Epoch> {
+    let parts: String = match query(EPOCH).fetch_value(session).await {
+        Err(error) if error.has_code(&NOT_OFFERED) => query(EPOCH_OF_TABLE).fetch_value(session).await?,
         parts => parts?,
     };
     let mut digest = [0; 8];

@@ -81,9 +81,8 @@ impl Writer {
         failed: &HashSet<usize>,
         now: Millis,
     ) -> Result<(Ingested, Vec<EventId>, Millis), IngestFailure> {
-        let mut batch = Batch::resume(self).await?;
         let mut new: Vec<&Admitted> = events.iter().filter(|admitted| !is_ephemeral(admitted)).collect();
-        batch.read_ids(&new.iter().map(|admitted| admitted.event().id).collect::<Vec<_>>()).await?;
+        let mut batch = Batch::begin_for(self, &new).await?;
         new.retain(|admitted| !batch.work.known.contains_key(&admitted.event().id));
         if !new.is_empty() {
             batch.tick(now);
@@ -109,7 +108,7 @@ impl Writer {
         if !has_unknown {
             // Known or refused events cause no write, not even of the clock.
             let head = batch.work.node.head;
-            batch.txn.rollback().await?;
+            batch.rollback().await?;
             return Ok((Ingested { outcomes, head, ..Ingested::default() }, repeats, self.stamp(now)));
         }
         let stamp = batch.clock().latest;

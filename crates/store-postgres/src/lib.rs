@@ -12,7 +12,7 @@
 //! - `plan`: the SQL for a filter. `query`: answers to filters. `attempt`: sessions and budgets of queries. `state_lookup`:
 //!   states of ids. `lookup`: other reads.
 //!   `subscriptions`: the topics that this node carries. `sharing`: exchange with other nodes.
-//! - `columns`, `records`, `copy`: values as columns and rows. `check`: consistency check.
+//! - `columns`, `records`: values as columns and rows. `check`: consistency check.
 //!
 //! # One batch, one transaction, one writer
 //!
@@ -25,7 +25,6 @@ mod attempt;
 mod batch;
 mod check;
 mod columns;
-mod copy;
 mod drop_months;
 mod due;
 mod error;

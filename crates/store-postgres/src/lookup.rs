@@ -3,28 +3,33 @@
 use std::collections::HashMap;
 
 use kukuri_domain::{Address, EventId, TopicId, decision::KeyState, deletion::Tombstone, vanish::VanishMark};
-use kukuri_postgres::QuerySession;
+use kukuri_postgres::{Pool, Session, SqlRow};
 use kukuri_store::{
     AddressExplanation, ConsumerOffset, Explanation, OutboxRow, Seq, SnapshotCursor, SnapshotPage, Stats, StoreError,
     TopicStats, outbox::MAX_SNAPSHOT_PAGE_BYTES,
 };
-use sqlx::{PgConnection, PgPool, Row as _, postgres::PgRow};
 
 use crate::{
-    batch::{KEYS, read_node},
-    columns::{Column as _, ReadColumn as _, array, from_columns, signed, unsigned},
-    error::Result,
+    batch::{KEYS, NODE, read_node},
+    columns::{Column as _, Digest, ReadColumn as _, SqlQuery, array, from_columns, query, signed, unsigned},
+    error::{Result, damaged},
     open::SNAPSHOT,
     records::{self, topic_ids},
-    work::Topic,
+    work::{Node, Topic},
 };
 
-pub(crate) async fn outbox(pool: &PgPool, after: Seq, limit: usize) -> Result<Vec<OutboxRow>> {
-    let mut session = QuerySession::begin(pool, SNAPSHOT).await?;
-    let first = read_node(&mut session).await?.outbox_dropped.next();
-    let rows = sqlx::query("SELECT * FROM cn_relay.events_outbox WHERE seq > $1 ORDER BY seq LIMIT $2");
-    let rows = rows.bind(after.to_sql()).bind(signed(limit as u64)).fetch_all(&mut *session).await?;
-    session.commit().await?;
+/// The node's row and the rows of a statement, of one snapshot.
+async fn node_and(pool: &Pool, statement: SqlQuery<'_>) -> Result<(Node, Vec<SqlRow>)> {
+    let mut answers = pool.snapshot(vec![query(NODE), statement]).await?;
+    let (rows, node) = (answers.pop().unwrap_or_default(), answers.pop().unwrap_or_default());
+    Ok((records::node(node.first().ok_or_else(|| damaged("the node has no row"))?)?, rows))
+}
+
+pub(crate) async fn outbox(pool: &Pool, after: Seq, limit: usize) -> Result<Vec<OutboxRow>> {
+    let rows = query("SELECT * FROM cn_relay.events_outbox WHERE seq > $1 ORDER BY seq LIMIT $2");
+    let rows = rows.bind(after.to_sql()).bind(signed(limit as u64));
+    let (node, rows) = node_and(pool, rows).await?;
+    let first = node.outbox_dropped.next();
     if after.next() < first {
         return Err(StoreError::Truncated { after, first }.into());
     }
@@ -43,32 +48,30 @@ pub(crate) const SNAPSHOT_PAGE: &str = concat!(
 /// Whether a row comes after one.
 const HAS_MORE: &str = "SELECT EXISTS (SELECT 1 FROM cn_relay.events WHERE effective AND no > $1)";
 
-pub(crate) async fn snapshot(pool: &PgPool, cursor: SnapshotCursor, limit: usize) -> Result<SnapshotPage> {
-    let mut session = QuerySession::begin(pool, SNAPSHOT).await?;
+pub(crate) async fn snapshot(pool: &Pool, cursor: SnapshotCursor, limit: usize) -> Result<SnapshotPage> {
+    let session = pool.begin(SNAPSHOT).await?;
     let seq = match cursor.seq {
         Some(seq) => seq,
-        None => read_node(&mut session).await?.head,
+        None => read_node(&session).await?.head,
     };
-    let rows = sqlx::query(SNAPSHOT_PAGE).bind(cursor.after.to_sql()).bind(signed(limit as u64));
-    let rows = rows.bind(signed(MAX_SNAPSHOT_PAGE_BYTES as u64)).fetch_all(&mut *session).await?;
+    let rows = query(SNAPSHOT_PAGE).bind(cursor.after.to_sql()).bind(signed(limit as u64));
+    let rows = rows.bind(signed(MAX_SNAPSHOT_PAGE_BYTES as u64)).fetch_all(&session).await?;
     let after: u64 = rows.last().map_or(Ok(cursor.after), |last| last.read("no"))?;
-    let has_more: bool = sqlx::query_scalar(HAS_MORE).bind(after.to_sql()).fetch_one(&mut *session).await?;
+    let has_more: bool = query(HAS_MORE).bind(after.to_sql()).fetch_value(&session).await?;
     session.commit().await?;
     let events = rows.iter().map(records::bound_event).collect::<Result<_>>()?;
     let next = has_more.then_some(SnapshotCursor { seq: Some(seq), after });
     Ok(SnapshotPage { seq, events, next })
 }
 
-pub(crate) async fn offsets(pool: &PgPool) -> Result<Vec<ConsumerOffset>> {
-    let query = sqlx::query("SELECT * FROM cn_relay.consumer_offsets ORDER BY consumer");
-    QuerySession::fetch_all(pool, query).await?.iter().map(records::offset).collect()
+pub(crate) async fn offsets(pool: &Pool) -> Result<Vec<ConsumerOffset>> {
+    let query = query("SELECT * FROM cn_relay.consumer_offsets ORDER BY consumer");
+    pool.fetch_all(query).await?.iter().map(records::offset).collect()
 }
 
-pub(crate) async fn stats(pool: &PgPool) -> Result<Stats> {
-    let mut session = QuerySession::begin(pool, SNAPSHOT).await?;
-    let node = read_node(&mut session).await?;
-    let disk: i64 = sqlx::query_scalar("SELECT pg_database_size(current_database())").fetch_one(&mut *session).await?;
-    session.commit().await?;
+pub(crate) async fn stats(pool: &Pool) -> Result<Stats> {
+    let (node, rows) = node_and(pool, query("SELECT pg_database_size(current_database())")).await?;
+    let disk: i64 = rows.first().ok_or_else(|| damaged("the database has no size"))?.get(0)?;
     Ok(Stats {
         effective: node.counters.effective,
         by_class: node.counters.by_class,
@@ -83,22 +86,22 @@ pub(crate) async fn stats(pool: &PgPool) -> Result<Stats> {
 }
 
 /// Statistics of these topics, in order.
-pub(crate) async fn topic_stats(pool: &PgPool, topics: &[TopicId]) -> Result<Vec<Option<TopicStats>>> {
-    let query = sqlx::query("SELECT * FROM cn_relay.topics WHERE topic_id = ANY($1)");
-    let rows = QuerySession::fetch_all(pool, query.bind(array(topics))).await?;
+pub(crate) async fn topic_stats(pool: &Pool, topics: &[TopicId]) -> Result<Vec<Option<TopicStats>>> {
+    let query = query("SELECT * FROM cn_relay.topics WHERE topic_id = ANY($1)");
+    let rows = pool.fetch_all(query.bind(array(topics))).await?;
     let found = rows.iter().map(|row| stats_of_topic(row).map(|stats| (stats.topic.clone(), stats)));
     let found: HashMap<TopicId, TopicStats> = found.collect::<Result<_>>()?;
     Ok(topics.iter().map(|topic| found.get(topic).cloned()).collect())
 }
 
 /// Statistics of the topics after one, ordered by id.
-pub(crate) async fn list_topics(pool: &PgPool, after: Option<&TopicId>, limit: usize) -> Result<Vec<TopicStats>> {
-    let query = sqlx::query("SELECT * FROM cn_relay.topics WHERE topic_id > $1 ORDER BY topic_id LIMIT $2");
+pub(crate) async fn list_topics(pool: &Pool, after: Option<&TopicId>, limit: usize) -> Result<Vec<TopicStats>> {
+    let query = query("SELECT * FROM cn_relay.topics WHERE topic_id > $1 ORDER BY topic_id LIMIT $2");
     let query = query.bind(after.map_or("", |topic| topic.as_str())).bind(signed(limit as u64));
-    QuerySession::fetch_all(pool, query).await?.iter().map(stats_of_topic).collect()
+    pool.fetch_all(query).await?.iter().map(stats_of_topic).collect()
 }
 
-fn stats_of_topic(row: &PgRow) -> Result<TopicStats> {
+fn stats_of_topic(row: &SqlRow) -> Result<TopicStats> {
     let Topic { id, counters, last_event_at, .. } = records::topic(row)?;
     Ok(TopicStats {
         topic: id,
@@ -109,30 +112,30 @@ fn stats_of_topic(row: &PgRow) -> Result<TopicStats> {
     })
 }
 
-pub(crate) async fn explain(pool: &PgPool, id: &EventId) -> Result<Explanation> {
-    let mut session = QuerySession::begin(pool, SNAPSHOT).await?;
-    let row = sqlx::query(concat!(
+pub(crate) async fn explain(pool: &Pool, id: &EventId) -> Result<Explanation> {
+    let session = pool.begin(SNAPSHOT).await?;
+    let row = query(concat!(
         "SELECT d.*, e.json, ",
         topic_ids!(),
         " AS topics FROM cn_relay.ids d LEFT JOIN cn_relay.events e \
          ON e.class = d.class AND e.ingested_at = d.ingested_at AND e.no = d.no WHERE d.event_id = $1"
     ));
-    let row = row.bind(id.to_sql()).fetch_optional(&mut *session).await?;
-    let tombstones = tombstones_of(&mut session, id.to_sql(), false).await?;
+    let row = row.bind(id.to_sql()).fetch_optional(&session).await?;
+    let tombstones = tombstones_of(&session, id.to_sql(), false).await?;
     let mut explanation = Explanation { tombstones, ..Explanation::default() };
     if let Some(row) = row {
         explanation.record = Some(records::id_record(&row)?);
-        if row.try_get::<Option<&[u8]>, _>("json")?.is_some() {
+        if row.get::<Option<&[u8]>>("json")?.is_some() {
             let stored = records::row_record(&row)?;
             let event = records::event(id, &stored.json)?;
             explanation.row = Some(stored);
             for owner in event.owners() {
-                explanation.vanish_marks.extend(vanish_mark_of(&mut session, owner.to_sql()).await?);
+                explanation.vanish_marks.extend(vanish_mark_of(&session, owner.to_sql()).await?);
             }
             if let Some(address) = event.address() {
-                let named = tombstones_of(&mut session, address.digest().0, true).await?;
+                let named = tombstones_of(&session, address.digest().to_sql(), true).await?;
                 explanation.tombstones.extend(named);
-                explanation.key = key_of(&mut session, &address).await?;
+                explanation.key = key_of(&session, &address).await?;
             }
         }
     }
@@ -140,30 +143,30 @@ pub(crate) async fn explain(pool: &PgPool, id: &EventId) -> Result<Explanation> 
     Ok(explanation)
 }
 
-pub(crate) async fn explain_address(pool: &PgPool, address: &Address) -> Result<AddressExplanation> {
-    let mut session = QuerySession::begin(pool, SNAPSHOT).await?;
+pub(crate) async fn explain_address(pool: &Pool, address: &Address) -> Result<AddressExplanation> {
+    let session = pool.begin(SNAPSHOT).await?;
     let explanation = AddressExplanation {
-        key: key_of(&mut session, address).await?,
-        tombstone: tombstones_of(&mut session, address.digest().0, true).await?.into_iter().next(),
-        vanish_mark: vanish_mark_of(&mut session, address.pubkey().to_sql()).await?,
+        key: key_of(&session, address).await?,
+        tombstone: tombstones_of(&session, address.digest().to_sql(), true).await?.into_iter().next(),
+        vanish_mark: vanish_mark_of(&session, address.pubkey().to_sql()).await?,
     };
     session.commit().await?;
     Ok(explanation)
 }
 
-async fn tombstones_of(connection: &mut PgConnection, target: [u8; 32], is_address: bool) -> Result<Vec<Tombstone>> {
-    let rows = sqlx::query("SELECT * FROM cn_relay.deletion_tombstones WHERE target = $1 AND is_address = $2");
-    let rows = rows.bind(target).bind(is_address).fetch_all(connection).await?;
+async fn tombstones_of(session: &Session, target: Digest, is_address: bool) -> Result<Vec<Tombstone>> {
+    let rows = query("SELECT * FROM cn_relay.deletion_tombstones WHERE target = $1 AND is_address = $2");
+    let rows = rows.bind(target).bind(is_address).fetch_all(session).await?;
     rows.iter().map(|row| Ok(records::tombstone(row)?.what)).collect()
 }
 
-async fn vanish_mark_of(connection: &mut PgConnection, owner: [u8; 32]) -> Result<Option<VanishMark>> {
-    let row = sqlx::query("SELECT * FROM cn_relay.vanish_marks WHERE pubkey = $1").bind(owner);
-    let row = row.fetch_optional(connection).await?;
+async fn vanish_mark_of(session: &Session, owner: Digest) -> Result<Option<VanishMark>> {
+    let row = query("SELECT * FROM cn_relay.vanish_marks WHERE pubkey = $1").bind(owner);
+    let row = row.fetch_optional(session).await?;
     row.map(|row| Ok(records::vanish_mark(&row)?.what)).transpose()
 }
 
-async fn key_of(connection: &mut PgConnection, address: &Address) -> Result<Option<KeyState>> {
-    let row = sqlx::query(KEYS).bind(vec![address.digest().0]).fetch_optional(connection).await?;
+async fn key_of(session: &Session, address: &Address) -> Result<Option<KeyState>> {
+    let row = query(KEYS).bind(vec![address.digest().to_sql()]).fetch_optional(session).await?;
     row.map(|row| Ok(from_columns!(row => KeyState { current; floor: records::rank(&row)? }))).transpose()
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use kukuri_postgres::{Migrations, Server};
+use kukuri_postgres::{Listener, Migrations, Pool, Server, Session, SessionCheck, SessionError};
 use kukuri_store::{StoreError, StoreRules};
-use sqlx::{Connection, PgConnection, PgPool, postgres::PgPoolOptions};
 
 use crate::{
     attempt::{QUICK_TIMEOUT, QueryPools},
+    columns::query,
     error::{Failure, Result},
 };
 
@@ -74,10 +74,10 @@ impl Default for PostgresOptions {
 
 pub(crate) struct Sessions {
     pub(crate) pools: QueryPools,
-    pub(crate) lookups: PgPool,
-    pub(crate) publishing: PgPool,
-    pub(crate) writer: PgPool,
-    pub(crate) listener: PgPool,
+    pub(crate) lookups: Pool,
+    pub(crate) publishing: Pool,
+    pub(crate) writer: Pool,
+    pub(crate) listener: Listener,
 }
 
 /// Sessions for reads of events by id and of outbox rows: for searches, followers of the outbox, services and other nodes.
@@ -85,6 +85,9 @@ const LOOKUP_SESSIONS: u32 = 4;
 
 /// Sessions for reads that publishing, live delivery and health wait for.
 const PUBLISHING_SESSIONS: u32 = 4;
+
+/// One writes, the other serves the lookups of upkeep.
+const WRITING_SESSIONS: u32 = 2;
 
 /// Settings of writing sessions. A frozen session releases the lock soon: idle in a transaction after three seconds, in
 /// a statement after four, so that other writers wait for less than five (O-5). Plans go by indexes, because a plan
@@ -127,25 +130,13 @@ pub(crate) const SNAPSHOT_WITH_ANY_PLAN: &str = "BEGIN ISOLATION LEVEL REPEATABL
 
 pub(crate) async fn connect(url: &str, options: &PostgresOptions) -> Result<Sessions> {
     let acquire = options.acquire_timeout;
-    let (server, mut first) = Server::connect(url, acquire).await?;
+    let (server, first) = Server::connect(url, acquire).await?;
     if !options.may_lose {
-        require_durability(&mut first, &server.name).await?;
+        require_durability(&first, &server.name).await?;
     }
-    MIGRATIONS.prepare(&server, &mut first, options.migrate).await?;
-    first.close().await?;
+    MIGRATIONS.prepare(&server, &first, options.migrate).await?;
+    first.close().await;
 
-    let pool = |most: u32| PgPoolOptions::new().acquire_timeout(acquire).max_connections(most);
-    // Two sessions: one writes, the other serves the lookups of upkeep.
-    let mut writer = pool(2);
-    if !options.may_lose {
-        // Settings may differ by session, so every writing session is checked.
-        writer = writer.after_connect(|session, _| {
-            Box::pin(async {
-                let durable = require_durability(session, "a session").await;
-                durable.map_err(|failure| sqlx::Error::Configuration(failure.into()))
-            })
-        });
-    }
     let readers = |most, timeout| server.readers(most, acquire, timeout, &READING);
     let pools = QueryPools {
         quick: readers(options.readers, QUICK_TIMEOUT),
@@ -153,21 +144,27 @@ pub(crate) async fn connect(url: &str, options: &PostgresOptions) -> Result<Sess
         query_timeout: options.query_timeout,
     };
     let idle = options.writer_idle_timeout.as_millis().to_string();
-    let writing = WRITING.into_iter().chain([("idle_in_transaction_session_timeout", idle.as_str())]);
+    let writing: Vec<_> = WRITING.into_iter().chain([("idle_in_transaction_session_timeout", idle.as_str())]).collect();
+    // Settings may differ by session, so every writing session is checked.
+    let check: Option<SessionCheck> = (!options.may_lose).then_some(|session| Box::pin(check_durability(session)));
     Ok(Sessions {
         pools,
         lookups: readers(LOOKUP_SESSIONS, options.query_timeout),
         publishing: readers(PUBLISHING_SESSIONS, options.query_timeout),
-        listener: pool(1).connect_lazy_with(server.options.clone()),
-        writer: writer.connect_lazy_with(server.options.options(writing)),
+        listener: server.listener(),
+        writer: server.pool(WRITING_SESSIONS, acquire, &writing, check),
     })
 }
 
+async fn check_durability(session: &Session) -> Result<(), SessionError> {
+    let checked = require_durability(session, "a session").await;
+    checked.map_err(|failure| SessionError::Unexpected(failure.to_string()))
+}
+
 /// An acknowledged commit must be on disk.
-async fn require_durability(connection: &mut PgConnection, name: &str) -> Result<()> {
+async fn require_durability(session: &Session, name: &str) -> Result<()> {
     for setting in ["fsync", "full_page_writes", "synchronous_commit"] {
-        let value: String =
-            sqlx::query_scalar("SELECT current_setting($1)").bind(setting).fetch_one(&mut *connection).await?;
+        let value: String = query("SELECT current_setting($1)").bind(setting).fetch_value(session).await?;
         if value == "off" {
             return Err(Failure::Port(StoreError::NotDurable { server: name.to_owned(), setting, value }));
         }

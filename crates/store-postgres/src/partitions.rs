@@ -1,10 +1,10 @@
 //! Monthly partitions: created before their events arrive, dropped whole when nothing in them is kept any more (P-7).
 
 use kukuri_domain::Millis;
-use sqlx::{AssertSqlSafe, PgConnection, postgres::PgRow};
+use kukuri_postgres::{Session, SqlRow};
 
 use crate::{
-    columns::{Class, Column as _, ReadColumn as _, from_columns},
+    columns::{Class, Column as _, ReadColumn as _, from_columns, query},
     error::Result,
     months,
 };
@@ -27,7 +27,7 @@ impl Partition {
         Self { class, begins_at, ends_at, name: months::name_of(moment) }
     }
 
-    pub(crate) fn read(row: &PgRow) -> Result<Self> {
+    pub(crate) fn read(row: &SqlRow) -> Result<Self> {
         Ok(from_columns!(row => Self { class, begins_at, ends_at, name }))
     }
 
@@ -43,19 +43,19 @@ impl Partition {
 }
 
 /// Ensures that the month of a moment and the next month have partitions.
-pub(crate) async fn open(moment: Millis, connection: &mut PgConnection) -> Result<()> {
+pub(crate) async fn open(moment: Millis, session: &Session) -> Result<()> {
     for class in Class::ALL {
-        open_one(class, moment, connection).await?;
-        open_one(class, months::end_of(moment), connection).await?;
+        open_one(class, moment, session).await?;
+        open_one(class, months::end_of(moment), session).await?;
     }
     Ok(())
 }
 
 /// Ensures that the month of a moment has a partition in one class. Readers do not wait: attaching an empty table takes
 /// no lock that they need.
-pub(crate) async fn open_one(class: Class, moment: Millis, connection: &mut PgConnection) -> Result<()> {
+pub(crate) async fn open_one(class: Class, moment: Millis, session: &Session) -> Result<()> {
     let partition = Partition::of(class, moment);
-    let known = sqlx::query(
+    let known = query(
         "INSERT INTO cn_relay.partitions (class, begins_at, ends_at, name) VALUES ($1, $2, $3, $4) \
          ON CONFLICT DO NOTHING",
     )
@@ -63,9 +63,9 @@ pub(crate) async fn open_one(class: Class, moment: Millis, connection: &mut PgCo
     .bind(partition.begins_at.to_sql())
     .bind(partition.ends_at.to_sql())
     .bind(&partition.name)
-    .execute(&mut *connection)
+    .execute(session)
     .await?;
-    if known.rows_affected() == 0 {
+    if known == 0 {
         return Ok(());
     }
     for table in TABLES {
@@ -75,7 +75,7 @@ pub(crate) async fn open_one(class: Class, moment: Millis, connection: &mut PgCo
              ALTER TABLE cn_relay.{table}_{class} ATTACH PARTITION {name} FOR VALUES FROM ({}) TO ({})",
             partition.begins_at.0, partition.ends_at.0
         );
-        sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut *connection).await?;
+        session.run(create).await?;
     }
     Ok(())
 }

@@ -5,10 +5,9 @@
 
 use kukuri_domain::{Address, Filter, KindClass, Letter, Viewer, topic::claims_to_be_topic};
 use kukuri_store::Query;
-use sqlx::{AssertSqlSafe, Postgres, postgres::PgArguments, query::Query as SqlQuery};
 
 use crate::{
-    columns::{Column as _, array},
+    columns::{Column as _, Digest, SqlQuery, TagDigest, array, query},
     records::tag_digest,
 };
 
@@ -23,8 +22,8 @@ const HEAD: &str = "SELECT head, NULL::bigint AS created_at, NULL::bytea AS id, 
 pub(crate) enum Bind {
     Number(Option<i64>),
     Numbers(Vec<i32>),
-    Ids(Vec<[u8; 32]>),
-    Digests(Vec<[u8; 16]>),
+    Ids(Vec<Digest>),
+    Digests(Vec<TagDigest>),
     Texts(Vec<String>),
 }
 
@@ -114,8 +113,8 @@ impl Plan {
             Some(offset) => {
                 let offset = planner.bind(Bind::Number(Some(offset as i64)));
                 format!(
-                    "SELECT get_byte(m.pubkey, {offset}::integer) AS register, count(*) AS events, \
-                     min(encode(substring(m.pubkey FROM {offset}::integer + 2 FOR 8), 'hex') COLLATE \"C\") AS lowest \
+                    "SELECT get_byte(m.pubkey, {offset}::bigint::integer) AS register, count(*) AS events, \
+                     min(encode(substring(m.pubkey FROM {offset}::bigint::integer + 2 FOR 8), 'hex') COLLATE \"C\") AS lowest \
                      FROM ({matching}) m GROUP BY 1"
                 )
             }
@@ -124,8 +123,8 @@ impl Plan {
     }
 
     /// The query with its bind parameters.
-    pub(crate) fn query(self) -> SqlQuery<'static, Postgres, PgArguments> {
-        let query = sqlx::query(AssertSqlSafe(self.sql));
+    pub(crate) fn query(self) -> SqlQuery<'static> {
+        let query = query(self.sql);
         self.binds.into_iter().fold(query, |query, bind| match bind {
             Bind::Number(number) => query.bind(number),
             Bind::Numbers(numbers) => query.bind(numbers),
@@ -375,11 +374,11 @@ fn fits<A, B>(some: &[A], others: &[B]) -> bool {
 }
 
 /// Key digests, if the filter names authors and only kinds of which an author has one event.
-fn keys_of(filter: &Filter) -> Option<Vec<[u8; 32]>> {
+fn keys_of(filter: &Filter) -> Option<Vec<Digest>> {
     let (authors, kinds) = (filter.authors()?, filter.kinds()?);
     if !fits(authors, kinds) || !kinds.iter().all(|kind| kind.class() == KindClass::Replaceable) {
         return None;
     }
     let keys = authors.iter().flat_map(|author| kinds.iter().map(|kind| Address::replaceable(*kind, *author)));
-    Some(keys.map(|key| key.digest().0).collect())
+    Some(keys.map(|key| key.digest().to_sql()).collect())
 }

@@ -10,14 +10,13 @@ use std::{
 
 use futures_util::TryStreamExt;
 use kukuri_domain::{Event, EventId, Filter, Millis, PublicKey, Sketch, Timestamp};
-use kukuri_postgres::QuerySession;
+use kukuri_postgres::{Pool, Session, SqlRow};
 use kukuri_store::{Answer, BoundEvent, Completeness, Count, Query, Seq, StoreError, StoredEvent};
-use sqlx::{PgConnection, PgPool, Row as _, postgres::PgRow};
 
 use crate::{
     attempt::{Attempt, QueryPools, Question},
     batch::read_node,
-    columns::{Column as _, ReadColumn as _, array, unsigned},
+    columns::{Column as _, ReadColumn as _, array, query as sql, unsigned},
     error::{Result, damaged},
     plan::{Part, Plan},
     records::{self, topic_ids},
@@ -51,7 +50,7 @@ impl Question for EventsOf<'_> {
         asked(self.0).count() <= 1 && !self.0.visibility.has_overlay()
     }
 
-    async fn ask(&self, attempt: &mut Attempt) -> Result<Answer> {
+    async fn ask(&self, attempt: &Attempt) -> Result<Answer> {
         let query = self.0;
         let mut found = Found { is_cut: filters(query).any(|(_, limit)| limit == Some(0)), ..Found::default() };
         for (filter, limit) in asked(query) {
@@ -93,8 +92,8 @@ impl Found {
         (self.max_events, self.max_bytes, self.event_count, self.bytes) = (max_events, max_bytes, 0, 0);
     }
 
-    async fn read(&mut self, connection: &mut PgConnection, plan: Plan) -> Result<()> {
-        let mut rows = plan.query().fetch(connection);
+    async fn read(&mut self, session: &Session, plan: Plan) -> Result<()> {
+        let mut rows = plan.query().fetch(session).await?;
         while let Some(row) = rows.try_next().await? {
             if let Some(head) = row.read("head")? {
                 self.head = Some(head);
@@ -150,7 +149,7 @@ impl Question for IdsOf<'_> {
         asked(self.query).count() <= 1 && !self.query.visibility.has_overlay()
     }
 
-    async fn ask(&self, attempt: &mut Attempt) -> Result<Self::Answer> {
+    async fn ask(&self, attempt: &Attempt) -> Result<Self::Answer> {
         let Self { query, max } = *self;
         let mut all = Vec::new();
         for (filter, limit) in asked(query) {
@@ -189,7 +188,7 @@ impl Question for CountOf<'_> {
         !self.query.visibility.has_overlay()
     }
 
-    async fn ask(&self, attempt: &mut Attempt) -> Result<Count> {
+    async fn ask(&self, attempt: &Attempt) -> Result<Count> {
         let (query, mut sketch) = (self.query, self.sketch.clone());
         let asked: Vec<_> = filters(query).map(|(filter, _)| filter).collect();
         if query.visibility.has_overlay() {
@@ -200,9 +199,9 @@ impl Question for CountOf<'_> {
         let mut events = 0;
         if let Some(plan) = Plan::count(query, &asked, limit, sketch.as_ref().map(Sketch::offset)) {
             for row in plan.query().fetch_all(attempt.statement().await?).await? {
-                events += unsigned(row.try_get("events")?);
-                if let (Some(sketch), Some(register)) = (&mut sketch, row.try_get::<Option<i32>, _>("register")?) {
-                    let lowest: &str = row.try_get("lowest")?;
+                events += unsigned(row.get("events")?);
+                if let (Some(sketch), Some(register)) = (&mut sketch, row.get::<Option<i32>>("register")?) {
+                    let lowest: &str = row.get("lowest")?;
                     let lowest = u64::from_str_radix(lowest, 16).map_err(|_| damaged("a public key is too short"))?;
                     sketch.add_part(register as u8, lowest);
                 }
@@ -216,12 +215,7 @@ impl Question for CountOf<'_> {
 }
 
 /// Counts events that an overlay shows.
-async fn count_shown(
-    attempt: &mut Attempt,
-    query: &Query,
-    asked: &[&Filter],
-    mut sketch: Option<Sketch>,
-) -> Result<Count> {
+async fn count_shown(attempt: &Attempt, query: &Query, asked: &[&Filter], mut sketch: Option<Sketch>) -> Result<Count> {
     let mut counted = HashSet::new();
     for filter in asked {
         for_each_match(attempt, query, filter, None, |_, id, author| {
@@ -240,7 +234,7 @@ async fn count_shown(
 
 /// Visits time, id and author of the events that a filter matches and that are shown, in answer order.
 async fn for_each_match(
-    attempt: &mut Attempt,
+    attempt: &Attempt,
     query: &Query,
     filter: &Filter,
     limit: Option<u64>,
@@ -250,7 +244,7 @@ async fn for_each_match(
         let visit = |event: &Event, _| visit(event.created_at, event.id, event.pubkey);
         return for_each_shown(attempt, query, filter, limit, visit).await;
     }
-    let mut rows = Plan::of(query, filter, limit, Part::Key).query().fetch(attempt.statement().await?);
+    let mut rows = Plan::of(query, filter, limit, Part::Key).query().fetch(attempt.statement().await?).await?;
     while let Some(row) = rows.try_next().await? {
         if visit(row.read("created_at")?, row.read("id")?, row.read("pubkey")?).is_break() {
             break;
@@ -261,7 +255,7 @@ async fn for_each_match(
 
 /// Visits the matching events that an overlay shows, in answer order. `hint`: about how many are needed.
 async fn for_each_shown(
-    attempt: &mut Attempt,
+    attempt: &Attempt,
     query: &Query,
     filter: &Filter,
     hint: Option<u64>,
@@ -269,8 +263,8 @@ async fn for_each_shown(
 ) -> Result<()> {
     let (mut limit, mut visited) = (hint, 0);
     loop {
-        let rows = Plan::of(query, filter, limit, Part::Key).query().fetch(attempt.statement().await?);
-        let rows = rows.map_err(Into::into).and_then(|row: PgRow| async move { row.read::<EventId>("id") });
+        let rows = Plan::of(query, filter, limit, Part::Key).query().fetch(attempt.statement().await?).await?;
+        let rows = rows.map_err(Into::into).and_then(|row: SqlRow| async move { row.read::<EventId>("id") });
         let matching: Vec<EventId> = rows.try_collect().await?;
         for ids in matching[visited..].chunks(CHECKED_EVENTS) {
             for bound in get_on(attempt.statement().await?, ids, query.now).await?.into_iter().flatten() {
@@ -290,23 +284,23 @@ async fn for_each_shown(
 }
 
 /// Effective events by id, in the order of `ids`.
-pub(crate) async fn get(pool: &PgPool, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>> {
-    let mut session = QuerySession::acquire(pool).await?;
-    let found = get_on(&mut session, ids, now).await?;
+pub(crate) async fn get(pool: &Pool, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>> {
+    let session = pool.acquire().await?;
+    let found = get_on(&session, ids, now).await?;
     session.release();
     Ok(found)
 }
 
 /// [`get`] on a given session.
-async fn get_on(connection: &mut PgConnection, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>> {
-    let rows = sqlx::query(concat!(
+async fn get_on(session: &Session, ids: &[EventId], now: Millis) -> Result<Vec<Option<BoundEvent>>> {
+    let rows = sql(concat!(
         "SELECT e.id, e.created_at, e.json, e.ingested_at, ",
         topic_ids!(),
         " AS topics FROM cn_relay.event_dedupe d JOIN cn_relay.events e \
          ON e.class = d.class AND e.ingested_at = d.ingested_at AND e.no = d.no \
          WHERE d.event_id = ANY($1) AND e.effective AND (e.expires_at IS NULL OR e.expires_at > $2)"
     ));
-    let rows = rows.bind(array(ids)).bind(now.seconds().to_sql()).fetch_all(connection).await?;
+    let rows = rows.bind(array(ids)).bind(now.seconds().to_sql()).fetch_all(session).await?;
     let found = rows.iter().map(|row| records::bound_event(row).map(|bound| (bound.event.id, bound)));
     let found: HashMap<EventId, BoundEvent> = found.collect::<Result<_>>()?;
     Ok(ids.iter().map(|id| found.get(id).cloned()).collect())

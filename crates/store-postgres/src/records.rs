@@ -10,13 +10,13 @@ use kukuri_domain::{
     sharing::RequestRef,
     vanish::VanishMark,
 };
+use kukuri_postgres::{FixedBytes, SqlRow};
 use kukuri_store::{
     BoundEvent, ConsumerOffset, IdRecord, Op, OutboxRow, RowRecord, Standing, StoredEvent, counters::Counters,
 };
-use sqlx::{Row as _, postgres::PgRow};
 
 use crate::{
-    columns::{REASONS, ReadColumn as _, from_columns, unsigned},
+    columns::{Column as _, Digest, REASONS, ReadColumn as _, TagDigest, from_columns, unsigned},
     error::{Result, damaged},
     work::{Key, Node, Noted, Row, RowPlace, RowSource, Topic},
 };
@@ -44,29 +44,29 @@ macro_rules! topic_ids {
 pub(crate) use topic_ids;
 
 /// Digest of a tag that filters can ask for. Sixteen bytes: collisions of eight can be made on purpose.
-pub(crate) fn tag_digest(letter: Letter, value: &str) -> [u8; 16] {
+pub(crate) fn tag_digest(letter: Letter, value: &str) -> TagDigest {
     let mut hash = blake3::Hasher::new();
     hash.update(&[letter.code()]);
     hash.update(value.as_bytes());
     let mut digest = [0; 16];
     digest.copy_from_slice(&hash.finalize().as_bytes()[..16]);
-    digest
+    FixedBytes(digest)
 }
 
 /// Each tag once; topics have a table of their own.
-pub(crate) fn tag_digests(event: &Event, topics: &[TopicId]) -> Vec<[u8; 16]> {
+pub(crate) fn tag_digests(event: &Event, topics: &[TopicId]) -> Vec<TagDigest> {
     let is_topic = |letter, value| letter == Letter::T && topics.iter().any(|topic| topic.as_str() == value);
     let tags: BTreeSet<_> = event.tags.indexed().filter(|&(letter, value)| !is_topic(letter, value)).collect();
     tags.into_iter().map(|(letter, value)| tag_digest(letter, value)).collect()
 }
 
 /// Public keys that may see a private event (E-10), its author first. `None`: public.
-pub(crate) fn parties(event: &Event) -> Option<Vec<[u8; 32]>> {
+pub(crate) fn parties(event: &Event) -> Option<Vec<Digest>> {
     event.kind.is_private().then(|| {
-        let mut parties = vec![*event.pubkey.as_bytes()];
-        for recipient in event.recipients() {
-            if !parties.contains(recipient.as_bytes()) {
-                parties.push(*recipient.as_bytes());
+        let mut parties = vec![event.pubkey.to_sql()];
+        for recipient in event.recipients().map(|recipient| recipient.to_sql()) {
+            if !parties.contains(&recipient) {
+                parties.push(recipient);
             }
         }
         parties
@@ -81,12 +81,12 @@ pub(crate) fn identifier(address: &Address) -> Option<&str> {
 /// The states of known ids, as [`state`] reads them.
 pub(crate) const STATES: &str = "SELECT event_id, reason FROM cn_relay.ids WHERE event_id = ANY($1)";
 
-pub(crate) fn state(row: &PgRow) -> Result<(EventId, State)> {
+pub(crate) fn state(row: &SqlRow) -> Result<(EventId, State)> {
     let reason: Option<Reason> = row.read("reason")?;
     Ok((row.read("event_id")?, reason.map_or(State::Effective, |reason| reason.state())))
 }
 
-fn standing(row: &PgRow) -> Result<Standing> {
+fn standing(row: &SqlRow) -> Result<Standing> {
     Ok(match row.read("reason")? {
         None => Standing::Effective,
         Some(reason) => {
@@ -104,15 +104,15 @@ pub(crate) fn standing_columns(standing: Standing) -> (Option<Reason>, Option<Ev
     }
 }
 
-pub(crate) fn id_record(row: &PgRow) -> Result<IdRecord> {
+pub(crate) fn id_record(row: &SqlRow) -> Result<IdRecord> {
     Ok(from_columns!(row => IdRecord { source, first_seen_at, last_seen_at, seen_count; standing: standing(row)? }))
 }
 
 /// A row and the record of its id.
-pub(crate) fn row(row: &PgRow) -> Result<Row> {
+pub(crate) fn row(row: &SqlRow) -> Result<Row> {
     let kind = row.read("kind")?;
-    let parties: Option<Vec<[u8; 32]>> = row.try_get("parties")?;
-    let tags = outline_tags(kind, row.try_get("identifier")?, parties.as_deref().unwrap_or_default());
+    let parties: Option<Vec<Digest>> = row.get("parties")?;
+    let tags = outline_tags(kind, row.get("identifier")?, parties.as_deref().unwrap_or_default());
     let sig = Signature::from_bytes([0; 64]);
     let outline = from_columns!(row => Event { id, pubkey, created_at; kind, tags, content: String::new(), sig });
     let place = from_columns!(row => RowPlace { class, ingested_at, no });
@@ -125,24 +125,24 @@ pub(crate) fn row(row: &PgRow) -> Result<Row> {
 }
 
 /// Tags that determine the owners of an event and its key.
-fn outline_tags(kind: Kind, identifier: Option<&str>, parties: &[[u8; 32]]) -> Tags {
+fn outline_tags(kind: Kind, identifier: Option<&str>, parties: &[Digest]) -> Tags {
     let mut tags: Vec<Vec<String>> = Vec::new();
     tags.extend(identifier.map(|identifier| vec!["d".to_owned(), identifier.to_owned()]));
     if kind == Kind::GIFT_WRAP {
-        tags.extend(parties.iter().skip(1).map(|key| vec!["p".to_owned(), PublicKey::from_bytes(*key).to_string()]));
+        tags.extend(parties.iter().skip(1).map(|key| vec!["p".to_owned(), PublicKey::from_bytes(key.0).to_string()]));
     }
     tags.into_iter().collect()
 }
 
-pub(crate) fn rank(row: &PgRow) -> Result<Rank> {
+pub(crate) fn rank(row: &SqlRow) -> Result<Rank> {
     Ok(from_columns!(row => Rank { created_at, id }))
 }
 
-pub(crate) fn key(row: &PgRow, address: Address) -> Result<Key> {
+pub(crate) fn key(row: &SqlRow, address: Address) -> Result<Key> {
     Ok(from_columns!(row => Key { raised_at, current; floor: rank(row)?, address }))
 }
 
-pub(crate) fn tombstone(row: &PgRow) -> Result<Noted<Tombstone>> {
+pub(crate) fn tombstone(row: &SqlRow) -> Result<Noted<Tombstone>> {
     let target = match row.read("target_a")? {
         None => DeletionTargetKind::EventId(row.read("target")?),
         Some(address) => DeletionTargetKind::Address(address),
@@ -157,29 +157,29 @@ pub(crate) fn tombstone(row: &PgRow) -> Result<Noted<Tombstone>> {
     Ok(Noted { what: tombstone, at: row.read("noted_at")? })
 }
 
-pub(crate) fn vanish_mark(row: &PgRow) -> Result<Noted<VanishMark>> {
+pub(crate) fn vanish_mark(row: &SqlRow) -> Result<Noted<VanishMark>> {
     let mark = from_columns!(row => VanishMark { pubkey, until, request_id; shareable: shareable(row)? });
     Ok(Noted { what: mark, at: row.read("noted_at")? })
 }
 
-fn shareable(row: &PgRow) -> Result<Option<RequestRef>> {
+fn shareable(row: &SqlRow) -> Result<Option<RequestRef>> {
     let (at, id) = (row.read("shareable_at")?, row.read("shareable_id")?);
     Ok(Option::zip(at, id).map(|(created_at, id)| RequestRef { created_at, id }))
 }
 
-fn counters(row: &PgRow) -> Result<Counters> {
-    let (events, bytes): (Vec<i64>, Vec<i64>) = (row.try_get("events")?, row.try_get("bytes")?);
+fn counters(row: &SqlRow) -> Result<Counters> {
+    let (events, bytes): (Vec<i64>, Vec<i64>) = (row.get("events")?, row.get("bytes")?);
     let usage = events.into_iter().zip(bytes);
     let usage = usage.map(|(events, bytes)| Usage { events: unsigned(events), bytes: unsigned(bytes) });
     let by_class = usage.collect::<Vec<_>>().try_into().map_err(|_| damaged("there are four counters, by class"))?;
     Ok(from_columns!(row => Counters { effective, stage; by_class }))
 }
 
-pub(crate) fn topic(row: &PgRow) -> Result<Topic> {
+pub(crate) fn topic(row: &SqlRow) -> Result<Topic> {
     Ok(from_columns!(row => Topic { no, last_event_at; id: row.read("topic_id")?, counters: counters(row)? }))
 }
 
-pub(crate) fn node(row: &PgRow) -> Result<Node> {
+pub(crate) fn node(row: &SqlRow) -> Result<Node> {
     let clock = Clock {
         latest: row.read("clock_latest")?,
         last: row.read("clock_last")?,
@@ -191,7 +191,7 @@ pub(crate) fn node(row: &PgRow) -> Result<Node> {
     }))
 }
 
-pub(crate) fn offset(row: &PgRow) -> Result<ConsumerOffset> {
+pub(crate) fn offset(row: &SqlRow) -> Result<ConsumerOffset> {
     Ok(from_columns!(row => ConsumerOffset { consumer, last_seq, updated_at }))
 }
 
@@ -203,8 +203,8 @@ pub(crate) fn op_columns(op: Op) -> (&'static str, Option<&'static str>) {
     }
 }
 
-pub(crate) fn outbox_row(row: &PgRow) -> Result<OutboxRow> {
-    let op = match (row.try_get("op")?, row.try_get::<Option<&str>, _>("reason")?) {
+pub(crate) fn outbox_row(row: &SqlRow) -> Result<OutboxRow> {
+    let op = match (row.get("op")?, row.get::<Option<&str>>("reason")?) {
         ("upsert", _) => Op::Upsert,
         (_, name) => {
             let reason = REASONS.into_iter().find(|reason| Some(reason.as_str()) == name);
@@ -220,16 +220,16 @@ pub(crate) fn event(id: &EventId, json: &[u8]) -> Result<Event> {
     Event::from_json(json).map_err(|error| damaged(format!("event {id}: {error}")))
 }
 
-pub(crate) fn stored_event(row: &PgRow) -> Result<StoredEvent> {
+pub(crate) fn stored_event(row: &SqlRow) -> Result<StoredEvent> {
     Ok(from_columns!(row => StoredEvent { id, created_at, json }))
 }
 
 /// The event of a row with its topics, selected by [`topic_ids`].
-pub(crate) fn bound_event(row: &PgRow) -> Result<BoundEvent> {
+pub(crate) fn bound_event(row: &SqlRow) -> Result<BoundEvent> {
     Ok(from_columns!(row => BoundEvent { topics, ingested_at; event: stored_event(row)? }))
 }
 
 /// The stored part of a row with its topics, selected by [`topic_ids`].
-pub(crate) fn row_record(row: &PgRow) -> Result<RowRecord> {
+pub(crate) fn row_record(row: &SqlRow) -> Result<RowRecord> {
     Ok(from_columns!(row => RowRecord { json, ingested_at, topics }))
 }

@@ -8,17 +8,12 @@ use kukuri_domain::{
     retention::RetentionClass,
     sharing::{FloorHint, Trace, tells_of},
 };
-use kukuri_postgres::QuerySession;
+use kukuri_postgres::{Pool, Session, SqlRow};
 use kukuri_store::{Item, Raised, Shared, SharedPage, SharedSet, Span, ingest::apply_hints};
-use sqlx::{
-    PgConnection, PgPool, Postgres, Row as _,
-    postgres::{PgArguments, PgRow},
-    query::Query,
-};
 
 use crate::{
     batch::{Batch, Committed},
-    columns::{Column as _, ReadColumn as _, array, from_columns, signed},
+    columns::{Column as _, ReadColumn as _, SqlQuery, array, from_columns, query, signed},
     error::Result,
     open::SNAPSHOT,
     records,
@@ -50,11 +45,11 @@ pub(crate) const TRACES: &str = "SELECT created_at, id FROM cn_relay.traces WHER
      AND created_at <= $2 AND (created_at < $2 OR id >= $3) \
      AND created_at >= $4 AND (created_at > $4 OR id < $5) ORDER BY created_at DESC, id LIMIT $6";
 
-pub(crate) async fn shared(pool: &PgPool, set: &SharedSet, span: Span, most: usize) -> Result<SharedPage> {
-    let mut session = QuerySession::begin(pool, SNAPSHOT).await?;
-    let mut items = events(&mut session, set, span, most, Walk::Bound).await?;
-    items.extend(events(&mut session, set, span, most, Walk::Requests).await?);
-    let traces = Bounds::of(span).bind(TRACES, set).bind(one_more(most)).fetch_all(&mut *session).await?;
+pub(crate) async fn shared(pool: &Pool, set: &SharedSet, span: Span, most: usize) -> Result<SharedPage> {
+    let session = pool.begin(SNAPSHOT).await?;
+    let mut items = events(&session, set, span, most, Walk::Bound).await?;
+    items.extend(events(&session, set, span, most, Walk::Requests).await?);
+    let traces = Bounds::of(span).bind(TRACES, set).bind(one_more(most)).fetch_all(&session).await?;
     session.commit().await?;
     for row in &traces {
         items.push(item(row)?);
@@ -72,7 +67,7 @@ enum Walk {
 }
 
 impl Walk {
-    fn query<'q>(self, bounds: &'q Bounds, set: &'q SharedSet, limit: i64) -> Query<'q, Postgres, PgArguments> {
+    fn query<'q>(self, bounds: &'q Bounds, set: &'q SharedSet, limit: i64) -> SqlQuery<'q> {
         match self {
             Self::Bound => {
                 let query = bounds.bind(EVENTS, set).bind(set.window.now.seconds().to_sql());
@@ -80,28 +75,22 @@ impl Walk {
             }
             Self::Requests => {
                 let tag = records::tag_digest(Letter::T, set.topic.as_str());
-                bounds.bind(REQUESTS, set).bind(tag.to_vec()).bind(limit)
+                bounds.bind(REQUESTS, set).bind(tag).bind(limit)
             }
         }
     }
 }
 
 /// The first events of a topic in a span, one more than `most`.
-async fn events(
-    connection: &mut PgConnection,
-    set: &SharedSet,
-    span: Span,
-    most: usize,
-    walk: Walk,
-) -> Result<Vec<Item>> {
+async fn events(session: &Session, set: &SharedSet, span: Span, most: usize, walk: Walk) -> Result<Vec<Item>> {
     let (mut items, mut bounds) = (Vec::new(), Bounds::of(span));
     let limit = one_more(most);
     loop {
         let query = walk.query(&bounds, set, limit);
-        let rows = query.fetch_all(&mut *connection).await?;
+        let rows = query.fetch_all(session).await?;
         for row in &rows {
             let item = item(row)?;
-            let is_shown = match row.try_get::<Option<&[u8]>, _>("doubtful")? {
+            let is_shown = match row.get::<Option<&[u8]>>("doubtful")? {
                 Some(json) => is_shown(set, &records::event(&item.id, json)?, true),
                 None => true,
             };
@@ -146,18 +135,18 @@ impl Bounds {
     }
 
     /// A query for the items of a topic within these bounds.
-    fn bind<'q>(&'q self, sql: &'static str, set: &'q SharedSet) -> Query<'q, Postgres, PgArguments> {
+    fn bind<'q>(&'q self, sql: &'static str, set: &'q SharedSet) -> SqlQuery<'q> {
         let (from, before) = (&self.from, &self.before);
-        sqlx::query(sql).bind(set.topic.as_str()).bind(from.0).bind(&from.1).bind(before.0).bind(&before.1)
+        query(sql).bind(set.topic.as_str()).bind(from.0).bind(&from.1).bind(before.0).bind(&before.1)
     }
 }
 
-fn item(row: &PgRow) -> Result<Item> {
+fn item(row: &SqlRow) -> Result<Item> {
     Ok(from_columns!(row => Item { created_at, id }))
 }
 
 /// Parses a trace and its topic.
-pub(crate) fn trace(row: &PgRow) -> Result<(TopicId, Trace)> {
+pub(crate) fn trace(row: &SqlRow) -> Result<(TopicId, Trace)> {
     let floor = records::rank(row)?;
     let trace = match row.read("key")? {
         None => Trace::Request { created_at: floor.created_at, id: floor.id },
@@ -167,18 +156,17 @@ pub(crate) fn trace(row: &PgRow) -> Result<(TopicId, Trace)> {
 }
 
 /// The events or traces that items of a set stand for.
-pub(crate) async fn share(pool: &PgPool, set: &SharedSet, ids: &[EventId]) -> Result<Vec<Option<Shared>>> {
-    let mut session = QuerySession::begin(pool, SNAPSHOT).await?;
-    let rows = sqlx::query(
+pub(crate) async fn share(pool: &Pool, set: &SharedSet, ids: &[EventId]) -> Result<Vec<Option<Shared>>> {
+    let rows = query(
         "SELECT e.id, e.json, t.no IS NOT NULL AS is_bound FROM cn_relay.event_dedupe d JOIN cn_relay.events e \
          ON e.class = d.class AND e.ingested_at = d.ingested_at AND e.no = d.no \
          LEFT JOIN cn_relay.topics t ON t.topic_id = $2 AND t.no = ANY(e.topics) \
          WHERE d.event_id = ANY($1) AND e.effective",
     );
-    let rows = rows.bind(array(ids)).bind(set.topic.to_sql()).fetch_all(&mut *session).await?;
-    let traces = sqlx::query("SELECT * FROM cn_relay.traces WHERE topic_id = $2 AND id = ANY($1)");
-    let traces = traces.bind(array(ids)).bind(set.topic.to_sql()).fetch_all(&mut *session).await?;
-    session.commit().await?;
+    let traces = query("SELECT * FROM cn_relay.traces WHERE topic_id = $2 AND id = ANY($1)");
+    let statements = [rows, traces].map(|statement| statement.bind(array(ids)).bind(set.topic.to_sql()));
+    let mut answers = pool.snapshot(statements.into()).await?;
+    let (traces, rows) = (answers.pop().unwrap_or_default(), answers.pop().unwrap_or_default());
     let mut traced = HashSet::new();
     let mut found: HashMap<EventId, Shared> = HashMap::new();
     for row in &traces {
@@ -197,25 +185,30 @@ pub(crate) async fn share(pool: &PgPool, set: &SharedSet, ids: &[EventId]) -> Re
     Ok(ids.iter().map(|id| found.get(id).cloned()).collect())
 }
 
-/// The stored, effective requests among these ids.
-pub(crate) async fn stored(
-    connection: &mut PgConnection,
-    requests: &HashSet<EventId>,
-) -> Result<HashMap<EventId, Event>> {
-    if requests.is_empty() {
-        return Ok(HashMap::new());
-    }
-    let rows = sqlx::query(
+/// Selects the stored, effective requests among these ids, for [`read_requests`].
+pub(crate) fn requests_query(requests: &HashSet<EventId>) -> SqlQuery<'static> {
+    let rows = query(
         "SELECT e.id, e.json FROM cn_relay.event_dedupe d JOIN cn_relay.events e \
          ON e.class = d.class AND e.ingested_at = d.ingested_at AND e.no = d.no \
          WHERE d.event_id = ANY($1) AND e.effective",
     );
-    let rows = rows.bind(array(requests)).fetch_all(connection).await?;
-    let read = |row: &PgRow| {
+    rows.bind(requests.iter().map(|request| request.to_sql()).collect::<Vec<_>>())
+}
+
+pub(crate) fn read_requests(rows: &[SqlRow]) -> Result<HashMap<EventId, Event>> {
+    let read = |row: &SqlRow| {
         let id = row.read("id")?;
-        Ok((id, records::event(&id, row.try_get("json")?)?))
+        Ok((id, records::event(&id, row.get("json")?)?))
     };
     rows.iter().map(read).collect()
+}
+
+/// The stored, effective requests among these ids.
+pub(crate) async fn stored(session: &Session, requests: &HashSet<EventId>) -> Result<HashMap<EventId, Event>> {
+    if requests.is_empty() {
+        return Ok(HashMap::new());
+    }
+    read_requests(&requests_query(requests).fetch_all(session).await?)
 }
 
 impl Writer {

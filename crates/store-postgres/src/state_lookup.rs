@@ -6,13 +6,12 @@
 use std::{collections::HashMap, sync::Arc};
 
 use kukuri_domain::{EventId, State};
-use kukuri_postgres::QuerySession;
+use kukuri_postgres::{Pool, SessionError};
 use parking_lot::Mutex;
-use sqlx::PgPool;
 use tokio::{runtime::Handle, sync::oneshot};
 
 use crate::{
-    columns::array,
+    columns::{array, query},
     error::{Failure, Result},
     records,
 };
@@ -24,7 +23,7 @@ type Answer = Result<Arc<States>, String>;
 
 /// Queued look-ups.
 pub(crate) struct StateLookups {
-    pool: PgPool,
+    pool: Pool,
     /// `None` while no statement runs.
     queue: Mutex<Option<Vec<Caller>>>,
 }
@@ -35,7 +34,7 @@ struct Caller {
 }
 
 impl StateLookups {
-    pub(crate) fn new(pool: PgPool) -> Arc<Self> {
+    pub(crate) fn new(pool: Pool) -> Arc<Self> {
         Arc::new(Self { pool, queue: Mutex::default() })
     }
 
@@ -45,7 +44,7 @@ impl StateLookups {
             None => Arc::new(LookupPermit(Arc::clone(self)).run_statement(ids).await?),
             Some(answer) => {
                 let answer = answer.await.unwrap_or_else(|_| Err("the look-up of ids was dropped".to_owned()));
-                answer.map_err(|error| Failure::Backend(sqlx::Error::Protocol(error)))?
+                answer.map_err(|error| Failure::Backend(SessionError::Unexpected(error)))?
             }
         };
         Ok(ids.iter().map(|id| states.get(id).copied()).collect())
@@ -69,8 +68,8 @@ struct LookupPermit(Arc<StateLookups>);
 
 impl LookupPermit {
     async fn run_statement(&self, ids: &[EventId]) -> Result<States> {
-        let query = sqlx::query(records::STATES).bind(array(ids));
-        QuerySession::fetch_all(&self.0.pool, query).await?.iter().map(records::state).collect()
+        let query = query(records::STATES).bind(array(ids));
+        self.0.pool.fetch_all(query).await?.iter().map(records::state).collect()
     }
 
     async fn answer(self, callers: Vec<Caller>) {

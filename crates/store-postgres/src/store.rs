@@ -10,13 +10,12 @@ use kukuri_domain::{
     sharing::FloorHint,
     subscription::{NodeSubscription, SubscriptionChange},
 };
-use kukuri_postgres::QuerySession;
+use kukuri_postgres::{Listener, Pool};
 use kukuri_store::{
     AddressExplanation, Answer, Archive, BoundEvent, CheckReport, ConsumerOffset, Count, DryRun, DumpCursor, DumpPage,
     Epoch, Explanation, Holder, Ingested, OutboxRow, Piece, PurgeCursor, PurgeStep, Query, Raised, Result, Seq, Shared,
     SharedPage, SharedSet, SnapshotCursor, SnapshotPage, Span, Stats, Swept, TopicStats, port::*,
 };
-use sqlx::PgPool;
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
@@ -36,10 +35,10 @@ use crate::{
 pub struct PostgresStore {
     pub(crate) pools: QueryPools,
     /// Sessions for [`Events::get`] and [`Outbox::outbox`], by which clients, services and other nodes read without a permit.
-    pub(crate) lookups: PgPool,
+    pub(crate) lookups: Pool,
     /// Sessions for short reads that publishing, live delivery and health wait for: no query, and none of the reads above,
     /// takes one (Y-4).
-    pub(crate) publishing: PgPool,
+    pub(crate) publishing: Pool,
     state_lookups: Arc<StateLookups>,
     pub(crate) writer: Arc<Writer>,
     follower: JoinHandle<()>,
@@ -66,13 +65,7 @@ impl PostgresStore {
         Ok(Self::following(pools, lookups, publishing, listener, writer))
     }
 
-    fn following(
-        pools: QueryPools,
-        lookups: PgPool,
-        publishing: PgPool,
-        listener: PgPool,
-        writer: Arc<Writer>,
-    ) -> Self {
+    fn following(pools: QueryPools, lookups: Pool, publishing: Pool, listener: Listener, writer: Arc<Writer>) -> Self {
         let follower = tokio::spawn(follow::follow(publishing.clone(), listener, Arc::clone(&writer)));
         let state_lookups = StateLookups::new(publishing.clone());
         Self { pools, lookups, publishing, state_lookups, writer, follower, dumping: Dumping::default() }
@@ -115,6 +108,10 @@ impl Events for PostgresStore {
         let known = ids.iter().zip(&states).filter(|(_, state)| state.is_some());
         self.writer.repeats.note(known.map(|(id, _)| *id), self.writer.stamp(now));
         Ok(states)
+    }
+
+    fn is_remote(&self) -> bool {
+        true
     }
 
     async fn write_duplicate_counts(&self) -> Result<()> {
@@ -226,8 +223,8 @@ impl Outbox for PostgresStore {
 #[async_trait]
 impl Topics for PostgresStore {
     async fn subscriptions(&self) -> Result<Vec<NodeSubscription>> {
-        let mut session = QuerySession::acquire(&self.publishing).await.map_err(Failure::from)?;
-        let all = subscriptions::load(&mut session).await?;
+        let session = self.publishing.acquire().await.map_err(Failure::from)?;
+        let all = subscriptions::load(&session).await?;
         session.release();
         Ok(all.all().cloned().collect())
     }

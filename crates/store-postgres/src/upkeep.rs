@@ -12,11 +12,10 @@ use kukuri_domain::{
 use kukuri_store::{
     DryRun, PurgeCursor, PurgeStep, Seq, StageChange, StoreError, Swept, counters::Tally as _, ingest::Ledger as _,
 };
-use sqlx::{Postgres, postgres::PgArguments, query::Query};
 
 use crate::{
     batch::Batch,
-    columns::{Column as _, ReadColumn as _, number_at},
+    columns::{Column as _, ReadColumn as _, SqlQuery, number_at, query},
     due::{Cutoffs, EXPIRED, oldest},
     error::{Result, damaged},
     work::{Row, TopicNo},
@@ -127,18 +126,19 @@ impl Writer {
             batch.commit().await?;
             return Ok((Swept { held: true, ..Swept::default() }, false));
         }
-        let due = batch.rows(sqlx::query(EXPIRED).bind(now.seconds().to_sql()).bind(STEP)).await?;
+        let due = batch.rows(query(EXPIRED).bind(now.seconds().to_sql()).bind(STEP)).await?;
         for id in &due {
             let row = batch.row(id)?;
             batch.work.retire(row, Reason::Expiration, None)?;
         }
         batch.work.update_stages()?;
         batch.commit().await?;
-        let next = sqlx::query_scalar(
+        let next = query(
             "SELECT expires_at FROM cn_relay.events WHERE effective AND expires_at IS NOT NULL \
              ORDER BY expires_at LIMIT 1",
         );
-        let next = next.fetch_optional(&self.pool).await?.map(Timestamp::from_sql).transpose()?;
+        let next = self.pool.fetch_all(next).await?;
+        let next: Option<Timestamp> = next.first().map(|row| row.read("expires_at")).transpose()?;
         Ok((Swept { expired: due.len() as u64, next, held: false }, due.len() as i64 == STEP))
     }
 
@@ -165,7 +165,7 @@ impl Writer {
                 purge.add_stages(batch.commit().await?.stages);
                 break;
             }
-            batch.txn.rollback().await?;
+            batch.rollback().await?;
         }
         Ok(PurgeStep { purged: purge.cursor.purged.clone(), next: purge.phase().is_some().then_some(purge.cursor) })
     }
@@ -186,7 +186,7 @@ impl Writer {
             batch.restart().await?;
             batch.tick(now);
         }
-        batch.txn.rollback().await?;
+        batch.rollback().await?;
         Ok(DryRun { is_complete: purge.phase().is_none(), purged: purge.cursor.purged })
     }
 }
@@ -229,14 +229,14 @@ impl Batch<'_> {
 
     /// Evicts rows of the next topic at its last stage.
     async fn make_room_in_topics(&mut self, purge: &mut Purge) -> Result<Step> {
-        let topic = sqlx::query(
+        let topic = query(
             "SELECT no, topic_id FROM cn_relay.topics WHERE topic_id = ANY($3) AND stage = $1 \
              AND topic_id > convert_from($2, 'UTF8') ORDER BY topic_id LIMIT 1",
         );
         let with_capacity: Vec<String> =
             self.work.subscriptions.with_capacity().map(|topic| topic.as_str().to_owned()).collect();
         let topic = topic.bind(Stage::Purging.to_sql()).bind(&purge.cursor.after).bind(with_capacity);
-        let Some(topic) = topic.fetch_optional(self.connection()).await? else { return Ok(Step::Nothing) };
+        let Some(topic) = topic.fetch_optional(self.session()).await? else { return Ok(Step::Nothing) };
         let (no, id): (TopicNo, TopicId) = (topic.read("no")?, topic.read("topic_id")?);
         self.read_references(&HashSet::from([id.clone()])).await?;
         Ok(self.make_room(Some(no), purge).await?.at(id.as_str().into(), purge))
@@ -288,15 +288,15 @@ impl Batch<'_> {
     async fn drop_outbox(&mut self, purge: &mut Purge) -> Result<Step> {
         let Some(cutoff) = purge.retention.outbox.cutoff(purge.began_at) else { return Ok(Step::Nothing) };
         // `written_at` rises with the sequence: the oldest rows come first.
-        let row = sqlx::query(
+        let row = query(
             "SELECT count(*) AS count, max(seq) AS last FROM (SELECT seq, written_at FROM cn_relay.events_outbox \
              ORDER BY seq LIMIT $2) first WHERE written_at <= $1",
         );
-        let row = row.bind(cutoff.to_sql()).bind(STEP).fetch_one(self.connection()).await?;
+        let row = row.bind(cutoff.to_sql()).bind(STEP).fetch_one(self.session()).await?;
         let (count, last): (u64, Option<Seq>) = (row.read("count")?, row.read("last")?);
         let Some(last) = last else { return Ok(Step::Nothing) };
-        let drop = sqlx::query("DELETE FROM cn_relay.events_outbox WHERE seq <= $1").bind(last.to_sql());
-        drop.execute(self.connection()).await?;
+        let drop = query("DELETE FROM cn_relay.events_outbox WHERE seq <= $1").bind(last.to_sql());
+        drop.execute(self.session()).await?;
         self.work.node.outbox_dropped = last;
         purge.cursor.purged.outbox += count;
         Ok(Step::after(count))
@@ -305,12 +305,12 @@ impl Batch<'_> {
     /// Deletes rows that are past their retention. Returns how many.
     async fn delete_some(&mut self, sql: &'static str, keep: Keep, purge: &Purge) -> Result<u64> {
         let Some(cutoff) = keep.cutoff(purge.began_at) else { return Ok(0) };
-        let deleted = sqlx::query(sql).bind(cutoff.to_sql()).bind(STEP).execute(self.connection()).await?;
-        Ok(deleted.rows_affected())
+        let deleted = query(sql).bind(cutoff.to_sql()).bind(STEP).execute(self.session()).await?;
+        Ok(deleted)
     }
 
     /// Reads the rows of a statement with the keys and topics they refer to. Returns their ids, in order.
-    pub(crate) async fn rows(&mut self, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<EventId>> {
+    pub(crate) async fn rows(&mut self, query: SqlQuery<'_>) -> Result<Vec<EventId>> {
         let ids = self.read_rows(query).await?;
         self.read_references(&HashSet::new()).await?;
         Ok(ids)

@@ -7,7 +7,7 @@ use kukuri_domain::{
     clock::Clock,
     subscription::{NodeSubscription, SubscriptionChange},
 };
-use kukuri_postgres::name_of;
+use kukuri_postgres::Pool;
 use kukuri_store::{
     Epoch, Holder, Seq, StoreError, StoreRules,
     counters::Tally as _,
@@ -16,12 +16,11 @@ use kukuri_store::{
     subscriptions::Subscriptions,
 };
 use parking_lot::Mutex;
-use sqlx::PgPool;
 use tokio::sync::watch;
 
 use crate::{
     batch::{Batch, read_node},
-    columns::{Column as _, write_arrays},
+    columns::{Column as _, query, write_arrays},
     error::{Failure, Result},
     open::PostgresOptions,
     subscriptions,
@@ -30,7 +29,7 @@ use crate::{
 
 /// Every write to the store goes through the writer.
 pub(crate) struct Writer {
-    pub(crate) pool: PgPool,
+    pub(crate) pool: Pool,
     /// Whether the store was opened for reading: every write fails.
     pub(crate) is_read_only: bool,
     /// Serializes the writers of this process, without a timeout. The writers' lock serializes processes.
@@ -58,7 +57,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(pool: PgPool, options: &PostgresOptions, is_read_only: bool) -> Self {
+    pub(crate) fn new(pool: Pool, options: &PostgresOptions, is_read_only: bool) -> Self {
         Self {
             pool,
             is_read_only,
@@ -91,8 +90,10 @@ impl Writer {
 
     /// For a read-only store: reads the clock, the head and the version of the subscriptions. Fails if a load is
     /// unfinished.
-    pub(crate) async fn read_standing(&self, readers: &PgPool) -> Result<()> {
-        let node = read_node(&mut *readers.acquire().await?).await?;
+    pub(crate) async fn read_standing(&self, readers: &Pool) -> Result<()> {
+        let session = readers.acquire().await?;
+        let node = read_node(&session).await?;
+        session.release();
         if node.loading {
             return Err(self.unfinished());
         }
@@ -128,14 +129,14 @@ impl Writer {
     pub(crate) async fn begin_epoch(&self) -> Result<()> {
         if !self.is_read_only {
             tracing::warn!("the outbox went back to an older state: its sequences get another epoch");
-            sqlx::query("UPDATE cn_relay.node SET epoch = gen_random_uuid()").execute(&self.pool).await?;
+            self.pool.execute(query("UPDATE cn_relay.node SET epoch = gen_random_uuid()")).await?;
         }
         Ok(())
     }
 
     /// The error for a store with an unfinished load.
     pub(crate) fn unfinished(&self) -> Failure {
-        StoreError::Unfinished(name_of(&self.pool.connect_options()).into()).into()
+        StoreError::Unfinished(self.pool.name().into()).into()
     }
 
     /// The time that stamps a repeated copy of an event.
@@ -167,14 +168,16 @@ impl Writer {
     }
 
     async fn write_repeats(&self, counts: &[(EventId, Repeat)]) -> Result<()> {
-        let mut batch = Batch::resume(self).await?;
+        let batch = Batch::resume(self).await?;
+        let mut statements = Vec::new();
         write_arrays!(
-            batch.connection(),
+            statements,
             "UPDATE cn_relay.event_dedupe d SET last_seen_at = greatest(d.last_seen_at, n.at), \
              seen_count = d.seen_count + n.count FROM unnest($1::bytea[], $2::bigint[], $3::bigint[]) \
              AS n (id, at, count) WHERE d.event_id = n.id",
             for (id, repeat) in counts; id, repeat.last_seen_at, repeat.count
         );
+        batch.session().pipeline(statements).await?;
         batch.commit().await.map(drop)
     }
 
@@ -202,31 +205,29 @@ impl Writer {
 
     pub(crate) async fn lease(&self, consumer: &str, holder: Holder, until: Millis, now: Millis) -> Result<bool> {
         check_consumer(consumer)?;
-        let taken = sqlx::query(
+        let lease = query(
             "INSERT INTO cn_relay.consumer_leases AS held (consumer, holder, until) VALUES ($1, $2, $3) \
              ON CONFLICT (consumer) DO UPDATE SET holder = excluded.holder, until = excluded.until \
              WHERE held.holder = excluded.holder OR held.until <= $4",
         )
         .bind(consumer)
-        .bind(holder.0.to_be_bytes())
+        .bind(bytes_of(holder))
         .bind(until.to_sql())
-        .bind(now.to_sql())
-        .execute(&self.pool)
-        .await?;
-        Ok(taken.rows_affected() > 0)
+        .bind(now.to_sql());
+        Ok(self.pool.execute(lease).await? > 0)
     }
 
     pub(crate) async fn release(&self, consumer: &str, holder: Holder) -> Result<()> {
-        let release = sqlx::query("DELETE FROM cn_relay.consumer_leases WHERE consumer = $1 AND holder = $2");
-        release.bind(consumer).bind(holder.0.to_be_bytes()).execute(&self.pool).await?;
+        let release = query("DELETE FROM cn_relay.consumer_leases WHERE consumer = $1 AND holder = $2");
+        self.pool.execute(release.bind(consumer).bind(bytes_of(holder))).await?;
         Ok(())
     }
 
     /// Checks the lease and writes the offset, in one transaction.
     pub(crate) async fn advance(&self, consumer: &str, holder: Holder, seq: Seq, now: Millis) -> Result<()> {
-        let mut batch = Batch::resume(self).await?;
-        let own = sqlx::query("SELECT 1 FROM cn_relay.consumer_leases WHERE consumer = $1 AND holder = $2 FOR UPDATE");
-        let own = own.bind(consumer).bind(holder.0.to_be_bytes()).fetch_optional(batch.connection()).await?;
+        let batch = Batch::resume(self).await?;
+        let own = query("SELECT 1 FROM cn_relay.consumer_leases WHERE consumer = $1 AND holder = $2 FOR UPDATE");
+        let own = own.bind(consumer).bind(bytes_of(holder)).fetch_optional(batch.session()).await?;
         if own.is_none() {
             return Err(StoreError::LeaseLost(consumer.to_owned()).into());
         }
@@ -242,13 +243,13 @@ impl Writer {
         let mut batch = Batch::resume(self).await?;
         let changed = change.apply(topic, batch.work.subscriptions.get(topic).cloned(), now);
         if changed.is_forgettable() {
-            subscriptions::remove(topic, batch.connection()).await?;
+            subscriptions::remove(topic, batch.session()).await?;
         } else {
-            subscriptions::write(std::slice::from_ref(&changed), batch.connection()).await?;
+            subscriptions::write(std::slice::from_ref(&changed), batch.session()).await?;
         }
         batch.work.node.subscriptions_version += 1;
         let version = batch.work.node.subscriptions_version;
-        batch.work.subscriptions = Arc::new(subscriptions::load(batch.connection()).await?);
+        batch.work.subscriptions = Arc::new(subscriptions::load(batch.session()).await?);
         batch.read_references(&HashSet::from([topic.clone()])).await?;
         batch.update_all_stages()?;
         let subscriptions = Arc::clone(&batch.work.subscriptions);
@@ -260,16 +261,16 @@ impl Writer {
 }
 
 impl Batch<'_> {
-    async fn move_consumer(mut self, consumer: &str, seq: Seq, now: Millis) -> Result<()> {
+    async fn move_consumer(self, consumer: &str, seq: Seq, now: Millis) -> Result<()> {
         let head = self.work.node.head;
         if seq > head {
             return Err(StoreError::OffsetAhead { offset: seq, head }.into());
         }
-        let query = sqlx::query(
+        let query = query(
             "INSERT INTO cn_relay.consumer_offsets (consumer, last_seq, updated_at) VALUES ($1, $2, $3) \
              ON CONFLICT (consumer) DO UPDATE SET last_seq = excluded.last_seq, updated_at = excluded.updated_at",
         );
-        query.bind(consumer).bind(seq.to_sql()).bind(now.to_sql()).execute(self.connection()).await?;
+        query.bind(consumer).bind(seq.to_sql()).bind(now.to_sql()).execute(self.session()).await?;
         self.commit().await.map(drop)
     }
 
@@ -278,6 +279,11 @@ impl Batch<'_> {
         self.work.changed_topics.extend(self.work.topics.values().map(|topic| topic.no));
         self.work.update_stages()
     }
+}
+
+/// A holder as a `bytea`.
+fn bytes_of(holder: Holder) -> Vec<u8> {
+    holder.0.to_be_bytes().to_vec()
 }
 
 /// Raises a watched number. It never falls: reports of commits may arrive out of order.

@@ -1,31 +1,31 @@
 //! Dump of a whole store, page by page, while writers are blocked.
 
+use kukuri_postgres::{Pool, Session, SqlRow};
 use kukuri_store::{DumpCursor, DumpPage, Piece, StoreError};
-use sqlx::{Connection, PgConnection, PgPool, Row as _, postgres::PgRow};
 use tokio::sync::Mutex;
 
 use crate::{
     batch::{lock_writers, read_node, remains},
-    columns::{ReadColumn as _, from_columns, number_at, signed},
+    columns::{ReadColumn as _, from_columns, number_at, query, signed},
     error::Result,
     records::{self, topic_ids},
     sharing, subscriptions,
     writer::Writer,
 };
 
-type ReadPiece = fn(&PgRow) -> Result<Piece>;
+type ReadPiece = fn(&SqlRow) -> Result<Piece>;
 
 /// The sections of a dump, in the order of [`Piece`]: a statement, and how its rows are read. $1 is the number of rows to
 /// read, after the position $2 (and $3 for events). Column `after` is the position where the next page starts.
 const SECTIONS: [(&str, ReadPiece); 11] = [
     (
         "SELECT *, convert_to(topic_id, 'UTF8') AS after FROM cn_relay.node_subscriptions \
-         WHERE topic_id > convert_from($2, 'UTF8') ORDER BY topic_id LIMIT $1",
+         WHERE topic_id > convert_from($2::bytea, 'UTF8') ORDER BY topic_id LIMIT $1",
         |row| Ok(Piece::Subscription(subscriptions::read(row)?)),
     ),
     (
         "SELECT *, convert_to(topic_id, 'UTF8') AS after FROM cn_relay.topics \
-         WHERE topic_id > convert_from($2, 'UTF8') ORDER BY topic_id LIMIT $1",
+         WHERE topic_id > convert_from($2::bytea, 'UTF8') ORDER BY topic_id LIMIT $1",
         |row| Ok(from_columns!(row => Piece::Topic { stage, last_event_at; topic: row.read("topic_id")? })),
     ),
     ("SELECT *, key AS after FROM cn_relay.floors WHERE key > $2 ORDER BY key LIMIT $1", |row| {
@@ -33,7 +33,7 @@ const SECTIONS: [(&str, ReadPiece); 11] = [
     }),
     (
         "SELECT *, target || boolsend(is_address) || requester AS after FROM cn_relay.deletion_tombstones \
-         WHERE (target, is_address, requester) > (substr($2, 1, 32), substr($2, 33, 1) = '\\x01', substr($2, 34)) \
+         WHERE (target, is_address, requester) > (substr($2::bytea, 1, 32), substr($2::bytea, 33, 1) = '\\x01', substr($2::bytea, 34)) \
          ORDER BY target, is_address, requester LIMIT $1",
         |row| records::tombstone(row).map(|noted| Piece::Tombstone(noted.what, noted.at)),
     ),
@@ -42,12 +42,12 @@ const SECTIONS: [(&str, ReadPiece); 11] = [
     }),
     (
         "SELECT *, id || convert_to(topic_id, 'UTF8') AS after FROM cn_relay.traces \
-         WHERE (id, topic_id) > (substr($2, 1, 32), convert_from(substr($2, 33), 'UTF8')) ORDER BY id, topic_id LIMIT $1",
+         WHERE (id, topic_id) > (substr($2::bytea, 1, 32), convert_from(substr($2::bytea, 33), 'UTF8')) ORDER BY id, topic_id LIMIT $1",
         |row| sharing::trace(row).map(|(topic, trace)| Piece::Trace(topic, trace)),
     ),
     (
         "SELECT *, subject || convert_to(topic_id, 'UTF8') AS after FROM cn_relay.remains \
-         WHERE (subject, topic_id) > (substr($2, 1, 33), convert_from(substr($2, 34), 'UTF8')) \
+         WHERE (subject, topic_id) > (substr($2::bytea, 1, 33), convert_from(substr($2::bytea, 34), 'UTF8')) \
          ORDER BY subject, topic_id LIMIT $1",
         |row| remains(row).map(|noted| Piece::Remains(noted.what, noted.at)),
     ),
@@ -81,7 +81,7 @@ const SECTIONS: [(&str, ReadPiece); 11] = [
     }),
     (
         "SELECT *, convert_to(consumer, 'UTF8') AS after FROM cn_relay.consumer_offsets \
-         WHERE consumer > convert_from($2, 'UTF8') ORDER BY consumer LIMIT $1",
+         WHERE consumer > convert_from($2::bytea, 'UTF8') ORDER BY consumer LIMIT $1",
         |row| records::offset(row).map(Piece::Offset),
     ),
 ];
@@ -99,12 +99,12 @@ const HOLD: &str = concat!(
 
 /// The session of the dump in progress, if any.
 #[derive(Default)]
-pub(crate) struct Dumping(Mutex<Option<PgConnection>>);
+pub(crate) struct Dumping(Mutex<Option<Session>>);
 
 impl Dumping {
     pub(crate) async fn page(
         &self,
-        readers: &PgPool,
+        readers: &Pool,
         writer: &Writer,
         cursor: DumpCursor,
         limit: usize,
@@ -112,33 +112,33 @@ impl Dumping {
         let mut held = self.0.lock().await;
         // Taken out of the mutex, so that a failed page ends the dump.
         let session = held.take();
-        let mut session = if cursor == DumpCursor::default() {
+        let session = if cursor == DumpCursor::default() {
             drop(session);
             begin(readers, writer).await?
         } else {
             let lost = || StoreError::Backend("this dump was interrupted; it has to begin again".into());
             session.ok_or_else(lost)?
         };
-        let page = read_page(cursor, limit.max(1), &mut session).await?;
+        let page = read_page(cursor, limit.max(1), &session).await?;
         if page.next.is_some() {
             *held = Some(session);
         } else {
-            session.close().await?;
+            session.close().await;
         }
         Ok(page)
     }
 }
 
-async fn begin(readers: &PgPool, writer: &Writer) -> Result<PgConnection> {
-    let mut session = readers.acquire().await?.detach();
-    sqlx::raw_sql(HOLD).execute(&mut session).await?;
-    if read_node(&mut session).await?.loading {
+async fn begin(readers: &Pool, writer: &Writer) -> Result<Session> {
+    let session = readers.acquire().await?.detach();
+    session.run(HOLD).await?;
+    if read_node(&session).await?.loading {
         return Err(writer.unfinished());
     }
     Ok(session)
 }
 
-async fn read_page(cursor: DumpCursor, limit: usize, session: &mut PgConnection) -> Result<DumpPage> {
+async fn read_page(cursor: DumpCursor, limit: usize, session: &Session) -> Result<DumpPage> {
     let section = usize::from(cursor.section);
     let Some((sql, read)) = SECTIONS.get(section) else {
         let node = read_node(session).await?;
@@ -151,7 +151,7 @@ async fn read_page(cursor: DumpCursor, limit: usize, session: &mut PgConnection)
         };
         return Ok(DumpPage { pieces: vec![standing], next: None });
     };
-    let query = sqlx::query(*sql).bind(signed(limit as u64));
+    let query = query(*sql).bind(signed(limit as u64));
     let query = match section {
         EVENTS => query.bind(number_at(&cursor.after, 0)).bind(number_at(&cursor.after, 8)),
         OUTBOX => query.bind(number_at(&cursor.after, 0)),
@@ -160,7 +160,7 @@ async fn read_page(cursor: DumpCursor, limit: usize, session: &mut PgConnection)
     let rows = query.fetch_all(session).await?;
     let pieces = rows.iter().map(read).collect::<Result<_>>()?;
     let next = match rows.last() {
-        Some(last) if rows.len() == limit => DumpCursor { section: cursor.section, after: last.try_get("after")? },
+        Some(last) if rows.len() == limit => DumpCursor { section: cursor.section, after: last.get("after")? },
         _ => DumpCursor { section: cursor.section + 1, after: Vec::new() },
     };
     Ok(DumpPage { pieces, next: Some(next) })

@@ -6,18 +6,21 @@ use std::{
 };
 
 use kukuri_domain::{Event, TopicId};
+use kukuri_postgres::{ColumnOf, RowSet, Session, Type};
 use kukuri_store::{IdRecord, Piece, RowRecord, Standing, StoreError};
-use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
 use crate::{
-    batch::Batch,
-    columns::{Class, Column as _},
-    copy::{Copy, copy_row},
+    batch::{Batch, load_remains, put_row, put_traces},
+    columns::{Class, Column as _, query},
     error::Result,
     months, partitions, records, subscriptions,
     work::{Key, Node, Noted, Row, RowSource},
     writer::Writer,
 };
+
+const FLOORS: &[ColumnOf] =
+    &[("key", Type::BYTEA), ("created_at", Type::INT8), ("id", Type::BYTEA), ("raised_at", Type::INT8)];
+const OFFSETS: &[ColumnOf] = &[("consumer", Type::TEXT), ("last_seq", Type::INT8), ("updated_at", Type::INT8)];
 
 /// A piece with this many events belongs to a large load: indexes are created after it.
 const LARGE_LOAD_EVENTS: usize = 1_000;
@@ -44,7 +47,7 @@ impl Batch<'_> {
             let is_own = self.writer.loading.lock().is_some();
             return if is_own { Ok(()) } else { Err(self.writer.unfinished()) };
         }
-        let is_filled: bool = sqlx::query_scalar(IS_FILLED).fetch_one(self.connection()).await?;
+        let is_filled: bool = query(IS_FILLED).fetch_value(self.session()).await?;
         if is_filled {
             return Err(StoreError::NotEmpty.into());
         }
@@ -54,8 +57,8 @@ impl Batch<'_> {
 
     /// Adds pieces to the changes in `Work`; kinds that `Work` does not hold are written at once.
     async fn load(&mut self, pieces: Vec<Piece>, indexes: &mut Vec<String>) -> Result<()> {
-        let mut floors = Copy::new("floors", "key, created_at, id, raised_at");
-        let mut offsets = Copy::new("consumer_offsets", "consumer, last_seq, updated_at");
+        let mut floors = RowSet::new("cn_relay.floors", FLOORS);
+        let mut offsets = RowSet::new("cn_relay.consumer_offsets", OFFSETS);
         let (mut subscriptions, mut traces, mut events) = (Vec::new(), Vec::new(), Vec::new());
         let mut remains = Vec::new();
         for piece in pieces {
@@ -67,7 +70,7 @@ impl Batch<'_> {
                     (topic.counters.stage, topic.last_event_at) = (stage, last_event_at);
                 }
                 Piece::Floor { key, floor, raised_at } => {
-                    copy_row!(floors; key, floor.created_at, floor.id, raised_at);
+                    put_row!(floors; key, floor.created_at, floor.id, raised_at);
                 }
                 Piece::Tombstone(what, at) => self.work.put_noted_tombstone(Noted { what, at }),
                 Piece::Vanish(what, at) => self.work.marks.put(what.pubkey, Noted { what, at }),
@@ -80,7 +83,7 @@ impl Batch<'_> {
                 }
                 Piece::Outbox(row) => self.work.outbox.push(row),
                 Piece::Offset(offset) => {
-                    copy_row!(offsets; offset.consumer, offset.last_seq, offset.updated_at);
+                    put_row!(offsets; offset.consumer, offset.last_seq, offset.updated_at);
                 }
                 Piece::Standing { head, dropped, clock, failed, stage } => {
                     let node = &mut self.work.node;
@@ -92,24 +95,26 @@ impl Batch<'_> {
         }
         self.raise_timeout().await?;
         if indexes.is_empty() && events.len() >= LARGE_LOAD_EVENTS {
-            *indexes = drop_indexes(self.connection()).await?;
+            *indexes = drop_indexes(self.session()).await?;
         }
         if !subscriptions.is_empty() {
-            subscriptions::write(&subscriptions, self.connection()).await?;
+            subscriptions::write(&subscriptions, self.session()).await?;
             self.work.node.subscriptions_version += 1;
         }
-        floors.send(self.connection()).await?;
-        offsets.send(self.connection()).await?;
-        self.put_traces(&traces).await?;
-        self.load_remains(&remains).await?;
+        let mut statements = Vec::new();
+        statements.extend(floors.insert());
+        statements.extend(offsets.insert());
+        put_traces(&traces, &mut statements);
+        load_remains(&remains, &mut statements);
+        self.session().pipeline(statements).await?;
         self.prepare_for(&events).await?;
         for (event, record, row) in events {
             self.load_row(event, record, row)?;
         }
         if !self.work.node.loading {
-            sqlx::raw_sql("SET LOCAL statement_timeout = 0").execute(self.connection()).await?;
+            self.session().run("SET LOCAL statement_timeout = 0").await?;
             for index in std::mem::take(indexes) {
-                sqlx::raw_sql(AssertSqlSafe(index)).execute(self.connection()).await?;
+                self.session().run(index).await?;
             }
         }
         Ok(())
@@ -122,7 +127,7 @@ impl Batch<'_> {
         self.read_keys(events.iter().filter_map(|(event, ..)| event.address())).await?;
         let months = events.iter().map(|(event, _, row)| (Class::of(event.kind), months::begin_of(row.ingested_at)));
         for (class, month) in months.collect::<BTreeSet<_>>() {
-            partitions::open_one(class, month, self.connection()).await?;
+            partitions::open_one(class, month, self.session()).await?;
         }
         Ok(())
     }
@@ -154,17 +159,17 @@ impl Batch<'_> {
 
 /// Drops the indexes of the monthly tables, except unique ones: no query reads the store while it is loaded, and
 /// indexes are rebuilt faster from all rows at once. Returns the statements that create them again.
-async fn drop_indexes(connection: &mut PgConnection) -> Result<Vec<String>> {
-    let indexes = sqlx::query(
+async fn drop_indexes(session: &Session) -> Result<Vec<String>> {
+    let indexes = query(
         "SELECT indexrelid::regclass::text AS name, pg_get_indexdef(indexrelid) AS definition FROM pg_index \
          WHERE indrelid IN ('cn_relay.events'::regclass, 'cn_relay.event_topics'::regclass, \
          'cn_relay.event_tags'::regclass) AND NOT indisunique",
     );
-    let indexes = indexes.fetch_all(&mut *connection).await?;
-    let names = indexes.iter().map(|index| index.try_get::<&str, _>("name")).collect::<sqlx::Result<Vec<_>>>()?;
-    sqlx::raw_sql(AssertSqlSafe(format!("DROP INDEX {}", names.join(", ")))).execute(connection).await?;
+    let indexes = indexes.fetch_all(session).await?;
+    let names = indexes.iter().map(|index| index.get::<&str>("name")).collect::<Result<Vec<_>, _>>()?;
+    session.run(format!("DROP INDEX {}", names.join(", "))).await?;
     // The server defines the index for the parent table only; the partitions need it, too.
-    let definitions = indexes.iter().map(|index| index.try_get::<&str, _>("definition"));
+    let definitions = indexes.iter().map(|index| index.get::<&str>("definition"));
     definitions.map(|definition| Ok(definition?.replacen(" ON ONLY ", " ON ", 1))).collect()
 }
 

@@ -13,20 +13,17 @@ use kukuri_domain::{
     remains::Subject,
     sharing::FloorHint,
 };
+use kukuri_postgres::SqlRow;
 use kukuri_store::counters::Tally as _;
-use sqlx::{
-    Postgres,
-    postgres::{PgArguments, PgRow},
-    query::Query,
-};
 
-use super::{Batch, STATEMENT_ROWS};
+use super::{Batch, STATEMENT_ROWS, remains::remains};
 use crate::{
-    columns::{Column as _, ReadColumn as _, array, bind_arrays},
-    error::Result,
+    columns::{Column as _, Digest, ReadColumn as _, SqlQuery, array, bind_arrays, query},
+    error::{Result, damaged},
     records::{self, select_rows, tag_digest},
-    sharing::stored,
-    work::{Row, TopicNo},
+    sharing::{read_requests, requests_query, stored},
+    work::{Noted, Row, TopicNo},
+    writer::Writer,
 };
 
 /// A request that names or affects more rows than this may exceed the usual statement timeout.
@@ -39,6 +36,14 @@ const REQUESTS_AT_A_TIME: usize = 500;
 pub(crate) const KEYS: &str = "SELECT f.*, coalesce(r.event_id, a.event_id) AS current FROM cn_relay.floors f \
      LEFT JOIN cn_relay.replaceable_current r ON r.key = f.key \
      LEFT JOIN cn_relay.addressable_current a ON a.key = f.key WHERE f.key = ANY($1)";
+
+const TOMBSTONES: &str = "SELECT * FROM cn_relay.deletion_tombstones WHERE target = ANY($1)";
+const VANISH_MARKS: &str = "SELECT * FROM cn_relay.vanish_marks WHERE pubkey = ANY($1)";
+const REMAINS: &str = "SELECT * FROM cn_relay.remains WHERE subject = ANY($1)";
+
+fn keys_query(keys: &[Address]) -> SqlQuery<'static> {
+    query(KEYS).bind(keys.iter().map(|key| key.digest().to_sql()).collect::<Vec<_>>())
+}
 
 /// The authors of $1 that have an effective event besides those of $2. By its order the planner takes the index by author: one
 /// seek per author and partition, also if it expects many rows of each author.
@@ -55,32 +60,75 @@ pub(crate) const VERSIONS: &str = select_rows!(
      WHERE NOT e.effective AND e.key IS NOT NULL AND NOT e.deleted"
 );
 
-impl Batch<'_> {
-    /// Reads the states of these ids.
-    pub(crate) async fn read_ids(&mut self, ids: &[EventId]) -> Result<()> {
-        for row in self.fetch(records::STATES, array(ids)).await? {
-            let (id, state) = records::state(&row)?;
-            self.work.known.insert(id, state);
+/// A kind of fact that is read before any other.
+#[derive(Clone, Copy)]
+enum FirstFact {
+    State,
+    Tombstone,
+    VanishMark,
+    Key,
+    Remains,
+    Topic,
+}
+
+impl<'w> Batch<'w> {
+    /// Begins a transaction and reads, in the same round trip, every fact about these events that needs no other.
+    pub(crate) async fn begin_for(writer: &'w Writer, events: &[&Admitted]) -> Result<Self> {
+        let named = Named::by(events);
+        let ids = array(events.iter().map(|admitted| &admitted.event().id));
+        let statements =
+            [(FirstFact::State, query(records::STATES).bind(ids))].into_iter().chain(named.first_statements());
+        let (kinds, statements): (Vec<_>, Vec<_>) = statements.unzip();
+        let (mut batch, answers) = Batch::begin_with(writer, statements).await?;
+        if batch.work.node.loading {
+            return Err(writer.unfinished());
+        }
+        for (kind, rows) in kinds.into_iter().zip(answers) {
+            batch.take_up(kind, &rows, &named.keys)?;
+        }
+        Ok(batch)
+    }
+
+    fn take_up(&mut self, kind: FirstFact, rows: &[SqlRow], keys: &[Address]) -> Result<()> {
+        let work = &mut self.work;
+        match kind {
+            FirstFact::State => {
+                for row in rows {
+                    let (id, state) = records::state(row)?;
+                    work.known.insert(id, state);
+                }
+            }
+            FirstFact::Tombstone => {
+                for row in rows {
+                    let noted = records::tombstone(row)?;
+                    let (target, requester) = (noted.what.target.target.clone(), noted.what.target.requester_pubkey);
+                    work.tombstones.entry(target).or_default().load(requester, noted);
+                }
+            }
+            FirstFact::VanishMark => {
+                for row in rows {
+                    let noted = records::vanish_mark(row)?;
+                    work.marks.load(noted.what.pubkey, noted);
+                }
+            }
+            FirstFact::Key => self.put_keys(rows, keys.iter().cloned())?,
+            FirstFact::Remains => {
+                for row in rows {
+                    let Noted { what, .. } = remains(row)?;
+                    work.remains.entry(what.subject).or_default().insert(what.topic.clone(), what);
+                }
+            }
+            FirstFact::Topic => self.put_topics(rows)?,
         }
         Ok(())
     }
 
-    /// Reads every fact that may affect the decisions on these events.
+    /// Reads every other fact that may affect the decisions on these events, which are new.
     pub(crate) async fn read_facts(&mut self, events: &[&Admitted]) -> Result<()> {
-        let mut named = Named::default();
-        events.iter().for_each(|admitted| named.add(admitted));
-        self.read_tombstones(named.tombstones).await?;
-        for row in
-            self.fetch("SELECT * FROM cn_relay.vanish_marks WHERE pubkey = ANY($1)", array(&named.owners)).await?
-        {
-            let noted = records::vanish_mark(&row)?;
-            self.work.marks.load(noted.what.pubkey, noted);
-        }
-        self.read_keys(named.keys).await?;
+        let named = Named::by(events);
         self.read_rows_of(named.targets).await?;
         self.read_hidden_versions(&named.versions).await?;
         self.read_vanishing(&named.vanishing).await?;
-        self.read_remains(&named.remains).await?;
         self.read_references(&named.topics).await?;
         self.read_authors(&named.authors, named.permanent, &named.topics).await
     }
@@ -98,7 +146,7 @@ impl Batch<'_> {
         }
         let is_of_author = |row: &&Row| row.is_effective() && authors.contains(&row.outline.pubkey);
         let read = array(self.work.rows.values().filter(is_of_author).map(|row| &row.outline.id));
-        let rows = sqlx::query(AUTHORS).bind(array(authors)).bind(read).fetch_all(&mut *self.txn).await?;
+        let rows = query(AUTHORS).bind(array(authors)).bind(read).fetch_all(&self.session).await?;
         for row in rows {
             self.work.authors.insert(row.read("pubkey")?);
         }
@@ -108,47 +156,51 @@ impl Batch<'_> {
     /// Reads every fact that may affect the decisions on these hints.
     pub(crate) async fn read_hint_facts(&mut self, topic: &TopicId, hints: &[FloorHint]) -> Result<()> {
         let ids: Vec<EventId> = hints.iter().map(|hint| hint.floor.id).collect();
-        self.read_ids(&ids).await?;
-        self.read_tombstones(array(&ids)).await?;
-        self.read_keys(hints.iter().map(|hint| hint.key.clone())).await?;
-        self.read_rows_of(HashSet::new()).await?;
-        self.read_references(&HashSet::new()).await?;
-        let requests = stored(&mut self.txn, &hints.iter().map(|hint| hint.request).collect()).await?;
-        self.work.requests = requests.into_iter().map(|(id, request)| (id, Arc::new(request))).collect();
         let items: Vec<EventId> = hints.iter().flat_map(|hint| [hint.request, hint.floor.id]).collect();
-        let rows = sqlx::query("SELECT id FROM cn_relay.traces WHERE topic_id = $1 AND id = ANY($2)");
-        for row in rows.bind(topic.to_sql()).bind(array(&items)).fetch_all(&mut *self.txn).await? {
+        let traced = query("SELECT id FROM cn_relay.traces WHERE topic_id = $1 AND id = ANY($2)");
+        let requests = hints.iter().map(|hint| hint.request).collect();
+        let statements = vec![
+            query(records::STATES).bind(array(&ids)),
+            query(TOMBSTONES).bind(array(&ids)),
+            traced.bind(topic.to_sql()).bind(array(&items)),
+            requests_query(&requests),
+        ];
+        let answers = self.session.pipeline(statements).await?;
+        let [states, tombstones, traced, requests] = &answers[..] else {
+            return Err(damaged("four statements have four answers"));
+        };
+        self.take_up(FirstFact::State, states, &[])?;
+        self.take_up(FirstFact::Tombstone, tombstones, &[])?;
+        for row in traced {
             self.work.traced.insert((topic.clone(), row.read("id")?));
         }
-        Ok(())
-    }
-
-    /// The rows that a statement selects by these keys.
-    async fn fetch(&mut self, sql: &'static str, keys: Vec<[u8; 32]>) -> Result<Vec<PgRow>> {
-        if keys.is_empty() {
-            return Ok(Vec::new());
-        }
-        Ok(sqlx::query(sql).bind(keys).fetch_all(&mut *self.txn).await?)
-    }
-
-    async fn read_tombstones(&mut self, targets: Vec<[u8; 32]>) -> Result<()> {
-        for row in self.fetch("SELECT * FROM cn_relay.deletion_tombstones WHERE target = ANY($1)", targets).await? {
-            let noted = records::tombstone(&row)?;
-            let (target, requester) = (noted.what.target.target.clone(), noted.what.target.requester_pubkey);
-            self.work.tombstones.entry(target).or_default().load(requester, noted);
-        }
-        Ok(())
+        let requests = read_requests(requests)?;
+        self.work.requests = requests.into_iter().map(|(id, request)| (id, Arc::new(request))).collect();
+        self.read_keys(hints.iter().map(|hint| hint.key.clone())).await?;
+        self.read_rows_of(HashSet::new()).await?;
+        self.read_references(&HashSet::new()).await
     }
 
     /// Reads the floors and effective versions of these keys.
     pub(crate) async fn read_keys(&mut self, keys: impl IntoIterator<Item = Address>) -> Result<()> {
-        let keys = keys.into_iter().map(|address| (address.digest(), address));
-        let mut keys: HashMap<AddressDigest, Address> =
-            keys.filter(|(digest, _)| self.work.keys.get(digest).is_none()).collect();
-        for row in self.fetch(KEYS, array(keys.keys())).await? {
+        let keys = self.unread_keys(keys);
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let rows = keys_query(&keys).fetch_all(&self.session).await?;
+        self.put_keys(&rows, keys)
+    }
+
+    fn unread_keys(&self, keys: impl IntoIterator<Item = Address>) -> Vec<Address> {
+        keys.into_iter().filter(|key| self.work.keys.get(&key.digest()).is_none()).collect()
+    }
+
+    fn put_keys(&mut self, rows: &[SqlRow], keys: impl IntoIterator<Item = Address>) -> Result<()> {
+        let mut keys: HashMap<AddressDigest, Address> = keys.into_iter().map(|key| (key.digest(), key)).collect();
+        for row in rows {
             let digest = row.read("key")?;
             if let Some(address) = keys.remove(&digest) {
-                self.work.keys.load(digest, records::key(&row, address)?);
+                self.work.keys.load(digest, records::key(row, address)?);
             }
         }
         Ok(())
@@ -165,7 +217,7 @@ impl Batch<'_> {
              ON e.class = d.class AND e.ingested_at = d.ingested_at AND e.no = d.no WHERE d.event_id = ANY($1)"
         );
         if !ids.is_empty() {
-            self.read_rows(sqlx::query(sql).bind(array(&ids))).await?;
+            self.read_rows(query(sql).bind(array(&ids))).await?;
         }
         Ok(())
     }
@@ -176,7 +228,7 @@ impl Batch<'_> {
             return Ok(());
         }
         self.raise_timeout().await?;
-        let query = bind_arrays!(sqlx::query(VERSIONS), for (key, until) in versions; key, until);
+        let query = bind_arrays!(query(VERSIONS), for (key, until) in versions; key, until);
         self.read_rows(query).await.map(drop)
     }
 
@@ -186,7 +238,7 @@ impl Batch<'_> {
             return Ok(());
         }
         self.raise_timeout().await?;
-        let query = sqlx::query(select_rows!(
+        let query = query(select_rows!(
             "FROM unnest($1::bytea[], $2::bigint[], $4::bytea[]) AS n (author, until, recipient) CROSS JOIN LATERAL ( \
                  SELECT * FROM cn_relay.events WHERE effective AND pubkey = n.author AND created_at <= n.until \
                  UNION ALL \
@@ -212,7 +264,7 @@ impl Batch<'_> {
     /// Reads the topics that these rows name, which are requests: outlines do not have them.
     async fn read_named_topics(&mut self, requests: &[EventId]) -> Result<()> {
         for some in requests.chunks(REQUESTS_AT_A_TIME) {
-            for (id, request) in stored(&mut self.txn, &some.iter().copied().collect()).await? {
+            for (id, request) in stored(&self.session, &some.iter().copied().collect()).await? {
                 if let Some(row) = self.work.rows.get_mut(&id) {
                     let named = request.tags.values("t").map(|topic| vec!["t".to_owned(), topic.to_owned()]);
                     row.outline.tags = named.collect();
@@ -223,11 +275,11 @@ impl Batch<'_> {
     }
 
     /// Reads rows that are selected with [`select_rows`]. Returns their ids, in order.
-    pub(crate) async fn read_rows(&mut self, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<EventId>> {
+    pub(crate) async fn read_rows(&mut self, query: SqlQuery<'_>) -> Result<Vec<EventId>> {
         let mut ids = Vec::new();
-        let Self { txn, work, .. } = self;
+        let Self { session, work, .. } = self;
         // Row by row: while the statement runs, the session is not idle, however long the rows take to read.
-        let mut rows = query.fetch(&mut **txn);
+        let mut rows = query.fetch(session).await?;
         while let Some(row) = rows.try_next().await? {
             let row = records::row(&row)?;
             ids.push(row.outline.id);
@@ -239,16 +291,24 @@ impl Batch<'_> {
     /// Reads these topics, the topics of the loaded rows, and the keys whose effective version they are.
     pub(crate) async fn read_references(&mut self, topics: &HashSet<TopicId>) -> Result<()> {
         let effective = self.work.rows.values().filter(|row| row.is_effective());
-        let keys: Vec<Address> = effective.filter_map(|row| row.outline.address()).collect();
-        self.read_keys(keys).await?;
+        let keys = self.unread_keys(effective.filter_map(|row| row.outline.address()));
         let numbers: HashSet<TopicNo> = self.work.rows.values().flat_map(|row| row.topics.iter().copied()).collect();
         let numbers: Vec<_> = numbers.into_iter().filter(|no| self.work.topics.get(no).is_none()).collect();
-        if topics.is_empty() && numbers.is_empty() {
+        let names: Vec<_> = topics.iter().filter(|topic| !self.work.topic_nos.contains_key(*topic)).collect();
+        let has_topics = !names.is_empty() || !numbers.is_empty();
+        let of_topics = query("SELECT * FROM cn_relay.topics WHERE topic_id = ANY($1) OR no = ANY($2)");
+        let of_topics = has_topics.then(|| of_topics.bind(array(names)).bind(numbers));
+        let of_keys = (!keys.is_empty()).then(|| keys_query(&keys));
+        let has_keys = of_keys.is_some();
+        let statements: Vec<_> = of_keys.into_iter().chain(of_topics).collect();
+        if statements.is_empty() {
             return Ok(());
         }
-        let query = sqlx::query("SELECT * FROM cn_relay.topics WHERE topic_id = ANY($1) OR no = ANY($2)");
-        let rows = query.bind(array(topics)).bind(numbers).fetch_all(&mut *self.txn).await?;
-        self.put_topics(&rows)
+        let mut answers = self.session.pipeline(statements).await?.into_iter();
+        if has_keys {
+            self.put_keys(&answers.next().unwrap_or_default(), keys)?;
+        }
+        self.put_topics(&answers.next().unwrap_or_default())
     }
 
     /// Reads the topics that have a retention of their own.
@@ -266,14 +326,14 @@ impl Batch<'_> {
     /// Reads topics by their numbers.
     pub(crate) async fn read_topics(&mut self, numbers: &[TopicNo]) -> Result<()> {
         for numbers in numbers.chunks(STATEMENT_ROWS) {
-            let query = sqlx::query("SELECT * FROM cn_relay.topics WHERE no = ANY($1)");
-            let rows = query.bind(numbers).fetch_all(&mut *self.txn).await?;
+            let query = query("SELECT * FROM cn_relay.topics WHERE no = ANY($1)");
+            let rows = query.bind(numbers).fetch_all(&self.session).await?;
             self.put_topics(&rows)?;
         }
         Ok(())
     }
 
-    fn put_topics(&mut self, rows: &[PgRow]) -> Result<()> {
+    fn put_topics(&mut self, rows: &[SqlRow]) -> Result<()> {
         for row in rows {
             let topic = records::topic(row)?;
             self.work.topic_nos.insert(topic.id.clone(), topic.no);
@@ -287,7 +347,7 @@ impl Batch<'_> {
 #[derive(Default)]
 struct Named {
     /// Possible targets of tombstones: ids and digests of addresses.
-    tombstones: Vec<[u8; 32]>,
+    tombstones: Vec<Digest>,
     owners: HashSet<PublicKey>,
     keys: Vec<Address>,
     /// Rows that deletions name by id.
@@ -306,6 +366,35 @@ struct Named {
 }
 
 impl Named {
+    fn by(events: &[&Admitted]) -> Self {
+        let mut named = Self::default();
+        events.iter().for_each(|admitted| named.add(admitted));
+        named
+    }
+
+    /// Statements for the facts that need no other.
+    fn first_statements(&self) -> Vec<(FirstFact, SqlQuery<'_>)> {
+        let mut statements = Vec::new();
+        if !self.tombstones.is_empty() {
+            statements.push((FirstFact::Tombstone, query(TOMBSTONES).bind(&self.tombstones)));
+        }
+        if !self.owners.is_empty() {
+            statements.push((FirstFact::VanishMark, query(VANISH_MARKS).bind(array(&self.owners))));
+        }
+        if !self.keys.is_empty() {
+            statements.push((FirstFact::Key, keys_query(&self.keys)));
+        }
+        if !self.remains.is_empty() {
+            let subjects: Vec<_> = self.remains.iter().map(|subject| subject.to_sql()).collect();
+            statements.push((FirstFact::Remains, query(REMAINS).bind(subjects)));
+        }
+        if !self.topics.is_empty() {
+            let topics = query("SELECT * FROM cn_relay.topics WHERE topic_id = ANY($1)");
+            statements.push((FirstFact::Topic, topics.bind(array(&self.topics))));
+        }
+        statements
+    }
+
     fn add(&mut self, admitted: &Admitted) {
         let event = admitted.event();
         self.tombstones.push(event.id.to_sql());
@@ -323,7 +412,7 @@ impl Named {
             });
         }
         if let Some(address) = event.address() {
-            self.tombstones.push(address.digest().0);
+            self.tombstones.push(address.digest().to_sql());
             self.keys.push(address);
         }
         if event.kind == Kind::DELETION {
@@ -345,7 +434,7 @@ impl Named {
                 self.targets.insert(id);
             }
             DeletionTargetKind::Address(address) => {
-                self.tombstones.push(address.digest().0);
+                self.tombstones.push(address.digest().to_sql());
                 self.versions.push((address.digest(), target.request_created_at));
                 self.remains.push(Subject::Key(address.digest()));
                 self.keys.push(address);

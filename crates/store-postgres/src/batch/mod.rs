@@ -11,7 +11,9 @@
 #[cfg(test)]
 pub(crate) use facts::{AUTHORS, VERSIONS};
 pub(crate) use facts::{KEYS, SLOW_ROW_COUNT};
-pub(crate) use remains::remains;
+pub(crate) use remains::{load_remains, remains};
+pub(crate) use rows::put_row;
+pub(crate) use traces::put_traces;
 mod facts;
 mod remains;
 mod rows;
@@ -21,12 +23,13 @@ mod write;
 use std::sync::Arc;
 
 use kukuri_domain::{Millis, clock::Clock};
+use kukuri_postgres::{PooledSession, Session, SqlRow, plain};
 use kukuri_store::{Seq, StageChange, StoreError};
-use sqlx::{PgConnection, Postgres, Transaction};
 use tokio::sync::MutexGuard;
 
 use crate::{
-    error::Result,
+    columns::{SqlQuery, query},
+    error::{Result, damaged},
     months, partitions, records, subscriptions,
     work::{Node, Work},
     writer::Writer,
@@ -64,7 +67,7 @@ pub(crate) struct Committed {
 /// A write transaction in progress. Dropping it rolls it back.
 pub(crate) struct Batch<'w> {
     pub(crate) writer: &'w Writer,
-    pub(crate) txn: Transaction<'static, Postgres>,
+    pub(crate) session: PooledSession,
     pub(crate) work: Work,
     stored: Node,
     new_month: Option<Millis>,
@@ -87,24 +90,40 @@ impl<'w> Batch<'w> {
 
     /// Begins a transaction even while a load is unfinished.
     pub(crate) async fn resume_any(writer: &'w Writer) -> Result<Self> {
+        Ok(Self::begin_with(writer, Vec::new()).await?.0)
+    }
+
+    /// Begins a transaction, even while a load is unfinished, and sends these statements with its beginning. Returns their
+    /// rows.
+    async fn begin_with(writer: &'w Writer, statements: Vec<SqlQuery<'_>>) -> Result<(Self, Vec<Vec<SqlRow>>)> {
         if writer.is_read_only {
             return Err(StoreError::ReadOnly.into());
         }
         let turn = writer.turn.lock().await;
-        let mut txn = writer.pool.begin_with(BEGIN).await?;
-        let work = read_work(writer, &mut txn).await?;
-        Ok(Self { writer, txn, stored: work.node, work, new_month: None, _turn: turn })
+        let session = writer.pool.acquire().await?;
+        let begin = [plain(BEGIN), query(NODE)].into_iter().chain(statements);
+        let mut answers = session.pipeline(begin.collect()).await?.into_iter();
+        let node = answers.by_ref().take(2).flatten().next();
+        let node = records::node(&node.ok_or_else(|| damaged("the node has no row"))?)?;
+        let work = new_work(writer, &session, node).await?;
+        let batch = Self { writer, session, stored: work.node, work, new_month: None, _turn: turn };
+        Ok((batch, answers.collect()))
+    }
+
+    /// Ends the transaction without any change.
+    pub(crate) async fn rollback(self) -> Result<()> {
+        Ok(self.session.rollback().await?)
     }
 
     /// Continues the transaction as if it had just begun: changes that were not written are forgotten.
     pub(crate) async fn restart(&mut self) -> Result<()> {
-        self.work = read_work(self.writer, &mut self.txn).await?;
+        self.work = new_work(self.writer, &self.session, read_node(&self.session).await?).await?;
         self.stored = self.work.node;
         Ok(())
     }
 
-    pub(crate) fn connection(&mut self) -> &mut PgConnection {
-        &mut self.txn
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
     }
 
     pub(crate) fn clock(&self) -> Clock {
@@ -117,7 +136,7 @@ impl<'w> Batch<'w> {
 
     /// Raises the statement timeout of this transaction: a request may name very many rows.
     pub(crate) async fn raise_timeout(&mut self) -> Result<()> {
-        sqlx::raw_sql("SET LOCAL statement_timeout = '10min'").execute(&mut *self.txn).await?;
+        self.session.run("SET LOCAL statement_timeout = '10min'").await?;
         Ok(())
     }
 
@@ -141,7 +160,7 @@ impl<'w> Batch<'w> {
                     return Ok(result);
                 }
                 () = tokio::time::sleep(self.writer.keep_alive_interval) => {
-                    sqlx::raw_sql("SELECT 1").execute(&mut *self.txn).await?;
+                    self.session.run("SELECT 1").await?;
                 }
             }
         }
@@ -151,7 +170,7 @@ impl<'w> Batch<'w> {
     pub(crate) async fn open_month(&mut self) -> Result<()> {
         let month = months::begin_of(self.clock().latest);
         if !self.writer.months.lock().contains(&month) {
-            partitions::open(month, &mut self.txn).await?;
+            partitions::open(month, &self.session).await?;
             self.new_month = Some(month);
         }
         Ok(())
@@ -159,39 +178,44 @@ impl<'w> Batch<'w> {
 
     /// Writes all changes, commits durably, and wakes outbox followers.
     pub(crate) async fn commit(mut self) -> Result<Committed> {
-        self.write().await?;
         let (node, stored) = (self.work.node, self.stored);
+        let mut last = Vec::new();
         if node.head != stored.head {
-            self.notify("cn_relay_outbox", node.head.0).await?;
+            last.push(notify("cn_relay_outbox", node.head.0));
         }
         if node.subscriptions_version != stored.subscriptions_version {
-            self.notify("cn_relay_subscriptions", node.subscriptions_version).await?;
+            last.push(notify("cn_relay_subscriptions", node.subscriptions_version));
         }
-        if let Some(delay) = self.writer.commit_delay {
-            tokio::time::sleep(delay()).await;
+        match self.writer.commit_delay {
+            None => {
+                last.push(plain("COMMIT"));
+                self.write_and(last).await?;
+                self.session.release();
+            }
+            Some(delay) => {
+                self.write_and(last).await?;
+                tokio::time::sleep(delay()).await;
+                self.session.commit().await?;
+            }
         }
-        self.txn.commit().await?;
         self.writer.months.lock().extend(self.new_month);
         self.writer.note_commit(node.clock, node.head);
         Ok(Committed { stages: self.work.stages, head: node.head })
     }
-
-    async fn notify(&mut self, channel: &str, number: u64) -> Result<()> {
-        let notify = sqlx::query("SELECT pg_notify($1, $2)").bind(channel).bind(number.to_string());
-        notify.execute(&mut *self.txn).await?;
-        Ok(())
-    }
 }
 
-/// The state of the node and its subscriptions.
-async fn read_work(writer: &Writer, connection: &mut PgConnection) -> Result<Work> {
-    let node = read_node(connection).await?;
+fn notify(channel: &'static str, number: u64) -> SqlQuery<'static> {
+    query("SELECT pg_notify($1, $2)").bind(channel).bind(number.to_string())
+}
+
+/// An empty unit of work on the state of the node and its subscriptions.
+async fn new_work(writer: &Writer, session: &Session, node: Node) -> Result<Work> {
     let version = node.subscriptions_version;
     let cached = writer.subscriptions.lock().clone().filter(|(cached, _)| *cached == version);
     let subscriptions = match cached {
         Some((_, subscriptions)) => subscriptions,
         None => {
-            let read = Arc::new(subscriptions::load(connection).await?);
+            let read = Arc::new(subscriptions::load(session).await?);
             *writer.subscriptions.lock() = Some((version, Arc::clone(&read)));
             read
         }
@@ -199,6 +223,9 @@ async fn read_work(writer: &Writer, connection: &mut PgConnection) -> Result<Wor
     Ok(Work { rules: Arc::clone(&writer.rules), subscriptions, node, ..Work::default() })
 }
 
-pub(crate) async fn read_node(connection: &mut PgConnection) -> Result<Node> {
-    records::node(&sqlx::query("SELECT * FROM cn_relay.node").fetch_one(connection).await?)
+/// The row of the node.
+pub(crate) const NODE: &str = "SELECT * FROM cn_relay.node";
+
+pub(crate) async fn read_node(session: &Session) -> Result<Node> {
+    records::node(&query(NODE).fetch_one(session).await?)
 }

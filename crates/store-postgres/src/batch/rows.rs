@@ -3,19 +3,18 @@
 use std::collections::BTreeSet;
 
 use kukuri_domain::{Address, Event, EventId, TopicId};
-use sqlx::{Postgres, postgres::PgArguments, query::Query};
+use kukuri_postgres::{ColumnOf, RowSet, Type};
 
-use super::{Batch, STATEMENT_ROWS};
+use super::{Batch, STATEMENT_ROWS, write::Statements};
 use crate::{
-    columns::{Class, Column as _, bind_arrays},
-    copy::{Copy, copy_row},
+    columns::{Class, Column as _, SqlQuery, bind_arrays, query},
     error::Result,
     records,
     work::{Row, RowSource},
 };
 
 impl Batch<'_> {
-    pub(super) async fn write_rows(&mut self) -> Result<()> {
+    pub(super) fn write_rows<'b>(&'b self, statements: &mut Statements<'b>) -> Result<()> {
         let mut new = NewRows::default();
         let (mut unlisted, mut hidden, mut removed) = (Vec::new(), Vec::new(), Vec::new());
         // In order of arrival, like the tables.
@@ -39,35 +38,31 @@ impl Batch<'_> {
                 }
             }
         }
-        let connection = &mut *self.txn;
         for (rows, sql) in [(&unlisted, UNLIST_TOPICS), (&unlisted, UNLIST_TAGS), (&hidden, HIDE), (&removed, REMOVE)] {
             for rows in rows.chunks(STATEMENT_ROWS) {
                 let query = by_place(sql, rows);
-                let query = match sql {
+                statements.push(match sql {
                     HIDE => bind_arrays!(query, for row in rows; row.class(), row.is_deleted()),
                     _ => query,
-                };
-                query.execute(&mut *connection).await?;
+                });
             }
         }
-        new.events.send(connection).await?;
-        new.topics.send(connection).await?;
-        new.tags.send(connection).await
+        statements.extend([new.events, new.topics, new.tags].into_iter().filter_map(RowSet::insert));
+        Ok(())
     }
 
     /// Moves rows with their index rows to another partition class.
     pub(crate) async fn move_rows(&mut self, ids: &[EventId], class: Class) -> Result<()> {
         let rows: Vec<&Row> = ids.iter().filter_map(|id| self.work.row(id)).collect();
-        for sql in [MOVE_TOPICS, MOVE_TAGS, MOVE] {
-            by_place(sql, &rows).bind(class.to_sql()).execute(&mut *self.txn).await?;
-        }
+        let moves = [MOVE_TOPICS, MOVE_TAGS, MOVE].map(|sql| by_place(sql, &rows).bind(class.as_str()));
+        self.session.pipeline(moves.into()).await?;
         ids.iter().try_for_each(|id| self.work.change_class(id, class))
     }
 }
 
 /// A statement on the rows at $1, $2, $3: class, time and number.
-fn by_place(sql: &'static str, rows: &[&Row]) -> Query<'static, Postgres, PgArguments> {
-    bind_arrays!(sqlx::query(sql), for row in rows; row.place.class, row.place.ingested_at, row.place.no)
+fn by_place<'b>(sql: &'static str, rows: &[&'b Row]) -> SqlQuery<'b> {
+    bind_arrays!(query(sql), for row in rows; row.place.class, row.place.ingested_at, row.place.no)
 }
 
 /// Changes the index rows of the rows at these places.
@@ -102,27 +97,52 @@ const REMOVE: &str = "DELETE FROM cn_relay.events e \
      USING unnest($1::text[], $2::bigint[], $3::bigint[]) AS n (class, ingested_at, no) \
      WHERE e.class = n.class AND e.ingested_at = n.ingested_at AND e.no = n.no";
 
-/// Rows to insert.
-struct NewRows {
-    events: Copy,
-    topics: Copy,
-    tags: Copy,
+/// The columns that all three tables begin with, and others.
+macro_rules! placed_columns {
+    ($($name:literal: $type:ident),+) => {
+        &[
+            ("ingested_at", Type::INT8),
+            ("no", Type::INT8),
+            ("created_at", Type::INT8),
+            ("expires_at", Type::INT8),
+            ("kind", Type::INT4),
+            ("class", Type::TEXT),
+            ("id", Type::BYTEA),
+            ("pubkey", Type::BYTEA),
+            $(($name, Type::$type)),+
+        ]
+    };
 }
 
-/// The columns that all three tables begin with.
-macro_rules! place_columns {
-    ($others:literal) => {
-        concat!("ingested_at, no, created_at, expires_at, kind, class, id, pubkey, ", $others)
-    };
+const EVENTS: &[ColumnOf] = placed_columns!(
+    "retention": INT2, "effective": BOOL, "deleted": BOOL, "key": BYTEA, "identifier": TEXT, "topics": INT4_ARRAY,
+    "tags": BYTEA_ARRAY, "parties": BYTEA_ARRAY, "json": BYTEA
+);
+const TOPICS: &[ColumnOf] = placed_columns!("private": BOOL, "topic": INT4);
+const TAGS: &[ColumnOf] = placed_columns!("private": BOOL, "tag": BYTEA);
+
+/// Puts the values of a row.
+macro_rules! put_row {
+    ($rows:expr; $($value:expr),+ $(,)?) => {{
+        let rows = &mut $rows;
+        $(rows.put(&$value.to_sql())?;)+
+    }};
+}
+pub(crate) use put_row;
+
+/// Rows to insert.
+struct NewRows {
+    events: RowSet,
+    topics: RowSet,
+    tags: RowSet,
 }
 
 impl Default for NewRows {
     fn default() -> Self {
-        let events = place_columns!("retention, effective, deleted, key, identifier, topics, tags, parties, json");
         Self {
-            events: Copy::new("events", events),
-            topics: Copy::new("event_topics", place_columns!("private, topic")),
-            tags: Copy::new("event_tags", place_columns!("private, tag")),
+            events: RowSet::new("cn_relay.events", EVENTS),
+            topics: RowSet::new("cn_relay.event_topics", TOPICS),
+            tags: RowSet::new("cn_relay.event_tags", TAGS),
         }
     }
 }
@@ -132,22 +152,22 @@ impl NewRows {
         let (tags, parties) = (records::tag_digests(event, topics), records::parties(event));
         let (address, expires_at) = (event.address(), event.expiration());
         let (place, is_private) = (row.place, parties.is_some());
-        copy_row!(self.events; place.ingested_at, place.no, event.created_at, expires_at, event.kind, place.class,
+        put_row!(self.events; place.ingested_at, place.no, event.created_at, expires_at, event.kind, place.class,
             event.id, event.pubkey, row.class(), row.is_effective(), row.is_deleted(), address.as_ref().map(Address::digest));
-        self.events.put(address.as_ref().and_then(records::identifier))?;
+        self.events.put(&address.as_ref().and_then(records::identifier))?;
         self.events.put(&row.topics)?;
         self.events.put(&tags)?;
         self.events.put(&parties)?;
-        self.events.put(json)?;
+        self.events.put(&json)?;
         if !row.is_effective() {
             return Ok(());
         }
         for topic in row.topics.iter().collect::<BTreeSet<_>>() {
-            copy_row!(self.topics; place.ingested_at, place.no, event.created_at, expires_at, event.kind, place.class,
+            put_row!(self.topics; place.ingested_at, place.no, event.created_at, expires_at, event.kind, place.class,
                 event.id, event.pubkey, is_private, topic);
         }
         for tag in &tags {
-            copy_row!(self.tags; place.ingested_at, place.no, event.created_at, expires_at, event.kind, place.class,
+            put_row!(self.tags; place.ingested_at, place.no, event.created_at, expires_at, event.kind, place.class,
                 event.id, event.pubkey, is_private);
             self.tags.put(tag)?;
         }

@@ -3,19 +3,17 @@
 use std::{pin::Pin, time::Duration};
 
 use kukuri_domain::{Filter, Viewer};
+use kukuri_postgres::Session;
 use kukuri_store::{
     Query,
     conformance::build::{NOW, admitted, note},
     port::*,
 };
-use sqlx::{Connection as _, PgConnection};
 
 use super::{
     patient,
     support::{Database, block_on, numbers},
 };
-use kukuri_postgres::QuerySession;
-
 use crate::{PostgresOptions, PostgresStore};
 
 /// Active statements. Each test has its own database.
@@ -62,8 +60,8 @@ fn cancelled_query_ends_on_the_server_and_frees_its_session() {
             ];
             for (what, question) in questions {
                 // This lock blocks every read of events.
-                let mut owner = PgConnection::connect(&url).await.unwrap();
-                sqlx::raw_sql("BEGIN; LOCK TABLE cn_relay.events").execute(&mut owner).await.unwrap();
+                let owner = Session::connect(&url).await.unwrap();
+                owner.run("BEGIN; LOCK TABLE cn_relay.events").await.unwrap();
                 tokio::select! {
                     answered = question => panic!("{what} was answered: {answered}"),
                     () = wait_for(&url, WAITING, 1) => {}
@@ -71,7 +69,7 @@ fn cancelled_query_ends_on_the_server_and_frees_its_session() {
                 wait_for(&url, WAITING, 0).await;
                 // The only reading session is free again.
                 assert_eq!(store.known_states(&[], NOW).await.unwrap(), [], "after {what}");
-                owner.close().await.unwrap();
+                owner.close().await;
             }
             assert_eq!(store.query(&query).await.unwrap().events.len(), 1);
         }
@@ -84,9 +82,9 @@ fn cancelled_query_ends_while_the_server_is_computing() {
         let database = Database::new().await;
         let (url, store) = (database.url(), open(&database).await);
         let work = async {
-            let mut session = QuerySession::acquire(&store.pools.readers).await.unwrap();
+            let session = &store.pools.readers.acquire().await.unwrap();
             let sum = "SELECT sum(a * b) FROM generate_series(1, 200000) a, generate_series(1, 200000) b";
-            sqlx::raw_sql(sum).execute(&mut *session).await.unwrap();
+            session.run(sum).await.unwrap();
         };
         tokio::select! {
             () = work => panic!("nobody counts that fast"),

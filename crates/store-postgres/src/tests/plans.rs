@@ -1,12 +1,12 @@
 //! Query plans of the server for each shape of filter: by an index, newest first, up to the limit.
 
 use kukuri_domain::{Event, Filter, Kind, Letter, PublicKey, Viewer};
+use kukuri_postgres::SqlRow;
 use kukuri_store::{
     Query,
     conformance::build::{ALICE, BOB, NOW, OTHER_TOPIC, TOPIC, admitted, article, deletion, note, profile},
     port::*,
 };
-use sqlx::{AssertSqlSafe, Row as _};
 
 use super::{
     patient,
@@ -15,7 +15,7 @@ use super::{
 use crate::{
     PostgresStore,
     batch::{AUTHORS, VERSIONS},
-    columns::{Column as _, array, signed},
+    columns::{Column as _, Digest, array, query as sql_query, signed},
     lookup::SNAPSHOT_PAGE,
     plan::{Bind, Part, Plan},
     sharing::{EVENTS as SHARED_EVENTS, TRACES},
@@ -53,8 +53,8 @@ fn text_of(bind: &Bind) -> String {
     match bind {
         Bind::Number(number) => number.map_or("NULL".to_owned(), |number| number.to_string()),
         Bind::Numbers(numbers) => list(numbers.iter().map(ToString::to_string).collect()),
-        Bind::Ids(ids) => list(ids.iter().map(|id| bytes(id)).collect()),
-        Bind::Digests(digests) => list(digests.iter().map(|digest| bytes(digest)).collect()),
+        Bind::Ids(ids) => list(ids.iter().map(|id| bytes(&id.0)).collect()),
+        Bind::Digests(digests) => list(digests.iter().map(|digest| bytes(&digest.0)).collect()),
         Bind::Texts(texts) => list(texts.iter().map(|text| format!("\"{text}\"")).collect()),
     }
 }
@@ -103,15 +103,11 @@ fn no_filter_reads_a_whole_table_or_more_than_its_limit() {
                 let query = Query::of(filter.clone(), viewer, NOW);
                 let Plan { sql, binds } = Plan::of(&query, &filter, Some(51), Part::Event);
                 let values = binds.iter().map(text_of).collect::<Vec<_>>().join(", ");
-                let mut session = store.pools.readers.acquire().await.unwrap();
-                sqlx::raw_sql(AssertSqlSafe(format!("DEALLOCATE ALL; PREPARE plan AS {sql}")))
-                    .execute(&mut *session)
-                    .await
-                    .unwrap();
+                let session = store.pools.readers.acquire().await.unwrap();
+                session.run(format!("PREPARE plan AS {sql}")).await.unwrap();
                 let explain = format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) EXECUTE plan ({values})");
-                let rows = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_all(&mut *session).await.unwrap();
-                session.close().await.unwrap();
-                let lines: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+                let rows = sql_query(explain).fetch_all(&session).await.unwrap();
+                let lines = lines_of(&rows);
                 let plan = lines.join("\n");
                 // Sequential scans of tables with few rows, and of empty months, are fine.
                 let large = ["_default_202311", "event_dedupe", "replaceable_current"];
@@ -137,14 +133,8 @@ fn snapshot_page_reads_no_more_rows_than_a_page() {
         let batch = (0..3_000).map(|number| admitted(&note(&format!("note {number}")).build())).collect();
         store.ingest(batch, NOW).await.unwrap();
         let explain = format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) {SNAPSHOT_PAGE}");
-        let rows = sqlx::query(AssertSqlSafe(explain))
-            .bind(1_000i64)
-            .bind(50i64)
-            .bind(1i64 << 20)
-            .fetch_all(&store.pools.readers)
-            .await
-            .unwrap();
-        let lines: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        let explain = sql_query(explain).bind(1_000i64).bind(50i64).bind(1i64 << 20);
+        let lines = lines_of(&store.pools.readers.fetch_all(explain).await.unwrap());
         assert!(most_rows(&lines) <= 60, "{}", lines.join("\n"));
     });
 }
@@ -165,18 +155,12 @@ fn shared_set_page_reads_no_more_rows_than_a_page() {
         let middle = signed(versions[450].created_at.0);
         for (sql, index) in [(SHARED_EVENTS, "_topic_created_at_id_idx"), (TRACES, "traces_by_time")] {
             let explain = format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) {sql}");
-            let query = sqlx::query(AssertSqlSafe(explain))
-                .bind(TOPIC)
-                .bind(middle)
-                .bind(vec![0u8])
-                .bind(-1i64)
-                .bind(vec![0u8]);
+            let query = sql_query(explain).bind(TOPIC).bind(middle).bind(vec![0u8]).bind(-1i64).bind(vec![0u8]);
             let query = match sql {
                 SHARED_EVENTS => query.bind(signed(NOW.seconds().0)).bind(0i64).bind(0i16).bind(50i64),
                 _ => query.bind(50i64),
             };
-            let rows = query.fetch_all(&store.pools.readers).await.unwrap();
-            let lines: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+            let lines = lines_of(&store.pools.readers.fetch_all(query).await.unwrap());
             let plan = lines.join("\n");
             assert!(plan.contains(index), "{plan}");
             assert!(most_rows(&lines) <= 60, "{plan}");
@@ -195,14 +179,14 @@ fn whether_authors_have_an_event_is_one_seek_for_each() {
         store.ingest(notes.iter().map(admitted).collect(), NOW).await.unwrap();
         run(&database.url(), "ANALYZE").await.unwrap();
         let asked: Vec<_> = (0..6).map(author).collect();
-        let read: Vec<[u8; 32]> = vec![notes[0].id.to_sql()];
+        let read: Vec<Digest> = vec![notes[0].id.to_sql()];
         let explain = format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) {AUTHORS}");
-        let explain = sqlx::query(AssertSqlSafe(explain)).bind(array(&asked)).bind(read.clone());
-        let lines: Vec<String> =
-            explain.fetch_all(&store.pools.readers).await.unwrap().iter().map(|row| row.get(0)).collect();
+        let explain = sql_query(explain).bind(array(&asked)).bind(read.clone());
+        let lines = lines_of(&store.pools.readers.fetch_all(explain).await.unwrap());
         let plan = lines.join("\n");
         assert!(plan.contains("_pubkey_created_at_id_idx") && most_rows(&lines) <= 6, "{plan}");
-        let known = sqlx::query(AUTHORS).bind(array(&asked)).bind(read).fetch_all(&store.pools.readers).await.unwrap();
+        let known = sql_query(AUTHORS).bind(array(&asked)).bind(read);
+        let known = store.pools.readers.fetch_all(known).await.unwrap();
         assert_eq!(known.len(), 3);
     });
 }
@@ -219,13 +203,13 @@ fn a_repeated_deletion_by_address_reads_no_deleted_version() {
             let keys = versions[..3].iter().fold(deletion().at(second), |request, version| request.of_key(version));
             keys.build()
         };
-        let keys: Vec<[u8; 32]> = versions[..3].iter().map(|version| version.address().unwrap().digest().0).collect();
+        let keys: Vec<Digest> =
+            versions[..3].iter().map(|version| version.address().unwrap().digest().to_sql()).collect();
         let rows_read = async || {
             run(&database.url(), "ANALYZE").await.unwrap();
             let explain = format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) {VERSIONS}");
-            let explain = sqlx::query(AssertSqlSafe(explain)).bind(&keys).bind(vec![signed(NOW.seconds().0); 3]);
-            let rows = explain.fetch_all(&store.writer.pool).await.unwrap();
-            let lines: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+            let explain = sql_query(explain).bind(&keys).bind(vec![signed(NOW.seconds().0); 3]);
+            let lines = lines_of(&store.writer.pool.fetch_all(explain).await.unwrap());
             let plan = lines.join("\n");
             assert!(plan.contains("_key_created_at_idx"), "{plan}");
             (most_rows(&lines), plan)
@@ -250,6 +234,11 @@ fn a_repeated_deletion_by_address_reads_no_deleted_version() {
         assert_eq!(deleted(&[request(520)]).await, 6);
         assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new());
     });
+}
+
+/// The lines of a plan.
+fn lines_of(rows: &[SqlRow]) -> Vec<String> {
+    rows.iter().map(|row| row.get(0).unwrap()).collect()
 }
 
 /// Most rows that a node of a plan returned in one loop.

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use kukuri_domain::State;
-use kukuri_postgres::QuerySession;
+use kukuri_postgres::Session;
 use kukuri_store::{
     Outcome, Seq,
     conformance::build::{NOW, admitted, note, topic},
     port::*,
 };
-use sqlx::{Connection as _, PgConnection};
 use tokio::time::timeout;
 
 use super::{
@@ -37,16 +36,16 @@ fn publishing_goes_on_while_reads_by_clients_hold_all_their_sessions() {
 
         // The old month blocks every read of its event, and nothing else that a new event needs.
         let month = format!("cn_relay.events_default_{}", months::name_of(NOW));
-        let mut owner = PgConnection::connect(&url).await.unwrap();
-        let lock = sqlx::AssertSqlSafe(format!("BEGIN; LOCK TABLE {month}"));
-        sqlx::raw_sql(lock).execute(&mut owner).await.unwrap();
+        let owner = Session::connect(&url).await.unwrap();
+        let lock = format!("BEGIN; LOCK TABLE {month}");
+        owner.run(lock).await.unwrap();
         let ids = [old.id];
         let events = join_all((0..READS).map(|_| store.get(&ids, now)));
         let rows = join_all((0..READS).map(|_| store.outbox(Seq::default(), 10)));
         let reads = join(events, rows);
         tokio::pin!(reads);
         let publishing = async {
-            let sessions = i64::from(store.lookups.options().get_max_connections());
+            let sessions = i64::from(store.lookups.max_sessions());
             wait_for(&url, WAITING, sessions).await;
             assert_eq!(store.known_states(&[known.id], now).await.unwrap(), [Some(State::Effective)]);
             let outcomes = store.ingest(vec![admitted(&new)], now).await.unwrap().outcomes;
@@ -62,7 +61,7 @@ fn publishing_goes_on_while_reads_by_clients_hold_all_their_sessions() {
             _ = &mut reads => panic!("the reads were not blocked"),
             done = timeout(SOON, publishing) => done.expect("publishing waits for reads by clients"),
         }
-        owner.close().await.unwrap();
+        owner.close().await;
         let (events, rows) = reads.await;
         assert!(events.into_iter().all(|found| found.unwrap()[0].is_some()));
         assert!(rows.into_iter().all(|rows| !rows.unwrap().is_empty()));
@@ -78,8 +77,8 @@ fn live_delivery_reads_events_of_other_processes_while_clients_hold_all_sessions
         store.ingest(vec![admitted(&event)], NOW).await.unwrap();
         let mut held = Vec::new();
         for pool in [&store.lookups, &store.pools.readers, &store.pools.quick] {
-            for _ in 0..pool.options().get_max_connections() {
-                held.push(QuerySession::acquire(pool).await.unwrap());
+            for _ in 0..pool.max_sessions() {
+                held.push(pool.acquire().await.unwrap());
             }
         }
         let read = async {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use kukuri_domain::State;
+use kukuri_postgres::Session;
 use kukuri_store::{
     conformance::build::{NOW, admitted, note},
     port::*,
 };
-use sqlx::{Connection as _, PgConnection};
 
 use super::{
     cancelled_queries::{SOON, WAITING, wait_for},
@@ -31,8 +31,8 @@ fn concurrent_recalls_share_a_statement_and_survive_cancellation_of_the_first() 
         // Every second event is stored.
         store.ingest(events.iter().step_by(2).map(admitted).collect(), NOW).await.unwrap();
 
-        let mut owner = PgConnection::connect(&url).await.unwrap();
-        sqlx::raw_sql("BEGIN; LOCK TABLE cn_relay.event_dedupe").execute(&mut owner).await.unwrap();
+        let owner = Session::connect(&url).await.unwrap();
+        owner.run("BEGIN; LOCK TABLE cn_relay.event_dedupe").await.unwrap();
         let ids = [events[0].id];
         let first = store.known_states(&ids, NOW);
         let asked: Vec<_> = events.iter().map(|event| [event.id, events[0].id]).collect();
@@ -61,7 +61,7 @@ fn concurrent_recalls_share_a_statement_and_survive_cancellation_of_the_first() 
             answers = &mut others => panic!("{answers:?}"),
             waited = tokio::time::timeout(SOON, taken_over) => waited.expect("one session that waits for all"),
         }
-        owner.close().await.unwrap();
+        owner.close().await;
         for (number, answer) in others.await.into_iter().enumerate() {
             let known = Some(State::Effective);
             let expected = [known.filter(|_| number % 2 == 0), known];

@@ -7,13 +7,13 @@ use std::{
 
 use async_trait::async_trait;
 use kukuri_domain::{Filter, Letter, Sketch, Viewer};
+use kukuri_postgres::Session;
 use kukuri_store::{
     Budget, Outcome, Query, ReadGate, ReadPermit, ReadStage, Seq, StoreError,
     conformance::build::{ALICE, BOB, NOW, TOPIC, admitted, note, vanish},
     port::*,
 };
 use kukuri_store_postgres::{PostgresOptions, PostgresStore};
-use sqlx::{Connection as _, PgConnection};
 
 use crate::{
     patient,
@@ -51,9 +51,9 @@ impl ReadGate for FirstAttempts {
 }
 
 /// A session that keeps every reader of events waiting.
-async fn lock_events(url: &str) -> PgConnection {
-    let mut owner = PgConnection::connect(url).await.unwrap();
-    sqlx::raw_sql("BEGIN; LOCK TABLE cn_relay.events, cn_relay.event_topics").execute(&mut owner).await.unwrap();
+async fn lock_events(url: &str) -> Session {
+    let owner = Session::connect(url).await.unwrap();
+    owner.run("BEGIN; LOCK TABLE cn_relay.events, cn_relay.event_topics").await.unwrap();
     owner
 }
 

@@ -9,13 +9,13 @@ use std::{
     time::Duration,
 };
 
+use kukuri_postgres::Session;
 use kukuri_store::{
     Outcome, StoreError,
     conformance::build::{NOW, admitted, note},
     port::*,
 };
 use kukuri_store_postgres::{PostgresOptions, PostgresStore};
-use sqlx::{Connection, PgConnection};
 
 use crate::{
     patient,
@@ -140,11 +140,11 @@ fn session_of_another_role_does_not_hold_up_writers() {
     block_on(async {
         let store = PostgresStore::connect(&far.url("postgres", ""), patient()).await.unwrap();
         // The keys of the former writers' lock and of the migrations.
-        let mut stranger = PgConnection::connect(&far.url("poor", "")).await.unwrap();
+        let stranger = Session::connect(&far.url("poor", "")).await.unwrap();
         let hold = "SELECT pg_advisory_lock(7742364213), pg_advisory_lock(7742364214)";
-        sqlx::raw_sql(hold).execute(&mut stranger).await.unwrap();
+        stranger.run(hold).await.unwrap();
         let lock = "BEGIN; LOCK TABLE cn_relay.writers_lock IN ACCESS SHARE MODE";
-        assert!(sqlx::raw_sql(lock).execute(&mut stranger).await.is_err());
+        assert!(stranger.run(lock).await.is_err());
 
         let outcomes = store.ingest(vec![admitted(&note("a note").build())], NOW).await.unwrap().outcomes;
         assert_eq!(outcomes, [Outcome::Stored]);

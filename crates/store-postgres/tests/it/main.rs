@@ -14,6 +14,7 @@ mod epoch;
 mod months;
 mod opening;
 mod restart;
+mod round_trips;
 mod statements;
 mod writers;
 

@@ -1,9 +1,10 @@
-//! A private Postgres cluster for tests, in a given directory, reached through a Unix socket there.
+//! A private Postgres cluster for tests, in a given directory: reached by TCP on loopback, and by a Unix socket there.
 
 use std::{
     ffi::OsStr,
     fs::{self, File},
     hash::{Hash, Hasher},
+    net::{Ipv4Addr, TcpListener},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -12,8 +13,11 @@ use std::{
 /// Postgres refuses to run as root; Debian's package creates this user.
 const USER: &str = "postgres";
 /// Commits are synced to the disk, as in production.
-const SETTINGS: &str = "-c listen_addresses='' -c shared_buffers=256MB -c max_connections=200 -c max_wal_size=2GB \
+const SETTINGS: &str = "-c listen_addresses=127.0.0.1 -c shared_buffers=256MB -c max_connections=200 -c max_wal_size=2GB \
      -c fsync=on -c synchronous_commit=on -c log_min_duration_statement=1000";
+
+/// Ports that a start tries.
+const MAX_STARTS: usize = 4;
 
 pub(crate) struct Cluster {
     directory: PathBuf,
@@ -45,7 +49,18 @@ impl Cluster {
 
     /// The URL for clients.
     pub(crate) fn url(&self) -> String {
-        format!("postgres://{USER}@localhost/postgres?host={}", self.directory.display())
+        format!("postgres://{USER}@127.0.0.1:{}/postgres?sslmode=disable", self.port())
+    }
+
+    /// The URL by the Unix socket.
+    pub(crate) fn url_by_socket(&self) -> String {
+        format!("postgres://{USER}@localhost:{}/postgres?host={}", self.port(), self.directory.display())
+    }
+
+    /// The port of the last start. A server that is started again has the same, if it is still free.
+    pub(crate) fn port(&self) -> u16 {
+        let port = fs::read_to_string(self.directory.join("port"));
+        port.ok().and_then(|port| port.parse().ok()).unwrap_or_default()
     }
 
     /// Creates the cluster if it is missing, and starts it unless it runs.
@@ -54,8 +69,21 @@ impl Cluster {
         if self.is_running()? {
             return Ok(());
         }
+        let mut started = self.start_at(if self.port() > 0 { self.port() } else { free_port() });
+        for _ in 1..MAX_STARTS {
+            if started.is_ok() {
+                break;
+            }
+            // Another process may have taken the port.
+            started = self.start_at(free_port());
+        }
+        started
+    }
+
+    fn start_at(&self, port: u16) -> Result<(), String> {
+        fs::write(self.directory.join("port"), port.to_string()).map_err(|error| error.to_string())?;
         let (directory, more) = (self.directory.display(), &self.settings);
-        let settings = format!("{SETTINGS} -c unix_socket_directories='{directory}' {more}");
+        let settings = format!("{SETTINGS} -c port={port} -c unix_socket_directories='{directory}' {more}");
         let (log, data) = (self.directory.join("log"), self.directory.join("data"));
         run(program("pg_ctl")?.args(["start", "-w", "-s", "-o", &settings, "-l"]).arg(log).arg("-D").arg(data))
     }
@@ -97,6 +125,11 @@ impl Cluster {
         status.args(["status", "-s", "-D"]).arg(self.directory.join("data")).stdout(Stdio::null());
         Ok(status.status().map_err(|error| error.to_string())?.success())
     }
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    listener.and_then(|listener| listener.local_addr()).map_or(0, |address| address.port())
 }
 
 /// Whether a socket path in the directory is short enough, and the Postgres user may enter the directory.

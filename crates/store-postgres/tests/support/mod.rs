@@ -13,7 +13,7 @@ use std::{
 };
 
 use cluster::Cluster;
-use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use kukuri_postgres::{Session, SessionError, query};
 
 /// The URL of a running server: that in `KUKURI_TEST_POSTGRES`, or a private one, which is left running for the next
 /// test program.
@@ -35,6 +35,20 @@ pub(crate) fn private(name: &str) -> PathBuf {
     workspace.join(target).join(name)
 }
 
+/// The server's socket directory, its port and its user, if the directory is on this machine.
+async fn sockets() -> Option<&'static str> {
+    static SOCKETS: OnceLock<Option<String>> = OnceLock::new();
+    if SOCKETS.get().is_none() {
+        let session = Session::connect(server()).await.expect("an administrator");
+        let text = "SELECT format('postgres://%s@localhost:%s/postgres?host=%s', current_user, current_setting('port'), \
+             split_part(current_setting('unix_socket_directories'), ',', 1))";
+        let url: String = query(text).fetch_value(&session).await.expect("settings");
+        let is_here = url.split_once("host=").is_some_and(|(_, directory)| Path::new(directory).is_dir());
+        let _ = SOCKETS.set(is_here.then_some(url));
+    }
+    SOCKETS.get().and_then(Option::as_deref)
+}
+
 /// The URL of another database on the same server.
 pub(crate) fn url_of(server: &str, database: &str) -> String {
     let (base, options) = server.split_once('?').map_or((server, ""), |(base, options)| (base, options));
@@ -48,18 +62,22 @@ pub(crate) async fn on_server(sql: &str) {
 }
 
 /// Runs statements in a database.
-pub(crate) async fn run(url: &str, sql: &str) -> sqlx::Result<()> {
-    let mut connection = PgConnection::connect(url).await?;
-    sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await?;
-    connection.close().await
+pub(crate) async fn run(url: &str, sql: &str) -> Result<(), SessionError> {
+    let connection = Session::connect(url).await?;
+    connection.run(sql).await?;
+    connection.close().await;
+    Ok(())
 }
 
-/// An empty database for one test. Dropped databases are emptied and reused, as the tests need thousands.
+/// An empty database for one test. Dropped databases are emptied and reused, as the tests need thousands. Every other one is
+/// reached by a Unix socket, the others by TCP.
 pub(crate) struct Database {
     name: String,
+    /// The URL of the server.
+    server: &'static str,
 }
 
-static FREE: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static FREE: Mutex<Vec<(String, &'static str)>> = Mutex::new(Vec::new());
 static MADE: AtomicU32 = AtomicU32::new(0);
 /// Empties a database. Monthly partitions are kept for the next use, up to 30.
 const EMPTY: &str = "SET client_min_messages = warning; DROP SCHEMA IF EXISTS cn_search CASCADE; DO $$ BEGIN \
@@ -77,8 +95,8 @@ const EMPTY: &str = "SET client_min_messages = warning; DROP SCHEMA IF EXISTS cn
 impl Database {
     pub(crate) async fn new() -> Self {
         let free = FREE.lock().expect("a list").pop();
-        if let Some(name) = free {
-            let database = Self { name };
+        if let Some((name, server)) = free {
+            let database = Self { name, server };
             run(&database.url(), EMPTY).await.expect("an empty database");
             return database;
         }
@@ -90,36 +108,41 @@ impl Database {
         // Left over from an earlier process with the same id.
         on_server(&format!("DROP DATABASE IF EXISTS {name}")).await;
         on_server(&format!("CREATE DATABASE {name} TEMPLATE template0")).await;
-        Self { name }
+        let by_socket = if number.is_multiple_of(2) { None } else { sockets().await };
+        Self { name, server: by_socket.unwrap_or(server()) }
     }
 
     pub(crate) fn url(&self) -> String {
-        url_of(server(), &self.name)
+        url_of(self.server, &self.name)
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// For suites with thousands of short-lived stores: commits do not wait for the disk.
     pub(crate) fn hasty_url(&self) -> String {
-        format!("{}&options[synchronous_commit]=off", self.url())
+        format!("{}&options=-c%20synchronous_commit%3Doff", self.url())
     }
 }
 
 impl Drop for Database {
     fn drop(&mut self) {
-        FREE.lock().expect("a list").push(std::mem::take(&mut self.name));
+        FREE.lock().expect("a list").push((std::mem::take(&mut self.name), self.server));
     }
 }
 
 /// Drops the databases of test programs that have ended.
 async fn drop_left_over() {
-    let mut connection = PgConnection::connect(server()).await.expect("an administrator");
-    let names = sqlx::query_scalar("SELECT datname::text FROM pg_database WHERE datname LIKE 'kukuri_test_%'");
-    let names: Vec<String> = names.fetch_all(&mut connection).await.expect("names");
-    for name in names {
+    let connection = Session::connect(server()).await.expect("an administrator");
+    let names = query("SELECT datname::text FROM pg_database WHERE datname LIKE 'kukuri_test_%'");
+    for row in names.fetch_all(&connection).await.expect("names") {
+        let name: String = row.get(0).expect("a name");
         let process = name.split('_').nth(2).unwrap_or_default();
         if !Path::new("/proc").join(process).exists() {
             let drop = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
             // Another test program may drop it at the same time.
-            let _ = sqlx::raw_sql(AssertSqlSafe(drop)).execute(&mut connection).await;
+            let _ = connection.run(drop).await;
         }
     }
 }
@@ -132,8 +155,8 @@ pub(crate) fn block_on<T>(test: impl Future<Output = T>) -> T {
 
 /// The numbers that a statement selects in a database.
 pub(crate) async fn numbers(url: &str, sql: &str) -> Vec<i64> {
-    let mut connection = PgConnection::connect(url).await.expect("a database");
-    let numbers = sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(&mut connection).await;
-    connection.close().await.expect("an end");
-    numbers.expect("numbers")
+    let connection = Session::connect(url).await.expect("a database");
+    let rows = query(sql.to_owned()).fetch_all(&connection).await.expect("numbers");
+    connection.close().await;
+    rows.iter().map(|row| row.get(0).expect("a number")).collect()
 }
