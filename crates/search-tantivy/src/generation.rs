@@ -24,9 +24,12 @@ use tantivy::{
 
 use crate::{
     index::backend_error,
-    schema::{CREATED_AT, Fields, schema},
+    schema::{CREATED_AT, Fields, IdColumns, prefix_of, schema},
+    tokens,
 };
 
+/// The nice value of the threads that index.
+const PRIORITY: i32 = 10;
 /// Memory for uncommitted documents.
 const WRITER_BYTES: usize = 64 << 20;
 
@@ -69,6 +72,7 @@ impl Generation {
     }
 
     fn with_index(index: &Index, fields: Fields, path: PathBuf, number: u64) -> Result<Self> {
+        tokens::register(index);
         let opened = || -> tantivy::Result<_> {
             let reader = index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into()?;
             // The writer's lock keeps other processes out from here on.
@@ -119,6 +123,9 @@ impl Generation {
                     current.delete_term(self.fields.by_id(&document.id));
                     current.add_document(self.fields.document(document))?;
                 }
+                DocumentChange::Add(document) => {
+                    current.add_document(self.fields.document(document))?;
+                }
                 DocumentChange::Remove(id) => {
                     current.delete_term(self.fields.by_id(id));
                 }
@@ -153,11 +160,13 @@ impl Generation {
             });
         let found = collect(&searcher, &self.fields.query(search), &best, is_cancelled);
         let Some(found) = found.map_err(|error| self.failure(error))? else { return Ok(Vec::new()) };
-        let hit = |(score, address): (f32, DocAddress)| {
-            let document = searcher.doc(address).map_err(|error| self.failure(error))?;
-            Ok(Hit { id: self.fields.id_of(&document)?, score })
+        let ids = searcher.segment_readers().iter().map(IdColumns::of).collect::<tantivy::Result<Vec<_>>>();
+        let ids = ids.map_err(|error| self.failure(error))?;
+        let hit = |(score, address): (f32, DocAddress)| Hit {
+            id: ids[address.segment_ord as usize].id(address.doc_id),
+            score,
         };
-        let mut hits: Vec<Hit> = found.into_iter().map(hit).collect::<Result<_>>()?;
+        let mut hits: Vec<Hit> = found.into_iter().map(hit).collect();
         hits.sort_by(|left, right| right.score.total_cmp(&left.score).then(left.id.cmp(&right.id)));
         Ok(hits)
     }
@@ -182,20 +191,19 @@ impl Generation {
         limit: usize,
         ids: &mut Vec<EventId>,
     ) -> tantivy::Result<()> {
-        let inverted = segment.inverted_index(self.fields.id)?;
+        let (inverted, columns) = (segment.inverted_index(self.fields.id)?, IdColumns::of(segment)?);
         let range = inverted.terms().range();
-        let range = if let Some(after) = &after { range.gt(after.as_bytes()) } else { range };
+        let range = if let Some(after) = &after { range.ge(prefix_of(after)) } else { range };
         let mut terms = range.into_stream()?;
         let max_ids = ids.len().saturating_add(limit);
         while ids.len() < max_ids && terms.advance() {
             let mut postings = inverted.read_postings_from_terminfo(terms.value(), IndexRecordOption::Basic)?;
-            let mut is_alive = false;
             while postings.doc() != TERMINATED {
-                is_alive |= !segment.is_deleted(postings.doc());
+                let (is_alive, id) = (!segment.is_deleted(postings.doc()), columns.id(postings.doc()));
+                if is_alive && after.is_none_or(|after| id > after) {
+                    ids.push(id);
+                }
                 postings.advance();
-            }
-            if is_alive && let Ok(id) = terms.key().try_into() {
-                ids.push(EventId::from_bytes(id));
             }
         }
         Ok(())
@@ -230,9 +238,17 @@ fn collect<C: Collector>(
     collector.merge_fruits(fruits).map(Some)
 }
 
-/// One thread: batches are small, and the other cores serve clients.
+/// One thread that indexes, beside those that merge. They give way to those that serve clients: what is not indexed yet is found
+/// as well, and a node that falls behind for long takes in less (O-9).
 fn writer_of(index: &Index) -> tantivy::Result<IndexWriter> {
-    index.writer_with_num_threads(1, WRITER_BYTES)
+    std::thread::scope(|scope| {
+        let made = scope.spawn(|| {
+            // Threads have the priority of the thread that makes them.
+            let _ = rustix::process::nice(PRIORITY);
+            index.writer_with_num_threads(1, WRITER_BYTES)
+        });
+        made.join().unwrap_or_else(|_| Err(TantivyError::ErrorInThread("the writer could not be made".to_owned())))
+    })
 }
 
 fn failure(path: &Path, error: TantivyError) -> IndexError {

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use unicode_script::{Script, UnicodeScript};
 
-use crate::folding::{Folded, fold};
+use crate::folding::{Folded, fold, is_plain_dense};
 
 /// Changes with the tokens of any text: an index of another version is rebuilt.
 pub const VERSION: u32 = 2;
@@ -36,17 +36,29 @@ enum Purpose {
 
 /// The tokens of a text to be indexed, in order.
 pub fn tokens(text: &str) -> Vec<Token> {
-    tokenize(text, Purpose::Document)
+    collect(text, Purpose::Document)
+}
+
+/// Visits the tokens of a text to be indexed, in order, without an allocation for each.
+pub fn for_each_token(text: &str, visit: impl FnMut(&str, Range<usize>)) {
+    tokenize(text, Purpose::Document, visit);
 }
 
 /// The tokens that a match of this query has.
 pub(crate) fn query_tokens(text: &str) -> Vec<Token> {
-    tokenize(text, Purpose::Query)
+    collect(text, Purpose::Query)
 }
 
-fn tokenize(text: &str, purpose: Purpose) -> Vec<Token> {
+fn collect(text: &str, purpose: Purpose) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    tokenize(text, purpose, |text, range| tokens.push(Token { text: text.to_owned(), range }));
+    tokens
+}
+
+fn tokenize(text: &str, purpose: Purpose, visit: impl FnMut(&str, Range<usize>)) {
     let folded = fold(text);
-    let mut scan = Scan { folded: &folded, at: 0, purpose, tokens: Vec::new() };
+    let classes = folded.iter().map(|folded| Class::of(folded.character)).collect();
+    let mut scan = Scan { folded: &folded, classes, at: 0, purpose, text: String::new(), visit };
     while let Some(class) = scan.class_at(scan.at) {
         match class {
             Class::Other => scan.at += 1,
@@ -60,17 +72,20 @@ fn tokenize(text: &str, purpose: Purpose) -> Vec<Token> {
             },
         }
     }
-    scan.tokens
 }
 
-struct Scan<'t> {
+struct Scan<'t, V> {
     folded: &'t [Folded],
+    /// The class of each folded character.
+    classes: Vec<Class>,
     at: usize,
     purpose: Purpose,
-    tokens: Vec<Token>,
+    /// The text of the last token.
+    text: String,
+    visit: V,
 }
 
-impl Scan<'_> {
+impl<V: FnMut(&str, Range<usize>)> Scan<'_, V> {
     /// A run of characters without spaces between words.
     fn take_run(&mut self) {
         let end = self.end_of(Class::Dense, self.at);
@@ -136,14 +151,18 @@ impl Scan<'_> {
     }
 
     fn push(&mut self, characters: Range<usize>) {
-        let Some(some) = self.folded.get(characters) else { return };
+        let Some(some) = self.folded.get(characters.clone()) else { return };
         let (Some(first), Some(last)) = (some.first(), some.last()) else { return };
-        let text = some.iter().map(|folded| folded.character).filter(|character| Class::of(*character) != Class::Other);
-        self.tokens.push(Token { text: text.collect(), range: first.range.start..last.range.end });
+        let range = first.range.start..last.range.end;
+        self.text.clear();
+        let classes = &self.classes[characters];
+        let letters = some.iter().zip(classes).filter(|(_, class)| **class != Class::Other);
+        self.text.extend(letters.map(|(folded, _)| folded.character));
+        (self.visit)(&self.text, range);
     }
 
     fn class_at(&self, at: usize) -> Option<Class> {
-        self.folded.get(at).map(|folded| Class::of(folded.character))
+        self.classes.get(at).copied()
     }
 
     /// Whether there is an apostrophe with a letter after it.
@@ -155,10 +174,8 @@ impl Scan<'_> {
     /// Whether there is a middle dot between katakana.
     fn joins_katakana(&self, at: usize) -> bool {
         let is_katakana = |at: usize| {
-            self.folded.get(at).is_some_and(|folded| {
-                Class::of(folded.character) == Class::Dense
-                    && folded.character.script_extension().contains_script(Script::Katakana)
-            })
+            let folded = self.folded.get(at).filter(|_| self.class_at(at) == Some(Class::Dense));
+            folded.is_some_and(|folded| folded.character.script_extension().contains_script(Script::Katakana))
         };
         self.spells(at, "・") && is_katakana(at - 1) && is_katakana(at + 1)
     }
@@ -170,8 +187,8 @@ impl Scan<'_> {
 
     /// End of the run of a class from `at` on.
     fn end_of(&self, class: Class, at: usize) -> usize {
-        let rest = self.folded.get(at..).unwrap_or_default();
-        at + rest.iter().take_while(|folded| Class::of(folded.character) == class).count()
+        let rest = self.classes.get(at..).unwrap_or_default();
+        at + rest.iter().take_while(|other| **other == class).count()
     }
 }
 
@@ -191,6 +208,10 @@ impl Class {
         if character.is_ascii() {
             return if character.is_ascii_alphanumeric() { Self::Word } else { Self::Other };
         }
+        if is_plain_dense(character) { Self::Dense } else { Self::by_script(character) }
+    }
+
+    fn by_script(character: char) -> Self {
         // Vowel signs of Thai and similar scripts are marks, not letters.
         let is_dense = is_dense(character);
         let is_mark = is_dense && unicode_normalization::char::is_combining_mark(character);
@@ -220,6 +241,13 @@ mod tests {
 
     fn asked(text: &str) -> Vec<String> {
         query_tokens(text).into_iter().map(|token| token.text).collect()
+    }
+
+    #[test]
+    fn plain_characters_are_dense() {
+        for character in ('\u{80}'..=char::MAX).filter(|character| is_plain_dense(*character)) {
+            assert_eq!(Class::by_script(character), Class::Dense, "{character}");
+        }
     }
 
     #[test]

@@ -12,18 +12,27 @@ pub(crate) struct Folded {
     pub(crate) range: Range<usize>,
 }
 
+/// Kana and Han characters, which folding leaves as they are: most of a Japanese text.
+pub(crate) fn is_plain_dense(character: char) -> bool {
+    matches!(character, 'ぁ'..='ゖ' | 'ァ'..='ヺ' | 'ー' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}')
+}
+
 /// Folds a text by clusters: a kana with its voicing mark, a letter with its accents.
 pub(crate) fn fold(text: &str) -> Vec<Folded> {
     let mut folded = Vec::with_capacity(text.len());
-    let mut rest = text.char_indices().peekable();
-    while let Some((start, first)) = rest.next() {
+    let mut rest = text.char_indices();
+    let mut following = rest.next();
+    while let Some((start, first)) = following {
         let mut end = start + first.len_utf8();
-        while let Some((at, next)) = rest.next_if(|(_, next)| joins(*next)) {
+        following = rest.next();
+        while let Some((at, next)) = following.filter(|(_, next)| joins(*next)) {
             end = at + next.len_utf8();
+            following = rest.next();
         }
         let cluster = &text[start..end];
-        if cluster.len() == 1 {
-            // Fast path for ASCII.
+        // Fast paths.
+        let is_alone = end == start + first.len_utf8();
+        if is_alone && (first.is_ascii() || is_plain_dense(first)) {
             let character = first.to_ascii_lowercase();
             folded.push(Folded { character, range: start..end });
             continue;
@@ -38,6 +47,9 @@ pub(crate) fn fold(text: &str) -> Vec<Folded> {
 
 /// Whether a character belongs to the cluster of the one before it.
 fn joins(character: char) -> bool {
+    if character < '\u{300}' || is_plain_dense(character) {
+        return false;
+    }
     // Half-width voicing marks become combining marks under NFKC; Korean vowels and finals join their consonant.
     matches!(character, '\u{ff9e}' | '\u{ff9f}' | '\u{1160}'..='\u{11ff}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}')
         || is_combining_mark(character)
@@ -99,6 +111,16 @@ mod tests {
             ("Sørensen Łódź Œuvre", "sorensen lodz oeuvre"),
         ] {
             assert_eq!(folded(written), compared, "{written}");
+        }
+    }
+
+    #[test]
+    fn plain_characters_are_those_that_folding_leaves_as_they_are() {
+        for character in ('\u{300}'..=char::MAX).filter(|character| is_plain_dense(*character)) {
+            let text = character.to_string();
+            let slow: String = text.nfkc().flat_map(fold_case).nfkc().flat_map(without_accent).collect();
+            assert_eq!(slow, text);
+            assert!(!is_combining_mark(character), "{text}");
         }
     }
 

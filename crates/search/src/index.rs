@@ -57,11 +57,13 @@ impl Document {
     }
 }
 
-/// A change to an index. Applying it twice has the effect of once (O-7).
+/// A change to an index. Applying it twice has the effect of once (O-7), except for `Add`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DocumentChange {
     /// Inserts the document, or replaces the one with the same id.
     Put(Box<Document>),
+    /// Inserts the document. The caller knows that the index has none with its id: looking for one costs as much as inserting.
+    Add(Box<Document>),
     /// Removes the document, if there is one.
     Remove(EventId),
 }

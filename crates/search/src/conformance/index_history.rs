@@ -113,7 +113,12 @@ impl Expected {
         let mut converted = Vec::new();
         for (document, is_put) in changes {
             if is_put {
-                converted.push(DocumentChange::Put(Box::new(document.clone())));
+                let put = Box::new(document.clone());
+                // Half of the new documents come as such.
+                converted.push(match self.documents.contains_key(&document.id) || document.created_at.0 % 2 == 0 {
+                    true => DocumentChange::Put(put),
+                    false => DocumentChange::Add(put),
+                });
                 self.documents.insert(document.id, document);
             } else {
                 converted.push(DocumentChange::Remove(document.id));
