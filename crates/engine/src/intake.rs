@@ -30,6 +30,7 @@ use crate::{
 };
 
 /// Takes events in.
+#[derive(Clone)]
 pub struct Intake {
     pub(crate) shared: Arc<Shared>,
     pub(crate) writer: WriterHandle,
@@ -64,23 +65,67 @@ impl Intake {
     /// Takes in an event of a client.
     pub async fn submit_event(&self, json: &str, client: &Client, answer: &Arc<ClientQueue>) -> Submitted {
         let origin = Origin::Client { authenticated: Arc::clone(&client.keys) };
-        match self.admit([(json.as_bytes(), origin)], Some(client)).await.pop() {
-            Some(IntakeStep::Admitted(admitted, topics)) => {
-                // By a verified author: nobody can use up the rate of another one.
-                if let Err(refused) = self.shared.rates.check_permanent(admitted.event(), client.ip) {
-                    return Submitted::Answered(Err(refused.into()));
-                }
-                if topics == TopicState::ToOpen
-                    && let Err(refused) = self.open_topics(&admitted, client).await
-                {
-                    return Submitted::Answered(Err(refused));
-                }
-                self.writer.enqueue(admitted, Arc::clone(answer)).await;
-                Submitted::Queued
-            }
-            Some(IntakeStep::Answered(answered)) => Submitted::Answered(answered),
-            Some(IntakeStep::Screened(..)) | None => Submitted::Answered(Err(Refusal::Failed.into())),
+        if self.shared.store.is_remote() {
+            return self.submit_in_background(json, origin, client, answer);
         }
+        let step = self.admit([(json.as_bytes(), origin)], Some(client)).await.pop();
+        self.submit_admitted(step, client, answer).await
+    }
+
+    /// Screens an event, and does the rest in a task of its own: the client's next events do not wait for the look-up of this one.
+    fn submit_in_background(
+        &self,
+        json: &str,
+        origin: Origin,
+        client: &Client,
+        answer: &Arc<ClientQueue>,
+    ) -> Submitted {
+        let config = self.shared.config.load_full();
+        let screened = self.screen_submission(
+            &Context { config: &config, now: clock::now() },
+            json.as_bytes(),
+            origin,
+            Some(client),
+        );
+        let id = match &screened {
+            IntakeStep::Screened(screened, _) => screened.event().id,
+            _ => return Submitted::of_unwritten(screened),
+        };
+        let (intake, client, answer, mut turn) = (self.clone(), client.clone(), Arc::clone(answer), answer.take_turn());
+        tokio::spawn(async move {
+            let mut batch = vec![screened];
+            intake.answer_known(&Context { config: &config, now: clock::now() }, &mut batch, Some(&client)).await;
+            let step = verify_signatures(batch).await.pop();
+            turn.wait().await;
+            if let Submitted::Answered(answered) = intake.submit_admitted(step, &client, &answer).await {
+                intake.count_answered(&answered);
+                match answered {
+                    Ok(outcome) => answer.push_answer(id, outcome),
+                    Err(refused) => answer.push_refusal(id, refused),
+                }
+            }
+        });
+        Submitted::Queued
+    }
+
+    /// Queues an event for the writer, if it was admitted.
+    async fn submit_admitted(&self, step: Option<IntakeStep>, client: &Client, answer: &Arc<ClientQueue>) -> Submitted {
+        let (admitted, topics) = match step {
+            Some(IntakeStep::Admitted(admitted, topics)) => (admitted, topics),
+            Some(unwritten) => return Submitted::of_unwritten(unwritten),
+            None => return Submitted::Answered(Err(Refusal::Failed.into())),
+        };
+        // By a verified author: nobody can use up the rate of another one.
+        if let Err(refused) = self.shared.rates.check_permanent(admitted.event(), client.ip) {
+            return Submitted::Answered(Err(refused.into()));
+        }
+        if topics == TopicState::ToOpen
+            && let Err(refused) = self.open_topics(&admitted, client).await
+        {
+            return Submitted::Answered(Err(refused));
+        }
+        self.writer.enqueue(admitted, Arc::clone(answer)).await;
+        Submitted::Queued
     }
 
     /// Counts the answer to a client's event that did not reach the writer.
@@ -275,6 +320,16 @@ impl Intake {
     }
 }
 
+impl Submitted {
+    /// The answer to an event that does not go to the writer.
+    fn of_unwritten(step: IntakeStep) -> Self {
+        match step {
+            IntakeStep::Answered(answered) => Self::Answered(answered),
+            IntakeStep::Screened(..) | IntakeStep::Admitted(..) => Self::Answered(Err(Refusal::Failed.into())),
+        }
+    }
+}
+
 impl IntakeStep {
     fn screened(&self) -> Option<&Screened> {
         match self {
@@ -322,4 +377,61 @@ async fn verify_signatures(mut batch: Vec<IntakeStep>) -> Vec<IntakeStep> {
         batch.extend(verified.await.unwrap_or_else(|_| failed()));
     }
     batch
+}
+
+#[cfg(test)]
+mod tests {
+    use kukuri_domain::{Millis, subscription::SubscriptionChange};
+    use kukuri_store::{Seq, Store, StoreRules, conformance::faulty::FaultyStore, model::ModelStore};
+    use kukuri_testing::{as_json, draft, note};
+
+    use super::*;
+    use crate::{
+        config::EngineConfig,
+        engine::{Engine, EngineParts},
+        live::{Outgoing, client_queue},
+    };
+
+    #[tokio::test]
+    async fn events_that_are_looked_up_together_reach_the_writer_in_their_order() {
+        // E-9, on a store over a network
+        let store: Arc<dyn Store> = Arc::new(FaultyStore::remote(Arc::new(ModelStore::new(StoreRules::default()))));
+        let topic = TopicId::new_unchecked(kukuri_testing::TOPIC);
+        store.change_subscription(&topic, SubscriptionChange::enable(), Millis(1)).await.unwrap();
+        let (policies, recorder) = (Vec::new(), Arc::new(metrics::NoopRecorder));
+        let config = EngineConfig { topics: TopicIntake::Closed, ..EngineConfig::default() };
+        let parts = EngineParts { store: Arc::clone(&store), finder: None, config, policies, recorder };
+        let (engine, _writer) = Engine::start(parts).await.unwrap();
+        let client = Client { ip: [192, 0, 2, 1].into(), keys: Arc::default(), connected_at: Millis(1) };
+        let (queue, mut receiver) = client_queue();
+        let notes: Vec<_> = (0..40).map(|number| note(1, &format!("note {number}")).sign()).collect();
+        let (mut sent, mut queued) = (Vec::new(), 0);
+        for (number, event) in notes.iter().enumerate() {
+            sent.push(event.id);
+            let mut texts = vec![as_json(event).to_string()];
+            // A copy, and an event of a topic that is not enabled.
+            texts.extend((number % 5 == 0).then(|| as_json(event).to_string()));
+            let elsewhere = draft(1, 1).tag(["t", &kukuri_testing::topic(9)]).content(&number.to_string()).sign();
+            texts.extend((number % 7 == 0).then(|| as_json(&elsewhere).to_string()));
+            for text in texts {
+                match engine.intake().submit_event(&text, &client, &queue).await {
+                    Submitted::Queued => queued += 1,
+                    Submitted::Answered(answered) => panic!("{answered:?}"),
+                }
+            }
+        }
+        let (mut stored, mut copies, mut refused) = (0, 0, 0);
+        for _ in 0..queued {
+            match receiver.next().await {
+                Outgoing::Answer(_, Outcome::Stored) => stored += 1,
+                Outgoing::Answer(_, Outcome::Duplicate) => copies += 1,
+                Outgoing::Answer(_, Outcome::Refused(_)) | Outgoing::Refused(..) => refused += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!((stored, copies, refused), (40, 8, 6));
+        let rows = store.outbox(Seq::default(), 100).await.unwrap();
+        assert_eq!(rows.iter().map(|row| row.event_id).collect::<Vec<_>>(), sent);
+        engine.stop();
+    }
 }

@@ -14,9 +14,9 @@ use bytes::Bytes;
 use kukuri_domain::EventId;
 use kukuri_store::{Outcome, Seq};
 use parking_lot::{Mutex, MutexGuard};
-use tokio::task::coop::poll_proceed;
+use tokio::{sync::oneshot, task::coop::poll_proceed};
 
-use crate::networks::Share;
+use crate::{networks::Share, refused::PublishRefused};
 
 /// Bytes of live events that may wait for a client: their JSON, and the list entries.
 const MAX_QUEUED_BYTES: usize = 16 << 20;
@@ -33,6 +33,8 @@ const MAX_IDLE_CAPACITY: usize = 64;
 pub enum Outgoing {
     /// The answer to an event that this client sent. Bounded by the events it may have in flight.
     Answer(EventId, Outcome),
+    /// The refusal of an event that did not reach the writer, after later messages of this client were read. Bounded likewise.
+    Refused(EventId, Box<PublishRefused>),
     /// A live event.
     Live(Delivery),
     /// The client has fallen too far behind: live events were dropped, so its connection has to end.
@@ -100,6 +102,8 @@ struct Queued {
     has_overflowed: bool,
     /// The client is gone.
     is_closed: bool,
+    /// Resolves when the last event that took a turn has had it.
+    last_turn: Option<oneshot::Receiver<()>>,
     /// Wakes the task that waits for an entry.
     receiver: Option<Waker>,
     /// Wakes the task that waits for an overflow while it sends.
@@ -109,6 +113,22 @@ struct Queued {
 /// The receiving end, in the client's own task. Dropped, nothing more is queued.
 pub struct QueueReceiver {
     queue: Arc<ClientQueue>,
+}
+
+/// The place of an event among those of its client: events that are looked up at the same time reach the writer in the order in
+/// which they were sent. Dropped, it is the turn of the next.
+pub(crate) struct Turn {
+    before: Option<oneshot::Receiver<()>>,
+    _done: oneshot::Sender<()>,
+}
+
+impl Turn {
+    /// Waits until the events before this one have had their turn.
+    pub(crate) async fn wait(&mut self) {
+        if let Some(before) = self.before.take() {
+            let _ = before.await;
+        }
+    }
 }
 
 /// A queue that is bounded by itself alone, and its receiving end. Clients get theirs of
@@ -126,11 +146,26 @@ impl ClientQueue {
 
     /// Queues the answer to an event. The client may be gone.
     pub fn push_answer(&self, id: EventId, outcome: Outcome) {
+        self.push(Outgoing::Answer(id, outcome));
+    }
+
+    /// Queues the refusal of an event.
+    pub(crate) fn push_refusal(&self, id: EventId, refused: PublishRefused) {
+        self.push(Outgoing::Refused(id, Box::new(refused)));
+    }
+
+    fn push(&self, answer: Outgoing) {
         let mut queued = self.queued.lock();
         if !queued.is_closed && !queued.has_overflowed {
-            queued.outgoing.push_back(Outgoing::Answer(id, outcome));
+            queued.outgoing.push_back(answer);
             wake_receiver(queued);
         }
+    }
+
+    /// The turn of this client's next event, after those before it.
+    pub(crate) fn take_turn(&self) -> Turn {
+        let (done, next) = oneshot::channel();
+        Turn { before: self.queued.lock().last_turn.replace(next), _done: done }
     }
 
     /// Queues a live event; past the bounds, drops all there is and reports an overflow instead.
@@ -143,7 +178,8 @@ impl ClientQueue {
         let shared_bytes = queued.shared_bytes + delivery.event.bytes_of_delivery();
         if bytes > MAX_QUEUED_BYTES || !queued.reserve(shared_bytes, self.memory.as_ref()) {
             let (receiver, sender) = (queued.receiver.take(), queued.sender.take());
-            *queued = Queued { has_overflowed: true, receiver, ..Queued::default() };
+            let last_turn = queued.last_turn.take();
+            *queued = Queued { has_overflowed: true, receiver, last_turn, ..Queued::default() };
             wake_receiver(queued);
             sender.into_iter().for_each(Waker::wake);
             return;

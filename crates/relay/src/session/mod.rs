@@ -213,6 +213,11 @@ impl Session {
                     self.in_flight -= 1;
                     self.frames.push(Opcode::Text, &[ok_reply(&id.to_string(), &outcome).as_bytes()]);
                 }
+                Outgoing::Refused(id, refused) => {
+                    self.in_flight -= 1;
+                    let reply = reply::ok(&id.to_string(), false, &refused.to_string());
+                    self.frames.push(Opcode::Text, &[reply.as_bytes()]);
+                }
                 Outgoing::Live(delivery) => {
                     has_flushed = !self.frames.has_room_for(delivery.event.json.len() + EVENT_HEAD_BYTES);
                     if has_flushed {
