@@ -84,7 +84,8 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     .await?;
     engine.observe_clock().await?;
     let parts = ServiceParts { settings, store: Arc::clone(&store), index };
-    let services = Arc::new(services::start_all(&parts).await?);
+    let (services, service_runtime) = services::start_all(&parts).await?;
+    let services = Arc::new(services);
     for service in services.iter() {
         service.on_done(engine.watch_consumer(service.info().name, service.status()));
     }
@@ -131,6 +132,7 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     admin_socket::server::remove(&data);
     drop((front, relay, engine, bridge));
     services.stop().await;
+    drop(service_runtime);
     // The writer ends with the last connection. Accepted events are committed even if a connection remains.
     match tokio::time::timeout(CLOSE_TIMEOUT, writer).await {
         Ok(ended) => ended?,

@@ -1,11 +1,12 @@
 //! The registry of outbox services, used by `serve`, the admin socket and the commands.
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use anyhow::bail;
 use kukuri_outbox::{Service, ServiceError, ServiceInfo, Services};
 use kukuri_search::{SearchIndex, index_service};
 use kukuri_store::Store;
+use tokio::runtime::{Builder, Runtime};
 
 use super::search_index;
 use crate::config::{IndexPlace, Settings};
@@ -48,11 +49,43 @@ impl Registration {
     }
 }
 
+/// The nice value of the thread of the services.
+const PRIORITY: i32 = 10;
+
+/// The thread that services run on. It gives way to those that serve clients: publishing does not wait for an index, and a node
+/// whose services fall behind for long takes in less (O-9).
+pub(crate) struct ServiceRuntime(Option<Runtime>);
+
+impl ServiceRuntime {
+    fn start() -> io::Result<Self> {
+        let give_way = || {
+            // With the usual priority they work as well.
+            let _ = rustix::process::nice(PRIORITY);
+        };
+        let mut runtime = Builder::new_multi_thread();
+        runtime.worker_threads(1).thread_name("services").on_thread_start(give_way).enable_all();
+        Ok(Self(Some(runtime.build()?)))
+    }
+}
+
+impl Drop for ServiceRuntime {
+    fn drop(&mut self) {
+        // Services are stopped before. This is called where nothing may block.
+        self.0.take().into_iter().for_each(Runtime::shutdown_background);
+    }
+}
+
 /// Starts all services that are on.
-pub(crate) async fn start_all(parts: &ServiceParts<'_>) -> anyhow::Result<Services> {
+pub(crate) async fn start_all(parts: &ServiceParts<'_>) -> anyhow::Result<(Services, ServiceRuntime)> {
     let enabled = REGISTRY.iter().filter(|registration| (registration.is_on)(parts.settings));
     let services = enabled.map(|registration| (registration.open)(parts)).collect::<anyhow::Result<_>>()?;
-    Ok(Services::start(services, &parts.store).await)
+    let (runtime, store) = (ServiceRuntime::start()?, Arc::clone(&parts.store));
+    let starting = async move { Services::start(services, &store).await };
+    let started = match &runtime.0 {
+        Some(runtime) => runtime.spawn(starting).await?,
+        None => starting.await,
+    };
+    Ok((started, runtime))
 }
 
 /// Starts one service, for a command without a node.

@@ -13,12 +13,12 @@ use crate::support::{
     events::{deletion, note, topic},
 };
 use kukuri_domain::Millis;
+use kukuri_postgres::Session;
 use kukuri_store::{Seq, port::*};
 use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
 use kukuri_testing::eventually;
 use nostr_sdk::{Event, EventBuilder, Keys, Metadata};
 use rustix::process::{Pid, Signal, kill_process};
-use sqlx::{Connection, PgConnection};
 
 const CONSUMER: &str = "index-v1";
 
@@ -143,10 +143,10 @@ fn start_copy(node: &Node, from: &str, to: &str) -> Child {
 }
 
 /// Locks a table until the returned session ends.
-async fn lock_table(url: &str, table: &str, mode: &str) -> PgConnection {
-    let mut session = PgConnection::connect(url).await.unwrap();
+async fn lock_table(url: &str, table: &str, mode: &str) -> Session {
+    let session = Session::connect(url).await.unwrap();
     let lock = format!("BEGIN; LOCK TABLE cn_relay.{table} IN {mode} MODE");
-    sqlx::raw_sql(sqlx::AssertSqlSafe(lock)).execute(&mut session).await.unwrap();
+    session.run(lock).await.unwrap();
     session
 }
 
@@ -172,7 +172,7 @@ async fn an_incomplete_copy_is_refused_with_the_way_to_remove_it() {
     until_blocked(&url, "events_outbox").await;
     copy.kill().unwrap();
     copy.wait().unwrap();
-    lock.close().await.unwrap();
+    lock.close().await;
     let refused = serve(&url);
     assert!(refused.contains("broke off") && refused.contains("DROP SCHEMA cn_relay CASCADE"), "{refused}");
     assert!(node.run(&["--store", &url, "stats"]).refusal().contains("broke off"));
@@ -191,7 +191,7 @@ async fn an_incomplete_copy_is_refused_with_the_way_to_remove_it() {
     let output = copy.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success() && said.contains("stopped: lmdb:") && said.contains("remove"), "{said}");
-    lock.close().await.unwrap();
+    lock.close().await;
     let refused = serve(&back);
     assert!(refused.contains("broke off") && refused.contains("remove this directory"), "{refused}");
     fs::remove_dir_all(node.place("back")).unwrap();

@@ -98,7 +98,8 @@ async fn a_node_joins_by_a_ticket_and_commands_list_peers_and_topics() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_peer_that_has_left_one_topic_and_then_died_is_a_neighbour_in_none() {
     let [node, mut other]: [Node; 2] = mesh("").await;
-    eventually("they share the global topic as well", || async { node.gossip()["topics_without_neighbours"] == 0 }).await;
+    eventually("they share the global topic as well", || async { node.gossip()["topics_without_neighbours"] == 0 })
+        .await;
     other.topic("disable", TOPIC);
     node.joined(TOPIC, 0).await;
     other.stop(rustix::process::Signal::KILL).await;

@@ -171,16 +171,16 @@ async fn errors_about_the_server_are_one_line_without_the_password() {
     const SECRET: &str = "open-sesame";
     let cluster = Cluster::at(private(&format!("postgres-node-{}", std::process::id())));
     cluster.start().unwrap();
-    let directory = cluster.url().split_once("host=").unwrap().1.to_owned();
+    let directory = cluster.directory().display().to_string();
     let statements =
         format!("CREATE ROLE kukuri LOGIN PASSWORD '{SECRET}'; CREATE ROLE guest LOGIN PASSWORD '{SECRET}'");
     database::run(&cluster.url(), &statements).await.unwrap();
     database::run(&cluster.url(), "CREATE DATABASE kukuri OWNER kukuri").await.unwrap();
-    let rules = "local all postgres trust\nlocal all all scram-sha-256\n";
+    let rules = "host all postgres 127.0.0.1/32 trust\nlocal all all scram-sha-256\n";
     fs::write(format!("{directory}/data/pg_hba.conf"), rules).unwrap();
     database::run(&cluster.url(), "SELECT pg_reload_conf()").await.unwrap();
     let url = |user: &str, password: &str, name: &str| {
-        format!("postgres://{user}:{password}@localhost/{name}?host={directory}")
+        format!("postgres://{user}:{password}@localhost/{name}?host={directory}&port={}", cluster.port())
     };
     let right = url("kukuri", SECRET, "kukuri");
     let mut node = Node::place_for("required", &on(&right));
