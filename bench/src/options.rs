@@ -82,6 +82,8 @@ pub(crate) enum Part {
     Idle,
     /// Ingest and requests as the store grows.
     Growth,
+    /// Events into our relay on Postgres: by socket, by TCP, and by TCP with a delay. Needs `--store postgres`.
+    Postgres,
     /// A store by itself, as it grows.
     Store,
     /// An index by itself, as it grows, and the time until a node finds an accepted event.
@@ -91,7 +93,7 @@ pub(crate) enum Part {
 impl Part {
     /// Whether every relay is measured, not our own store and index alone.
     pub(crate) fn is_of_relays(self) -> bool {
-        !matches!(self, Self::Store | Self::Search)
+        !matches!(self, Self::Postgres | Self::Store | Self::Search)
     }
 }
 

@@ -60,6 +60,13 @@ impl Relay {
         Ok(Self { name: name.to_owned(), is_ours: true, command })
     }
 
+    /// This relay with further arguments.
+    pub(crate) fn with(&self, arguments: &[&str]) -> Self {
+        let command =
+            self.command.iter().map(String::as_str).chain(arguments.iter().copied()).map(str::to_owned).collect();
+        Self { command, ..self.clone() }
+    }
+
     /// This relay under strace, which writes its system calls to `log`.
     pub(crate) fn traced(&self, log: &Path) -> Self {
         let command = trace::tracer(log).into_iter().chain(self.command.iter().cloned()).collect();

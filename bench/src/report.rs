@@ -14,12 +14,16 @@ use crate::{
 };
 
 /// Targets of our own relay on two cores with the clients beside it, by part, row and name of the figure.
-const TARGETS: [(Part, &str, &str, &str); 13] = [
+const TARGETS: [(Part, &str, &str, &str); 17] = [
     (Part::Ingest, "durability", "synced before OK", "≥ 100"),
     (Part::Ingest, "8 x 64 in flight", "throughput", "≥ 10,000"),
     (Part::Ingest, "8 x 64 in flight", "CPU each", "≤ 120"),
     (Part::Ingest, "8 x 512 in flight", "throughput", "≥ 15,000"),
     (Part::Ingest, "1 x 1 in flight", "p50 / fdatasync", "≤ 3.00"),
+    (Part::Postgres, "TCP, 1 x 1 in flight", "p50", "≤ 4.00"),
+    (Part::Postgres, "TCP, 8 x 64 in flight", "throughput", "≥ 5,000"),
+    (Part::Postgres, "TCP and 1 ms, 1 x 1 in flight", "p50", "≤ 20.0"),
+    (Part::Postgres, "TCP and 1 ms, 8 x 64 in flight", "throughput", "≥ 3,000"),
     (Part::Req, "answers", "wrong", "≤ 0"),
     (Part::Req, "mix", "throughput", "≥ 6,000"),
     (Part::Req, "mix", "CPU each", "≤ 150"),
@@ -31,7 +35,7 @@ const TARGETS: [(Part, &str, &str, &str); 13] = [
 ];
 
 /// The parts in the order of the page, and how each is measured.
-const SECTIONS: [(Part, &str); 7] = [
+const SECTIONS: [(Part, &str); 8] = [
     (
         Part::Ingest,
         "Signed events into an empty relay, \"connections x events in flight\"; latency is from sending to OK. Durability is \
@@ -51,6 +55,11 @@ const SECTIONS: [(Part, &str); 7] = [
     ),
     (Part::Idle, "Connections that have subscribed and receive nothing: memory of each, and the CPU time of all."),
     (Part::Growth, "One relay, filled step by step: the last events before each size, and the mix of requests at it."),
+    (
+        Part::Postgres,
+        "Our relay on Postgres, which shares the machine: by a Unix socket, by TCP on loopback, and by TCP through a proxy that delays \
+         each byte by 1 or 5 ms, each way. CPU is the relay's own.",
+    ),
     (Part::Store, "One writer, durable; queries warm, one at a time; answers are compared as for requests."),
     (Part::Search, "The time until a search finds an accepted event; an index by itself, filled and asked."),
 ];

@@ -8,8 +8,8 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use kukuri_domain::Event;
+use kukuri_postgres::Session;
 use kukuri_testing::{Connection, connection::excerpt, draft, events::now, frames::text_frame};
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tempfile::TempDir;
 
 use super::{
@@ -115,14 +115,14 @@ impl Prepared {
     /// Creates a database, as a copy of another one, in place of one of an earlier run.
     async fn create_database(&self, name: &str, template: Option<&str>) -> anyhow::Result<()> {
         let Some(server) = &self.server else { return Ok(()) };
-        let mut session = PgConnection::connect(server).await?;
+        let session = Session::connect(server).await?;
         let template = template.map_or(String::new(), |template| format!("TEMPLATE \"{}\"", database_name(template)));
         let name = database_name(name);
         for statement in [
             format!("DROP DATABASE IF EXISTS \"{name}\" WITH (FORCE)"),
             format!("CREATE DATABASE \"{name}\" {template}"),
         ] {
-            sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut session).await?;
+            session.run(statement).await?;
         }
         Ok(())
     }

@@ -5,12 +5,13 @@
 //! measurement, and reported beside the cost of the answers.
 //!
 //! - [`ingest`], [`live`], [`idle`]: each on an empty relay. [`req`], [`growth`]: on a filled one.
-//! - [`store`], [`search`]: stores and indexes without a relay.
+//! - [`postgres`]: our relay on Postgres, near and far. [`store`], [`search`]: stores and indexes without a relay.
 
 mod growth;
 mod idle;
 mod ingest;
 mod live;
+mod postgres;
 mod req;
 mod search;
 mod store;
@@ -48,6 +49,7 @@ pub(crate) async fn measure(bench: &mut Bench, part: Part, relay: &Relay) {
         Part::Live => within(bench.timeout(), live::measure(bench, relay)).await,
         Part::Idle => within(bench.timeout(), idle::measure(bench, relay)).await,
         Part::Growth => growth::measure(bench, relay).await,
+        Part::Postgres => postgres::measure(bench, relay).await,
         Part::Store => store::measure(bench).await,
         Part::Search => search::measure(bench, relay).await,
     };

@@ -5,10 +5,10 @@ use std::{fs, time::Duration};
 
 use anyhow::{Context, ensure};
 use kukuri_domain::{EventId, Filter, Viewer};
+use kukuri_postgres::{Session, query};
 use kukuri_store::{Query, Seq, Store, port::*, report::total};
 use kukuri_store_lmdb::{LmdbOptions, LmdbStore};
 use kukuri_store_postgres::{PostgresOptions, PostgresStore};
-use sqlx::{Connection, PgConnection};
 
 use super::{Bench, req::Exam};
 use crate::{
@@ -130,13 +130,13 @@ impl MeasuredStore {
     /// CPU time of the database server, if it runs on this machine.
     async fn server_cpu(&self) -> anyhow::Result<Duration> {
         let Some(url) = &self.url else { return Ok(Duration::ZERO) };
-        let mut session = PgConnection::connect(url).await?;
-        let backend: i32 = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut session).await?;
+        let session = Session::connect(url).await?;
+        let backend: i32 = query("SELECT pg_backend_pid()").fetch_value(&session).await?;
         // Every backend is a child of one process.
         let Ok(status) = fs::read_to_string(format!("/proc/{backend}/status")) else { return Ok(Duration::ZERO) };
         let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).context("a parent process")?;
         let cpu = cpu_of_tree(parent.trim().parse()?);
-        session.close().await?;
+        session.close().await;
         Ok(cpu)
     }
 }
