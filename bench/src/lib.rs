@@ -51,7 +51,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> 
     let words = arguments.iter().skip(1).map(|word| word.to_string_lossy()).collect::<Vec<_>>();
     let command = format!("cargo xtask bench {}", shlex::try_join(words.iter().map(AsRef::as_ref))?);
     let yardsticks = Yardsticks::measure(dir.path())?;
-    let report = Report::new(yardsticks, corpus.summary(options.corpus_size()), command, options.nodes.len());
+    let report = Report::new(yardsticks, corpus.summary(options.corpus_size()), command);
     let mut bench = Bench { corpus, dir: dir.path().canonicalize()?, report, options };
 
     // Clients have one core at most. A store runs on all cores, as in a node.
