@@ -19,6 +19,12 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 use options::{Cli, Command};
+use tikv_jemallocator::Jemalloc;
+
+/// A request allocates much that is freed soon after: with it requests cost a quarter less than with glibc's allocator, and memory
+/// goes back to the system when a burst is over (docs/performance.md).
+#[global_allocator]
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
     match run(Cli::parse()) {
