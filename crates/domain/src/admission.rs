@@ -14,9 +14,9 @@ use crate::{
     kind::{Kind, KindClass},
     limits::{Limit, Limits, within},
     refusal::Refusal,
+    relay_urls::RelayUrls,
     time::Millis,
     topic::{TopicId, TopicRules, TopicsMode},
-    vanish::RelayUrls,
     verify::{check_signature, encode_true},
 };
 

@@ -37,6 +37,8 @@ impl Kind {
     pub const EPHEMERAL_GIFT_WRAP: Self = Self(21059);
     /// Client authentication (NIP-42), never stored.
     pub const AUTHENTICATION: Self = Self(22242);
+    /// A signed HTTP request (NIP-98).
+    pub const HTTP_AUTHENTICATION: Self = Self(27235);
 
     /// The class of this kind (E-2); a kind in no named range is regular.
     pub const fn class(self) -> KindClass {

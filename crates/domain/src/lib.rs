@@ -6,7 +6,7 @@
 //! [`event`] · [`id`] · [`kind`] · [`tags`] · [`time`] · [`address`] · [`topic`] · [`hex`] (and `json`, `verify`)
 //!
 //! Admission and decision:
-//! [`admission`] checks the event alone; [`limits`] bounds its sizes; [`refusal`] lists every reason to refuse it;
+//! [`authentication`] checks proofs of a key; [`admission`] checks the event alone; [`limits`] bounds its sizes; [`refusal`] lists every reason to refuse it;
 //! [`decision`] decides, given the facts of a store, with [`deletion`] and [`vanish`] for the two requests.
 //!
 //! Storage and access:
@@ -19,6 +19,7 @@
 
 pub mod address;
 pub mod admission;
+pub mod authentication;
 pub mod capacity;
 pub mod clock;
 pub mod decision;
@@ -34,6 +35,7 @@ pub mod kind;
 pub mod limits;
 mod parsed_keys;
 pub mod refusal;
+mod relay_urls;
 pub mod remains;
 pub mod retention;
 pub mod sharing;
@@ -56,6 +58,7 @@ pub use id::{EventId, PublicKey, Signature};
 pub use kind::{Kind, KindClass};
 pub use limits::Limits;
 pub use refusal::{Malformed, Refusal};
+pub use relay_urls::RelayUrls;
 pub use sketch::Sketch;
 pub use tags::{Letter, Tags};
 pub use time::{Millis, Timestamp};

@@ -1,33 +1,18 @@
 //! Requests to vanish (NIP-62): they remove all events of an author up to a time (D-12).
 
-use url::Url;
-
 use crate::{
     event::Event,
     id::{EventId, PublicKey},
     kind::Kind,
     refusal::Refusal,
+    relay_urls::RelayUrls,
     sharing::{self, RequestRef},
     time::Timestamp,
 };
 
 const ALL_RELAYS: &str = "ALL_RELAYS";
 
-/// The public URLs of this relay, to decide whether a vanish request is for it.
-#[derive(Clone, Debug, Default)]
-pub struct RelayUrls(Vec<String>);
-
 impl RelayUrls {
-    /// The public URLs of this relay.
-    pub fn new(urls: &[impl AsRef<str>]) -> Self {
-        Self(urls.iter().map(|url| normalize(url.as_ref())).collect())
-    }
-
-    /// Whether the URL is one of them, after normalization.
-    pub fn contains(&self, url: &str) -> bool {
-        self.0.contains(&normalize(url))
-    }
-
     /// Whether a vanish request is for this relay. A request without a `relay` tag is malformed.
     pub(crate) fn are_named_by(&self, request: &Event) -> Result<bool, Refusal> {
         let mut relays = request.tags.values("relay").peekable();
@@ -39,15 +24,6 @@ impl RelayUrls {
 /// Whether a vanish request is for all relays.
 pub(crate) fn is_for_all_relays(request: &Event) -> bool {
     request.tags.values("relay").any(|relay| relay == ALL_RELAYS)
-}
-
-/// Normalizes a URL: scheme and host in lower case, no default port, no slash at the end. A text that is not a URL is
-/// unchanged.
-fn normalize(url: &str) -> String {
-    match Url::parse(url.trim()) {
-        Ok(parsed) => parsed.as_str().trim_end_matches('/').to_owned(),
-        Err(_) => url.trim().to_owned(),
-    }
 }
 
 /// The record of a vanish request; it outlives the request (D-12). The latest one per author applies.
@@ -89,24 +65,5 @@ impl VanishMark {
     /// Whether the mark covers this event.
     pub fn covers(&self, event: &Event) -> bool {
         event.kind != Kind::VANISH && event.created_at <= self.until && event.is_owned_by(&self.pubkey)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn urls_are_compared_without_case_of_host_default_port_or_slash() {
-        let ours = RelayUrls::new(&["wss://Relay.Example.com:443/"]);
-        for (url, same) in [
-            ("wss://relay.example.com", true),
-            ("WSS://relay.example.com/", true),
-            ("wss://relay.example.com/nostr", false),
-            ("ws://relay.example.com", false),
-            ("relay.example.com", false),
-        ] {
-            assert_eq!(ours.contains(url), same, "{url}");
-        }
     }
 }

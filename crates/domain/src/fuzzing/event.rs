@@ -5,8 +5,8 @@ use crate::{
     admission::Screened,
     decision::{self, Row, StoreFacts, Verdict},
     deletion::DeletionTarget,
+    relay_urls::RelayUrls,
     topic::{TopicId, TopicRules, TopicValue, TopicsMode},
-    vanish::RelayUrls,
 };
 use sha2::{Digest, Sha256};
 

@@ -4,7 +4,7 @@
 
 use crate::support;
 use crate::support::{BOB, Draft, NOW, NOW_SECONDS, RELAY, bare, client, event, gossip, note, refusal_of, relay};
-use kukuri_domain::{Admission, Event, EventId, Origin, PublicKey, Refusal, Signature, vanish::RelayUrls};
+use kukuri_domain::{Admission, Event, EventId, Origin, PublicKey, Refusal, RelayUrls, Signature};
 
 /// What is refused about each, by a relay that a stranger sends it to.
 #[track_caller]

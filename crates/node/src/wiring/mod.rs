@@ -9,7 +9,7 @@ pub(crate) mod stores;
 use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Context;
-use kukuri_domain::{Admission, vanish::RelayUrls};
+use kukuri_domain::{Admission, RelayUrls};
 pub(crate) use kukuri_engine::clock::now;
 use kukuri_engine::{Engine, EngineConfig};
 use kukuri_gossip::Bridge;

@@ -79,7 +79,7 @@ impl Session {
     fn check_authentication(&self, json: &str) -> Result<PublicKey, AuthRefused> {
         let engine = &self.relay.engine;
         let event = Event::from_json(json).map_err(PublishRefused::from)?;
-        let key = self.challenge.check(event, &engine.config().admission.relay_urls, clock::now())?;
+        let key = self.challenge.check(&event, &engine.config().admission.relay_urls, clock::now())?;
         engine.check_key(&key)?;
         if self.client.keys.len() >= MAX_KEYS && !self.client.keys.contains(&key) {
             return Err(AuthRefused::TooManyKeys);

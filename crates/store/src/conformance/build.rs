@@ -6,9 +6,8 @@
 use std::sync::LazyLock;
 
 use kukuri_domain::{
-    Admission, Admitted, Event, EventId, Kind, Millis, Origin, PublicKey, Signature, Timestamp, TopicId,
+    Admission, Admitted, Event, EventId, Kind, Millis, Origin, PublicKey, RelayUrls, Signature, Timestamp, TopicId,
     topic::{TopicRules, TopicsMode},
-    vanish::RelayUrls,
 };
 
 /// The current time in tests.

@@ -9,10 +9,10 @@
 use std::sync::Arc;
 
 use kukuri_domain::{
-    Admission, Admitted, Event, EventId, Kind, Millis, Origin, PublicKey, Refusal, Signature, Tags, Timestamp, TopicId,
+    Admission, Admitted, Event, EventId, Kind, Millis, Origin, PublicKey, Refusal, RelayUrls, Signature, Tags,
+    Timestamp, TopicId,
     deletion::{DeletionTarget, Tombstone},
     sharing::{self, RequestRef},
-    vanish::RelayUrls,
 };
 use nostr::{
     event::{EventBuilder, FinalizeEvent, Tag},

@@ -8,9 +8,8 @@ use std::{
 };
 
 use kukuri_domain::{
-    Admission, Kind,
+    Admission, Kind, RelayUrls,
     topic::{TopicRules, TopicsMode},
-    vanish::RelayUrls,
 };
 use kukuri_engine::{Engine, EngineConfig, EngineParts, upkeep};
 use kukuri_http::{Exporter, HttpFront, Proxy};
