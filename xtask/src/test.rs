@@ -13,7 +13,7 @@ const LONG: &str = "KUKURI_TEST_LONG";
 /// Crates whose tests trace system calls.
 const TRACED: [&str; 3] = ["node", "store-lmdb", "store-postgres"];
 /// Crates whose tests need a Postgres.
-const ON_POSTGRES: [&str; 3] = ["node", "search-postgres", "store-postgres"];
+const ON_POSTGRES: [&str; 4] = ["control", "node", "search-postgres", "store-postgres"];
 
 /// The command line of `cargo xtask test`.
 #[derive(Args)]

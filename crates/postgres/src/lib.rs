@@ -23,7 +23,7 @@ pub use pool::{Pool, PooledSession, SessionCheck};
 pub use row_set::{ColumnOf, RowSet};
 pub use server::{Listener, Server, name_of};
 pub use session::{Notifications, Rows, Session, SqlQuery, SqlRow, plain, query};
-pub use tokio_postgres::types::{FromSql, ToSql, Type};
+pub use tokio_postgres::types::{FromSql, IsNull, ToSql, Type};
 pub use values::{FixedBytes, signed};
 
 /// Result type of this crate.

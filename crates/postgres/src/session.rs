@@ -237,6 +237,11 @@ impl<'q> SqlQuery<'q> {
 pub struct SqlRow(tokio_postgres::Row);
 
 impl SqlRow {
+    /// How many columns it has.
+    pub fn column_count(&self) -> usize {
+        self.0.len()
+    }
+
     /// The value of a column, by name or number.
     pub fn get<'r, T: FromSql<'r>>(&'r self, column: impl RowIndex + std::fmt::Display) -> Result<T> {
         Ok(self.0.try_get(column)?)

@@ -80,7 +80,7 @@ pub(crate) struct Database {
 static FREE: Mutex<Vec<(String, &'static str)>> = Mutex::new(Vec::new());
 static MADE: AtomicU32 = AtomicU32::new(0);
 /// Empties a database. Monthly partitions are kept for the next use, up to 30.
-const EMPTY: &str = "SET client_min_messages = warning; DROP SCHEMA IF EXISTS cn_search CASCADE; DO $$ BEGIN \
+const EMPTY: &str = "SET client_min_messages = warning; DROP SCHEMA IF EXISTS cn_search, cn_user, cn_admin CASCADE; DO $$ BEGIN \
      IF to_regclass('cn_relay.node') IS NULL THEN RETURN; END IF; \
      IF (SELECT count(*) FROM cn_relay.partitions) > 30 OR EXISTS (SELECT 1 FROM cn_relay.leaving) \
      OR (SELECT loading FROM cn_relay.node) THEN DROP SCHEMA cn_relay CASCADE; RETURN; END IF; \

@@ -1,0 +1,39 @@
+//! The control plane of a kukuri community node: what it knows of people, and every change that an operator makes.
+//!
+//! # Layout
+//!
+//! - [`database`]: one model on SQLite or Postgres. [`Error`], [`Refused`].
+//! - Who somebody is: [`account`], [`sign_in`] (challenges), [`token`], [`admission`] with [`invite`], [`ban`].
+//! - What they agreed to: [`policy`], [`consent`]. What they may use: [`plan`], [`metric`], [`usage`].
+//! - What they asked for: [`request`], [`subscription`].
+//! - [`people`]: all of that in memory, for checks that may not wait for a database.
+//! - [`audit`]: what was changed, by whom. [`secret`]: keys and pseudonyms. [`setting`]: what is changed while the node runs.
+//!
+//! A function takes the [`Database`] if it is one statement, a [`Transaction`] if it has to be true together with others.
+//! Time is an argument.
+
+pub mod account;
+pub mod admission;
+pub mod audit;
+pub mod ban;
+pub mod consent;
+pub mod database;
+mod error;
+pub mod invite;
+pub mod metric;
+pub mod people;
+pub mod plan;
+pub mod policy;
+pub mod request;
+pub mod secret;
+pub mod setting;
+pub mod sign_in;
+pub mod subscription;
+pub mod token;
+pub mod usage;
+
+pub use database::{Database, PostgresSettings, Transaction};
+pub use error::{Error, Refused};
+
+/// A result whose error is the database's.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

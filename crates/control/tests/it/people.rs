@@ -1,0 +1,73 @@
+//! What is held in memory (A-7: a change counts at once, on every node of the database).
+
+use kukuri_control::{
+    account::{self, AccountStatus},
+    ban,
+    people::People,
+    token,
+};
+
+use crate::support::{START, later, name, on_both, person};
+
+on_both! {
+    async fn change_by_another_process_is_seen(control) {
+        let people = control.people(START).await;
+        assert_eq!(name(people.check_served(&person(1), START)), "UnknownAccount");
+        assert!(!people.refresh(&control.database, START).await.unwrap(), "nothing has changed");
+        control.join(&person(1)).await;
+        assert!(people.refresh(&control.database, START).await.unwrap());
+        assert_eq!(name(people.check_served(&person(1), START)), "ok");
+
+        let other = control.open_again().await;
+        let mut transaction = other.begin().await.unwrap();
+        ban::ban(&mut transaction, &control.secrets, &person(1), "spam", Some(later(60)), START).await.unwrap();
+        ban::ban(&mut transaction, &control.secrets, &person(2), "spam", None, START).await.unwrap();
+        transaction.commit().await.unwrap();
+        people.refresh(&control.database, START).await.unwrap();
+        assert_eq!(name(people.check_served(&person(1), START)), "Banned");
+        assert_eq!(name(people.check_served(&person(1), later(60))), "ok", "a ban ends without a change");
+        assert_eq!(name(people.check_ban(&person(2), START)), "Banned", "without an account");
+
+        let mut transaction = other.begin().await.unwrap();
+        ban::lift(&mut transaction, &control.secrets, &person(2), START).await.unwrap();
+        account::set_status(&mut transaction, &person(1), AccountStatus::Disabled, None, START).await.unwrap();
+        transaction.commit().await.unwrap();
+        people.refresh(&control.database, later(60)).await.unwrap();
+        assert_eq!(name(people.check_served(&person(1), later(60))), "AccountDisabled");
+        assert_eq!(name(people.check_ban(&person(2), START)), "ok");
+        let fresh = People::load(&other, later(60)).await.unwrap();
+        assert_eq!(name(fresh.check_served(&person(1), later(60))), "AccountDisabled");
+        other.close().await;
+    }
+
+    async fn token_that_was_ended_is_not_taken(control) {
+        //
+        const URL: &str = "wss://node.example";
+        control.join(&person(1)).await;
+        let people = control.people(START).await;
+        let issue = |now| {
+            let token = token::issue(&control.secrets, URL, &person(1), now).unwrap();
+            token::check(&control.secrets, URL, &token.text, now).unwrap()
+        };
+        let (first, second) = (issue(START), issue(START));
+        token::end(&control.database, &first, START).await.unwrap();
+        people.refresh(&control.database, START).await.unwrap();
+        assert_eq!(name(people.check_token(&first)), "AuthFailed");
+        assert_eq!(name(people.check_token(&second)), "ok");
+        let mut transaction = control.begin().await;
+        account::end_tokens(&mut transaction, &person(1), later(10)).await.unwrap();
+        transaction.commit().await.unwrap();
+        people.refresh(&control.database, START).await.unwrap();
+        assert_eq!(name(people.check_token(&second)), "AuthFailed", "of before");
+        assert_eq!(name(people.check_token(&issue(later(10)))), "ok");
+    }
+
+    async fn transaction_that_is_dropped_changes_nothing_and_blocks_nobody(control) {
+        let mut transaction = control.begin().await;
+        ban::ban(&mut transaction, &control.secrets, &person(1), "spam", None, START).await.unwrap();
+        drop(transaction);
+        let people = control.people(START).await;
+        assert_eq!(name(people.check_ban(&person(1), START)), "ok");
+        control.join(&person(1)).await;
+    }
+}

@@ -1,0 +1,109 @@
+//! What people may use.
+
+use kukuri_control::{
+    Refused,
+    metric::Metric,
+    plan,
+    usage::{self, Outcome},
+};
+use kukuri_domain::Timestamp;
+
+use crate::support::{Control, START, later, name, on_both, person};
+
+async fn use_one(control: &Control, limit: Option<u64>, outcome: Outcome, now: Timestamp) -> String {
+    let metric = Metric::SearchRequests;
+    match usage::reserve(&control.database, &person(1), metric, limit, now).await {
+        Ok(reservation) => {
+            usage::settle(&control.database, reservation, outcome, None, now).await.unwrap();
+            "ok".to_owned()
+        }
+        refused => name(refused),
+    }
+}
+
+on_both! {
+    /// Q-2; section 4 of the earlier node: requests at the same time overshot.
+    async fn requests_at_the_same_time_never_exceed_a_limit(control) {
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..40 {
+            let database = control.database.clone();
+            tasks.spawn(async move {
+                let reserved = usage::reserve(&database, &person(2), Metric::TrustRequests, Some(10), START).await;
+                match reserved {
+                    Ok(reservation) => {
+                        usage::settle(&database, reservation, Outcome::Ok, None, START).await.unwrap();
+                        true
+                    }
+                    Err(_) => false,
+                }
+            });
+        }
+        let done = tasks.join_all().await.into_iter().filter(|done| *done).count();
+        assert_eq!(done, 10);
+        let used = usage::of_day(&control.database, &person(2), START).await.unwrap();
+        assert_eq!(used[&Metric::TrustRequests], 10);
+    }
+
+    async fn work_that_failed_is_not_counted(control) {
+        // Q-2; section 4 of the earlier node: an invalid request cost a unit.
+        for outcome in [Outcome::Error, Outcome::Rejected, Outcome::Ok] {
+            assert_eq!(use_one(control, Some(1), outcome, START).await, "ok");
+        }
+        assert_eq!(use_one(control, Some(1), Outcome::Ok, START).await, "QuotaExceeded");
+        assert_eq!(use_one(control, Some(0), Outcome::Ok, START).await, "QuotaExceeded");
+        assert_eq!(use_one(control, None, Outcome::Ok, START).await, "ok", "without a limit");
+        assert_eq!(use_one(control, Some(1), Outcome::Ok, later(86_400)).await, "ok", "on the next day");
+    }
+
+    async fn refusal_names_the_limit_and_when_it_begins_anew(control) {
+        //
+        let refused = usage::reserve(&control.database, &person(1), Metric::SearchRequests, Some(0), START).await;
+        let Err(Refused::QuotaExceeded { metric, limit, reset_at, .. }) = refused else { panic!("{refused:?}") };
+        assert_eq!((metric, limit), (Metric::SearchRequests, 0));
+        assert_eq!(reset_at, Some(later(43_200)), "midnight, UTC");
+    }
+
+    async fn plans_have_limits_and_people_have_plans(control) {
+        //
+        control.join(&person(1)).await;
+        let free = plan::list(&control.database).await.unwrap();
+        assert_eq!(free[0].limits[&Metric::MaxTopics], 1);
+        assert_eq!(free[0].limits.get(&Metric::EventPublishes), None, "unlimited");
+        let mut transaction = control.begin().await;
+        let set = |limit| (Metric::SearchRequests, limit);
+        for (plan, (metric, limit), before) in [
+            ("member", set(Some(5)), None),
+            ("member", set(Some(7)), Some(5)),
+            ("free", set(None), Some(100)),
+        ] {
+            let known = plan::set_limit(&mut transaction, plan, metric, limit, START).await.unwrap();
+            assert_eq!(known, before, "{plan}");
+        }
+        let malformed = plan::set_limit(&mut transaction, "A plan", Metric::MaxTopics, None, START).await;
+        assert_eq!(name(malformed), "Invalid");
+        assert_eq!(plan::assign(&mut transaction, &person(1), "member", START).await.unwrap(), "free");
+        assert_eq!(name(plan::assign(&mut transaction, &person(1), "gold", START).await), "UnknownPlan");
+        assert_eq!(name(plan::assign(&mut transaction, &person(2), "member", START).await), "UnknownAccount");
+        transaction.commit().await.unwrap();
+        let people = control.people(START).await;
+        assert_eq!(people.limit(&person(1), Metric::SearchRequests), Some(7));
+        assert_eq!(people.limit(&person(2), Metric::SearchRequests), None, "the free plan's was removed");
+        assert_eq!(people.limit(&person(2), Metric::MaxTopics), Some(1));
+        let mut transaction = control.begin().await;
+        assert_eq!(plan::assign(&mut transaction, &person(1), "free", START).await.unwrap(), "member");
+        transaction.commit().await.unwrap();
+        assert!(people.refresh(&control.database, START).await.unwrap());
+        assert_eq!(people.plan(&person(1)).unwrap().id, "free");
+    }
+
+    async fn counts_of_memory_are_added_up(control) {
+        //
+        for (units, total) in [(3, 3), (4, 7)] {
+            let added = usage::add(&control.database, &person(1), Metric::EventPublishes, units, START).await;
+            assert_eq!(added.unwrap(), total);
+        }
+        let days = usage::of_days(&control.database, &person(1), 30, later(86_400)).await.unwrap();
+        assert_eq!(days.iter().map(|day| (day.metric.as_str(), day.count)).collect::<Vec<_>>(), [("relay.ws_event_publishes", 7)]);
+        assert!(usage::of_days(&control.database, &person(1), 1, later(86_400)).await.unwrap().is_empty());
+    }
+}
