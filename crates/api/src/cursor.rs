@@ -135,13 +135,49 @@ impl TryFrom<String> for SnapshotPlace {
     }
 }
 
+/// The next page of requests for topics: time and id of the last one of the page before.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct RequestPlace {
+    pub(crate) created_at: Timestamp,
+    pub(crate) id: String,
+}
+
+impl fmt::Display for RequestPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.created_at, self.id)
+    }
+}
+
+impl TryFrom<String> for RequestPlace {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        let place = text
+            .split_once('.')
+            .filter(|(_, id)| is_uuid(id))
+            .and_then(|(created_at, id)| Some(Self { created_at: Timestamp(decimal(created_at)?), id: id.to_owned() }));
+        // Only in the spelling of this node.
+        place.filter(|place| place.to_string() == text).ok_or_else(unknown)
+    }
+}
+
+/// Whether a text is written as a UUID of this node.
+pub(crate) fn is_uuid(text: &str) -> bool {
+    text.len() == 36
+        && text.bytes().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte),
+        })
+}
+
 /// Digits only, and no more than an `i64` holds: Postgres has no larger integer.
 pub(crate) fn decimal(text: &str) -> Option<u64> {
     let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|number| is_plain && i64::try_from(*number).is_ok())
 }
 
-fn unknown() -> Error {
+pub(crate) fn unknown() -> Error {
     Error::invalid("not a cursor of this node; begin without one")
 }
 
@@ -161,6 +197,9 @@ mod tests {
         let cursor =
             SnapshotPlace { epoch: Epoch(9), cursor: SnapshotCursor { seq: Some(kukuri_store::Seq(7)), after: 12 } };
         assert_eq!(SnapshotPlace::try_from(cursor.to_string()).unwrap(), cursor);
+        let id = "0b0f6c1e-6a53-4a53-9d0a-0a8f6f8c6c1e".to_owned();
+        let cursor = RequestPlace { created_at: Timestamp(1_700_000_000), id };
+        assert_eq!(RequestPlace::try_from(cursor.to_string()).unwrap(), cursor);
     }
 
     #[test]
@@ -187,6 +226,17 @@ mod tests {
             "0000000000000001.02.3",
         ] {
             assert!(SnapshotPlace::try_from(text.to_owned()).is_err(), "{text}");
+        }
+        for text in [
+            "",
+            ".",
+            "1",
+            "1.2",
+            "01.0b0f6c1e-6a53-4a53-9d0a-0a8f6f8c6c1e",
+            "1.0B0F6C1E-6a53-4a53-9d0a-0a8f6f8c6c1e",
+            "1.0b0f6c1e06a53-4a53-9d0a-0a8f6f8c6c1e",
+        ] {
+            assert!(RequestPlace::try_from(text.to_owned()).is_err(), "{text}");
         }
         assert_eq!(SearchCursor::first(Timestamp(1)).next(MAX_SKIPPED_HITS + 1, [].into_iter(), [].into_iter()), None);
     }

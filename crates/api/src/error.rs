@@ -4,6 +4,8 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use kukuri_control::{Error as ControlError, Refused, metric::Metric, request::RequestStatus};
+use kukuri_domain::Timestamp;
 use kukuri_search::FindError;
 use kukuri_store::{Seq, StoreError};
 use serde::Serialize;
@@ -12,6 +14,21 @@ use utoipa::ToSchema;
 
 /// Seconds in `Retry-After` where the end of the trouble is not known.
 const RETRY_LATER_SECONDS: u64 = 5;
+
+/// The metric that details name where a person has too many pending requests (S-4).
+const PENDING_REQUESTS: &str = "topic_subscription_requests.pending";
+
+/// A policy that has to be accepted first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct RequiredPolicy {
+    /// Its type.
+    #[serde(rename = "type")]
+    pub policy_type: &'static str,
+    /// Its version.
+    pub version: String,
+    /// Where people read it.
+    pub url: String,
+}
 
 /// Why a request is not answered. Callers see its text, which holds nothing of the store's or the index's errors.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,9 +41,80 @@ pub enum Error {
         /// The reason.
         message: String,
     },
-    /// The node serves authenticated clients only (W-7).
-    #[error("this node requires authentication, which is possible over WebSocket only (NIP-42)")]
+    /// The request has no `Authorization`, and the route, or the node (W-7), serves authenticated clients only.
+    #[error(
+        "authentication is required: `Authorization: Bearer <access token>`, or `Authorization: Nostr <signed event>` (NIP-98)"
+    )]
     AuthRequired,
+    /// The `Authorization` of the request, or the answer to a challenge, proves nothing.
+    #[error("authentication failed: {reason}")]
+    AuthFailed {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The operator disabled the account.
+    #[error("this account is disabled")]
+    AccountDisabled,
+    /// The account is being deleted.
+    #[error("this account is being deleted")]
+    AccountDeleted,
+    /// The person is banned on this node.
+    #[error("this node does not serve this key: {reason}")]
+    Banned {
+        /// The operator's public reason.
+        reason: String,
+        /// When the ban ends. `None`: never.
+        until: Option<Timestamp>,
+    },
+    /// The key can have no account here, or not with this invite.
+    #[error("{}", .0.message())]
+    NotAdmitted(NotAdmitted),
+    /// Policies in effect are not accepted (L-3).
+    #[error("accept the policies in `details.required` first: POST /v1/consents")]
+    ConsentRequired {
+        /// What is to be accepted.
+        required: Vec<RequiredPolicy>,
+    },
+    /// The policy that is accepted is not in effect, or this is none of its texts.
+    #[error("{message}")]
+    PolicyNotCurrent {
+        /// Which, and why.
+        message: String,
+    },
+    /// The limit of a plan is reached.
+    #[error("the plan's limit of {metric} is reached: {current} of {limit}")]
+    QuotaExceeded {
+        /// What is limited.
+        metric: Metric,
+        /// What was used.
+        current: u64,
+        /// What may be.
+        limit: u64,
+        /// When it begins anew. `None`: it is a level.
+        reset_at: Option<Timestamp>,
+    },
+    /// The person has as many pending requests as one may have (S-4).
+    #[error("{current} requests are pending, {limit} may be; wait until they are reviewed, or cancel one")]
+    TooManyPendingRequests {
+        /// Pending requests.
+        current: u64,
+        /// What may be.
+        limit: u64,
+    },
+    /// What is to be changed is in a state in which it can't be (S-6).
+    #[error("{message}")]
+    InvalidState {
+        /// Its state.
+        status: Option<RequestStatus>,
+        /// What is not possible.
+        message: String,
+    },
+    /// The path is right, but there is no such thing, or it is another person's.
+    #[error("{message}")]
+    UnknownItem {
+        /// What there is not.
+        message: String,
+    },
     /// The client's address is on the deny list.
     #[error("this address is denied")]
     AddressDenied,
@@ -82,6 +170,9 @@ pub enum Error {
     /// The store fails.
     #[error("the store is not available; try again")]
     StoreUnavailable,
+    /// The control database fails.
+    #[error("the database of accounts is not available; try again")]
+    ControlUnavailable,
     /// The address, or the node, has as many streams as it may have.
     #[error("this address, or this node, has as many streams as it may have; read pages, or try again")]
     TooManyStreams,
@@ -96,21 +187,78 @@ pub enum Error {
     Internal,
 }
 
+/// Why a key gets no account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotAdmitted {
+    /// New accounts need an invite.
+    InviteRequired,
+    /// There is no such invite.
+    InviteInvalid,
+    /// The invite has expired.
+    InviteExpired,
+    /// The invite was used as often as it may be.
+    InviteExhausted,
+    /// The operator revoked the invite.
+    InviteRevoked,
+    /// New accounts need to be on the list of allowed keys.
+    NotAllowlisted,
+}
+
+impl NotAdmitted {
+    const fn code(self) -> ErrorCode {
+        match self {
+            Self::InviteRequired => ErrorCode::InviteRequired,
+            Self::InviteInvalid => ErrorCode::InviteInvalid,
+            Self::InviteExpired => ErrorCode::InviteExpired,
+            Self::InviteExhausted => ErrorCode::InviteExhausted,
+            Self::InviteRevoked => ErrorCode::InviteRevoked,
+            Self::NotAllowlisted => ErrorCode::NotAllowlisted,
+        }
+    }
+
+    const fn message(self) -> &'static str {
+        match self {
+            Self::InviteRequired => "a new account needs an invite code",
+            Self::InviteInvalid => "this invite code is not valid",
+            Self::InviteExpired => "this invite code has expired",
+            Self::InviteExhausted => "this invite code has been used up",
+            Self::InviteRevoked => "this invite code has been revoked",
+            Self::NotAllowlisted => "this node lets in only keys that its operator has listed",
+        }
+    }
+}
+
 /// The code of an error, for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 enum ErrorCode {
     InvalidRequest,
     AuthRequired,
+    AuthFailed,
+    QuotaExceeded,
     Denied,
+    AccountDisabled,
+    Banned,
+    InviteRequired,
+    InviteInvalid,
+    InviteExpired,
+    InviteExhausted,
+    InviteRevoked,
+    NotAllowlisted,
     NotFound,
     MethodNotAllowed,
+    InvalidState,
+    PolicyNotCurrent,
     Gone,
+    AccountDeleted,
     PayloadTooLarge,
+    ConsentRequired,
     RateLimited,
+    PendingSubscriptionRequestLimitReached,
     Internal,
     SearchUnavailable,
     StoreUnavailable,
+    ControlUnavailable,
     TooManyStreams,
     Busy,
     Timeout,
@@ -127,7 +275,7 @@ struct ErrorFields {
     code: ErrorCode,
     /// For people.
     message: String,
-    /// Depends on the code: `parameter`, `first`, `head`.
+    /// Depends on the code: `parameter`, `first`, `head`, `required`, `metric`, …
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Object, required = false)]
     details: Option<Value>,
@@ -146,13 +294,30 @@ impl Error {
         Self::InvalidRequest { parameter: Some(name.to_owned()), message: format!("`{name}`: {reason}") }
     }
 
+    /// A proof of a key that is none.
+    pub(crate) fn auth_failed(reason: impl std::fmt::Display) -> Self {
+        Self::AuthFailed { reason: reason.to_string() }
+    }
+
     fn status_and_code(&self) -> (StatusCode, ErrorCode) {
         match self {
             Self::InvalidRequest { .. } => (StatusCode::BAD_REQUEST, ErrorCode::InvalidRequest),
             Self::AuthRequired => (StatusCode::UNAUTHORIZED, ErrorCode::AuthRequired),
+            Self::AuthFailed { .. } => (StatusCode::UNAUTHORIZED, ErrorCode::AuthFailed),
+            Self::AccountDisabled => (StatusCode::FORBIDDEN, ErrorCode::AccountDisabled),
+            Self::AccountDeleted => (StatusCode::GONE, ErrorCode::AccountDeleted),
+            Self::Banned { .. } => (StatusCode::FORBIDDEN, ErrorCode::Banned),
+            Self::NotAdmitted(why) => (StatusCode::FORBIDDEN, why.code()),
+            Self::ConsentRequired { .. } => (StatusCode::PRECONDITION_REQUIRED, ErrorCode::ConsentRequired),
+            Self::PolicyNotCurrent { .. } => (StatusCode::CONFLICT, ErrorCode::PolicyNotCurrent),
+            Self::QuotaExceeded { .. } => (StatusCode::PAYMENT_REQUIRED, ErrorCode::QuotaExceeded),
+            Self::TooManyPendingRequests { .. } => {
+                (StatusCode::TOO_MANY_REQUESTS, ErrorCode::PendingSubscriptionRequestLimitReached)
+            }
+            Self::InvalidState { .. } => (StatusCode::CONFLICT, ErrorCode::InvalidState),
             Self::AddressDenied => (StatusCode::FORBIDDEN, ErrorCode::Denied),
             Self::RateLimited { .. } => (StatusCode::TOO_MANY_REQUESTS, ErrorCode::RateLimited),
-            Self::NotFound => (StatusCode::NOT_FOUND, ErrorCode::NotFound),
+            Self::NotFound | Self::UnknownItem { .. } => (StatusCode::NOT_FOUND, ErrorCode::NotFound),
             Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, ErrorCode::MethodNotAllowed),
             Self::PayloadTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, ErrorCode::PayloadTooLarge),
             Self::OutboxTruncated { .. } | Self::AheadOfOutbox { .. } | Self::OtherEpoch => {
@@ -160,6 +325,7 @@ impl Error {
             }
             Self::SearchUnavailable => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::SearchUnavailable),
             Self::StoreUnavailable => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::StoreUnavailable),
+            Self::ControlUnavailable => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::ControlUnavailable),
             Self::TooManyStreams => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::TooManyStreams),
             Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Busy),
             Self::Timeout => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Timeout),
@@ -173,6 +339,21 @@ impl Error {
             Self::OutboxTruncated { first, .. } => Some(json!({ "first": first.0 })),
             Self::AheadOfOutbox { head, .. } => Some(json!({ "head": head.0 })),
             Self::PayloadTooLarge { max_bytes } => Some(json!({ "max_bytes": max_bytes })),
+            Self::Banned { reason, until } => {
+                let mut details = json!({ "reason": reason });
+                add_time(&mut details, "until", *until);
+                Some(details)
+            }
+            Self::ConsentRequired { required } => Some(json!({ "required": required })),
+            Self::QuotaExceeded { metric, current, limit, reset_at } => {
+                let mut details = json!({ "metric": metric.name(), "current": current, "limit": limit });
+                add_time(&mut details, "reset_at", *reset_at);
+                Some(details)
+            }
+            Self::TooManyPendingRequests { current, limit } => {
+                Some(json!({ "metric": PENDING_REQUESTS, "scope": "pubkey", "current": current, "limit": limit }))
+            }
+            Self::InvalidState { status, .. } => status.map(|status| json!({ "status": status.name() })),
             _ => None,
         }
     }
@@ -180,10 +361,10 @@ impl Error {
     fn extra_header(&self) -> Option<(header::HeaderName, HeaderValue)> {
         match self {
             Self::RateLimited { retry_after_seconds } => Some((header::RETRY_AFTER, (*retry_after_seconds).into())),
-            Self::StoreUnavailable | Self::TooManyStreams | Self::Busy | Self::Timeout => {
+            Self::StoreUnavailable | Self::ControlUnavailable | Self::TooManyStreams | Self::Busy | Self::Timeout => {
                 Some((header::RETRY_AFTER, RETRY_LATER_SECONDS.into()))
             }
-            Self::AuthRequired => {
+            Self::AuthRequired | Self::AuthFailed { .. } => {
                 Some((header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"kukuri-node\"")))
             }
             _ => None,
@@ -194,6 +375,12 @@ impl Error {
         let (_, code) = self.status_and_code();
         let (message, request_id) = (self.to_string(), request_id.to_owned());
         ErrorBody { error: ErrorFields { code, message, details: self.details(), request_id } }
+    }
+}
+
+fn add_time(details: &mut Value, name: &str, time: Option<Timestamp>) {
+    if let Some(Timestamp(seconds)) = time {
+        details[name] = seconds.into();
     }
 }
 
@@ -232,6 +419,59 @@ impl From<FindError> for Error {
                 tracing::error!(%error, "the search index failed; the request is answered with 503");
                 Self::SearchUnavailable
             }
+        }
+    }
+}
+
+impl From<ControlError> for Error {
+    fn from(error: ControlError) -> Self {
+        match error {
+            ControlError::Nul => Self::invalid(error.to_string()),
+            ControlError::Damaged(_) => {
+                tracing::error!(%error, "the control database is damaged; the request is answered with 500");
+                Self::Internal
+            }
+            error => {
+                tracing::error!(%error, "the control database failed; the request is answered with 503");
+                Self::ControlUnavailable
+            }
+        }
+    }
+}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Self {
+        let message = refused.to_string();
+        match refused {
+            Refused::AuthFailed => Self::auth_failed("the challenge or the token is unknown, used or expired"),
+            // Signing in again makes one.
+            Refused::UnknownAccount => Self::auth_failed(message),
+            Refused::AccountDisabled => Self::AccountDisabled,
+            Refused::AccountDeleted => Self::AccountDeleted,
+            Refused::Banned { reason, until } => Self::Banned { reason, until },
+            Refused::InviteRequired => Self::NotAdmitted(NotAdmitted::InviteRequired),
+            Refused::InviteInvalid => Self::NotAdmitted(NotAdmitted::InviteInvalid),
+            Refused::InviteExpired => Self::NotAdmitted(NotAdmitted::InviteExpired),
+            Refused::InviteExhausted => Self::NotAdmitted(NotAdmitted::InviteExhausted),
+            Refused::InviteRevoked => Self::NotAdmitted(NotAdmitted::InviteRevoked),
+            Refused::NotAllowlisted => Self::NotAdmitted(NotAdmitted::NotAllowlisted),
+            Refused::PolicyNotCurrent { .. } | Refused::OtherPolicyText { .. } => Self::PolicyNotCurrent { message },
+            Refused::QuotaExceeded { metric, current, limit, reset_at } => {
+                Self::QuotaExceeded { metric, current, limit, reset_at }
+            }
+            Refused::TooManyPendingRequests { current, limit } => Self::TooManyPendingRequests { current, limit },
+            Refused::RequestNotPending { status } => Self::InvalidState { status: Some(status), message },
+            Refused::UnknownPolicy { .. }
+            | Refused::UnknownRequest
+            | Refused::NotSubscribed
+            | Refused::UnknownPlan(_)
+            | Refused::UnknownInvite => Self::UnknownItem { message },
+            // Only operators get these.
+            Refused::PolicyPublished { .. } | Refused::TooManyTopics { .. } | Refused::InvalidState(_) => {
+                Self::InvalidState { status: None, message }
+            }
+            Refused::Invalid { field, reason } => Self::invalid_parameter(field, reason),
+            Refused::Failed(error) => error.into(),
         }
     }
 }

@@ -25,6 +25,8 @@ const MAX_VALUES: usize = 100;
 const MAX_EXACT_INTEGER: u64 = (1 << 53) - 1;
 /// Characters of a refused value that the message shows.
 const MAX_SHOWN_CHARS: usize = 40;
+/// Characters of a message about a body, which may repeat a part of it.
+const MAX_MESSAGE_CHARS: usize = 200;
 
 /// The query string, as a struct whose description says which parameters there are.
 pub struct Query<T>(pub T);
@@ -93,19 +95,27 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
         if !content_type.is_some_and(|kind| kind.starts_with("application/json")) {
             return Err(Error::invalid("the body has to be JSON, with `Content-Type: application/json`"));
         }
-        let body = Bytes::from_request(request, state).await.map_err(|rejection| match rejection.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => Error::PayloadTooLarge { max_bytes: MAX_BODY_BYTES },
-            _ => Error::invalid("the body ended early"),
-        })?;
+        let body = read_body(request, state).await?;
         let mut json = serde_json::Deserializer::from_slice(&body);
-        let read = serde_path_to_error::deserialize(&mut json).map_err(|error| match error.path().to_string() {
-            // The error is not in a field.
-            path if path == "." || path.contains('?') => Error::invalid(error.inner().to_string()),
-            field => Error::invalid_parameter(&field, error.inner()),
+        let read = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+            let message = first_chars(&error.inner().to_string(), MAX_MESSAGE_CHARS);
+            match error.path().to_string() {
+                // The error is not in a field.
+                path if path == "." || path.contains('?') => Error::invalid(message),
+                field => Error::invalid_parameter(&shortened(&field), message),
+            }
         })?;
         json.end().map_err(|error| Error::invalid(error.to_string()))?;
         Ok(Self(read))
     }
+}
+
+/// The body of a request, if it is not too large.
+pub(crate) async fn read_body<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Error> {
+    Bytes::from_request(request, state).await.map_err(|rejection| match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => Error::PayloadTooLarge { max_bytes: MAX_BODY_BYTES },
+        _ => Error::invalid("the body ended early"),
+    })
 }
 
 /// The size of a page. Any integer is taken, and clamped to 1..=MAX.
@@ -169,6 +179,10 @@ pub(crate) fn repeated_text() -> Array {
 
 /// The beginning of a refused value, in one line.
 pub(crate) fn shortened(text: &str) -> String {
+    first_chars(text, MAX_SHOWN_CHARS)
+}
+
+fn first_chars(text: &str, max: usize) -> String {
     let shown = |character: char| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };
-    text.chars().take(MAX_SHOWN_CHARS).map(shown).collect()
+    text.chars().take(max).map(shown).collect()
 }

@@ -1,26 +1,27 @@
-//! Admission of requests: rates and identity, asked before a handler sees any input (U-3).
+//! Admission of requests, before a handler sees any input (U-3): the rate of the address, then the identity, then the account and
+//! its consents, as far as the route asks for them.
 //!
-//! The node implements [`Gate`]. Handlers get the [`Identity`] it found, as an extractor.
+//! The node implements [`Gate`], which counts. Handlers get the [`Identity`] as an extractor; [`crate::credentials`] finds it.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use axum::{
     extract::{FromRequestParts, Request, State},
-    http::request::Parts,
+    http::{HeaderValue, header, request::Parts},
     middleware::{Next, from_fn_with_state},
     response::Response,
 };
-use kukuri_domain::Viewer;
+use kukuri_domain::{PublicKey, Viewer};
 use kukuri_store::Budget;
 use utoipa::{
     ToSchema,
-    openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder, path::Operation, response},
+    openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder, path::Operation, response, security::SecurityRequirement},
 };
 use utoipa_axum::router::UtoipaMethodRouter;
 
 use crate::{
-    ApiState,
+    ApiState, credentials,
     error::{Error, ErrorBody},
 };
 
@@ -33,6 +34,21 @@ pub enum RouteCost {
     Read,
     /// Reads the search index and the store.
     Search,
+    /// Reads or changes a little in the control database. Whether authentication is required is not for the gate to say.
+    Control,
+    /// Makes or checks a proof of a key, and may make an account: the strictest rate. Authentication is never required.
+    SignIn,
+}
+
+/// What a route asks of its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Nothing. A caller may authenticate all the same, and needs no account for it.
+    Open,
+    /// An account.
+    Account,
+    /// An account, and consent to the policies in effect (L-3).
+    Member,
 }
 
 /// The caller of a request. Handlers ask its methods and never match on it, so that a new variant changes no handler.
@@ -41,6 +57,8 @@ pub enum RouteCost {
 pub enum Identity {
     /// A caller that has not authenticated.
     Anonymous,
+    /// A caller that has proven to own this key, and is not banned. It has an account, unless the route is open to everybody.
+    Person(PublicKey),
 }
 
 impl Identity {
@@ -48,6 +66,7 @@ impl Identity {
     pub fn viewer(&self) -> Viewer {
         match self {
             Self::Anonymous => Viewer::unauthenticated(),
+            Self::Person(key) => Viewer::Client([*key].into()),
         }
     }
 }
@@ -98,40 +117,67 @@ pub struct StreamPermit {
 
 /// Puts the gate before a route, and the refusals of the gate into the description of the route.
 pub(crate) fn gated(
-    gate: &Arc<dyn Gate>,
+    state: &Arc<ApiState>,
     cost: RouteCost,
+    access: Access,
     (schemas, mut paths, router): UtoipaMethodRouter<Arc<ApiState>>,
 ) -> UtoipaMethodRouter<Arc<ApiState>> {
     for item in paths.paths.values_mut() {
         let methods = [&mut item.get, &mut item.post, &mut item.put, &mut item.patch, &mut item.delete];
-        methods.into_iter().flatten().for_each(|operation| describe_refusals(operation, cost));
+        methods.into_iter().flatten().for_each(|operation| describe_access(operation, cost, access));
     }
-    (schemas, paths, router.route_layer(from_fn_with_state((Arc::clone(gate), cost), admit)))
+    (schemas, paths, router.route_layer(from_fn_with_state((Arc::clone(state), cost, access), admit)))
 }
 
 async fn admit(
-    State((gate, cost)): State<(Arc<dyn Gate>, RouteCost)>,
+    State((state, cost, access)): State<(Arc<ApiState>, RouteCost, Access)>,
     request: Request,
     next: Next,
 ) -> Result<Response, Error> {
     let (mut parts, body) = request.into_parts();
-    let identity = gate.admit(&parts, cost).await?;
+    let identity = state.gate.admit(&parts, cost).await?;
     parts.extensions.insert(identity);
-    parts.extensions.insert(gate.budget(&parts));
-    parts.extensions.insert(AnswerBytes(gate.answer_bytes(&parts)));
-    Ok(next.run(Request::from_parts(parts, body)).await)
+    parts.extensions.insert(state.gate.budget(&parts));
+    parts.extensions.insert(AnswerBytes(state.gate.answer_bytes(&parts)));
+    let request = Request::from_parts(parts, body);
+    // What is the same for everybody is answered whatever the credentials are.
+    let request = match cost {
+        RouteCost::Static => request,
+        _ => credentials::authenticate(&state, request, access).await?,
+    };
+    let mut response = next.run(request).await;
+    if access != Access::Open || cost == RouteCost::SignIn {
+        response.headers_mut().entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    }
+    Ok(response)
 }
 
-fn describe_refusals(operation: &mut Operation, cost: RouteCost) {
+fn describe_access(operation: &mut Operation, cost: RouteCost, access: Access) {
+    let has_input =
+        operation.request_body.is_some() || operation.parameters.as_ref().is_some_and(|all| !all.is_empty());
     let mut add = |status: &str, description: &str| {
-        operation.responses.responses.insert(status.to_owned(), RefOr::T(error_response(description)));
+        let response = RefOr::T(error_response(description));
+        operation.responses.responses.entry(status.to_owned()).or_insert(response);
     };
-    if cost != RouteCost::Static {
+    if has_input && cost != RouteCost::Static {
         add("400", "The request is malformed; the message says how.");
-        add("401", "The node requires authentication.");
     }
-    add("403", "The client's address is denied.");
+    if cost != RouteCost::Static {
+        add("401", "Authentication is required, or the `Authorization` of the request proves nothing.");
+    }
+    add("403", "The client's address is denied, or the account is disabled or banned.");
+    if access != Access::Open {
+        add("410", "The account is being deleted.");
+        operation.security =
+            Some(["bearer", "nostr"].map(|name| SecurityRequirement::new::<_, _, &str>(name, [])).into());
+    }
+    if access == Access::Member {
+        add("428", "The policies in `details.required` have to be accepted first.");
+    }
     add("429", "Too many requests; `Retry-After` says when the next may come.");
+    if matches!(cost, RouteCost::Control | RouteCost::SignIn) {
+        add("503", "The database of accounts is not available.");
+    }
     add("default", "Any other error.");
 }
 

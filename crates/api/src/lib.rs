@@ -1,18 +1,21 @@
-//! The HTTP API: search, and the changes of a topic as pages and as a stream.
+//! The HTTP API: search, the changes of a topic as pages and as a stream, and accounts.
 //!
 //! # Layout
 //!
 //! - [`routes`]: the list of endpoints. Each handler carries its description; together they are `/v1/openapi.json`.
-//! - [`gate`]: rates and identity, asked before every handler. The node implements it.
+//! - [`gate`]: rates, identity and account, asked before every handler. The node implements the rates; `credentials` reads the
+//!   header `Authorization`.
 //! - `search`: hits, looked up in the store (C-1).
 //! - `feed`: pages of changes (W-8); `stream`: the same as server-sent events; `changes`: reading them from the outbox;
 //!   `tail`: outbox rows shared by streams; `snapshot`: the start of a follower (O-8).
+//! - `people`: sign-in, accounts, policies and consents, requests for topics.
 //! - [`extract`]: query, path and body; `cursor`: places in lists; `position`: sequences with their epoch (Y-5); `answer`: parts of answers; [`mod@error`]: errors.
 //! - `layers`: request ids, CORS, time limits, panics, logs.
 //! - `fuzzing` (a feature): what must hold for any parameters.
 
 mod answer;
 mod changes;
+mod credentials;
 mod cursor;
 pub mod error;
 pub mod extract;
@@ -21,13 +24,17 @@ mod feed;
 pub mod fuzzing;
 pub mod gate;
 mod layers;
+mod people;
 mod position;
 mod search;
 mod snapshot;
 mod stream;
 mod tail;
 
-use std::{ops::Deref, sync::Arc};
+use std::{
+    ops::Deref,
+    sync::{Arc, OnceLock},
+};
 
 use axum::{
     Router,
@@ -36,19 +43,30 @@ use axum::{
     response::{IntoResponse, Response},
     routing::any,
 };
+use kukuri_control::{
+    Control,
+    request::{RequestLimits, Service},
+};
 use kukuri_domain::{
-    Millis, TopicId, Visibility,
+    Millis, RelayUrls, Timestamp, TopicId, Visibility,
     topic::{TopicRules, TopicValue},
 };
 use kukuri_search::Finder;
 use kukuri_store::Store;
 use tokio::sync::watch;
-use utoipa::OpenApi;
+use utoipa::{
+    Modify, OpenApi,
+    openapi::{
+        OpenApi as Document,
+        security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme},
+    },
+};
 use utoipa_axum::{router::OpenApiRouter, routes as handlers};
 
 pub use error::Error;
 use error::ErrorBody;
-use gate::gated;
+pub use error::NotAdmitted;
+use gate::{Access, gated};
 pub use gate::{Gate, Identity, RouteCost, StreamPermit, StreamTurn};
 use tail::OutboxTail;
 
@@ -64,6 +82,16 @@ pub struct Api {
     pub visibility: Box<dyn Fn() -> Visibility + Send + Sync>,
     /// Admits requests.
     pub gate: Arc<dyn Gate>,
+    /// What is known of people.
+    pub control: Arc<Control>,
+    /// The URLs by which signed events may name this node. The first is the issuer of tokens, and URLs in answers begin with it.
+    pub relay_urls: Box<dyn Fn() -> RelayUrls + Send + Sync>,
+    /// The network whose names of topics are hashed (T-2).
+    pub topic_network: String,
+    /// The services that this node runs, which people may ask for. The relay is always one.
+    pub services: Vec<Service>,
+    /// How much people may ask for (S-4).
+    pub request_limits: RequestLimits,
     /// The time now.
     pub clock: fn() -> Millis,
     /// `true` once the node stops: streams end. They also end when the sender is dropped.
@@ -71,6 +99,16 @@ pub struct Api {
 }
 
 impl Api {
+    /// The time now, in seconds.
+    fn now(&self) -> Timestamp {
+        (self.clock)().seconds()
+    }
+
+    /// A URL of this node for people's browsers and clients.
+    fn http_url(&self, path: &str) -> String {
+        (self.relay_urls)().http_url() + path
+    }
+
     /// Reads a parameter that names a topic (T-1).
     fn read_topic(&self, parameter: &str, text: &str) -> Result<TopicId, Error> {
         match (self.topics)().read(text) {
@@ -87,7 +125,7 @@ struct ApiState {
     api: Api,
     tail: OutboxTail,
     /// `/v1/openapi.json`
-    description: String,
+    description: OnceLock<String>,
 }
 
 impl Deref for ApiState {
@@ -100,27 +138,68 @@ impl Deref for ApiState {
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "kukuri-node", description = "Search, and the changes of a topic, beside a Nostr relay."),
-    components(schemas(ErrorBody))
+    info(title = "kukuri-node", description = "Search, the changes of a topic, and accounts, beside a Nostr relay."),
+    components(schemas(ErrorBody)),
+    modifiers(&Credentials)
 )]
 struct Description;
+
+/// The description of both forms of `Authorization`.
+struct Credentials;
+
+impl Modify for Credentials {
+    fn modify(&self, document: &mut Document) {
+        let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("JWT");
+        let nostr = ApiKeyValue::with_description(
+            "Authorization",
+            "`Nostr <base64 of a signed event>`: an event of kind 27235 for this request (NIP-98).",
+        );
+        let components = document.components.get_or_insert_default();
+        components.add_security_scheme("bearer", SecurityScheme::Http(bearer.build()));
+        components.add_security_scheme("nostr", SecurityScheme::ApiKey(ApiKey::Header(nostr)));
+    }
+}
 
 /// All endpoints, to be merged with other routes. A new endpoint is a handler in its own file, its `mod` above, and its
 /// line here.
 pub fn routes(api: Api) -> Router {
+    use RouteCost::{Control, Read, Search, SignIn, Static};
+    let state = Arc::new(ApiState { api, tail: OutboxTail::default(), description: OnceLock::new() });
+    let gated = |cost, access, handlers| gated(&state, cost, access, handlers);
     let (router, description) = OpenApiRouter::with_openapi(Description::openapi())
-        .routes(gated(&api.gate, RouteCost::Search, handlers!(search::search)))
-        .routes(gated(&api.gate, RouteCost::Read, handlers!(feed::list_changes)))
-        .routes(gated(&api.gate, RouteCost::Read, handlers!(snapshot::read_snapshot)))
-        .routes(gated(&api.gate, RouteCost::Static, handlers!(openapi)))
+        .routes(gated(Search, Access::Open, handlers!(search::search)))
+        .routes(gated(Read, Access::Open, handlers!(feed::list_changes)))
+        .routes(gated(Read, Access::Open, handlers!(snapshot::read_snapshot)))
+        .routes(gated(Static, Access::Open, handlers!(openapi)))
+        .routes(gated(SignIn, Access::Open, handlers!(people::sign_in::make_challenge)))
+        .routes(gated(SignIn, Access::Open, handlers!(people::sign_in::verify_answer)))
+        .routes(gated(SignIn, Access::Open, handlers!(people::invites::redeem_invite)))
+        .routes(gated(Control, Access::Account, handlers!(people::sign_in::end_session)))
+        .routes(gated(Control, Access::Account, handlers!(people::me::read_account)))
+        .routes(gated(Control, Access::Open, handlers!(people::policies::list_current_policies)))
+        .routes(gated(Control, Access::Open, handlers!(people::policies::read_policy)))
+        .routes(gated(Control, Access::Account, handlers!(people::consents::read_consents)))
+        .routes(gated(Control, Access::Account, handlers!(people::consents::give_consents)))
+        .routes(gated(
+            Control,
+            Access::Member,
+            handlers!(people::topic_requests::create_topic_request, people::topic_requests::list_topic_requests),
+        ))
+        .routes(gated(
+            Control,
+            Access::Member,
+            handlers!(people::topic_requests::read_topic_request, people::topic_requests::cancel_topic_request),
+        ))
+        .routes(gated(Control, Access::Member, handlers!(people::topic_subscriptions::list_topic_subscriptions)))
+        .routes(gated(Control, Access::Account, handlers!(people::topic_subscriptions::end_topic_subscription)))
         .split_for_parts();
     let router = router
         .route("/v1/", any(not_found))
         .route("/v1/{*path}", any(not_found))
         .method_not_allowed_fallback(async || Error::MethodNotAllowed);
     // A description is plain data: writing it does not fail.
-    let description = description.to_json().unwrap_or_default();
-    layers::layered(router).with_state(Arc::new(ApiState { api, tail: OutboxTail::default(), description }))
+    state.description.get_or_init(|| description.to_json().unwrap_or_default());
+    layers::layered(router).with_state(state)
 }
 
 /// This description.
@@ -128,7 +207,7 @@ pub fn routes(api: Api) -> Router {
     (status = 200, description = "An OpenAPI document.", body = Object, content_type = "application/json"),
 ))]
 async fn openapi(State(state): State<Arc<ApiState>>) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], state.description.clone()).into_response()
+    ([(header::CONTENT_TYPE, "application/json")], state.description.get().cloned().unwrap_or_default()).into_response()
 }
 
 async fn not_found() -> Error {

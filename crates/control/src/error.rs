@@ -39,6 +39,9 @@ pub enum Error {
     /// A row holds what no program of ours writes.
     #[error("the control database is damaged: {0}")]
     Damaged(String),
+    /// A text that was to be stored or looked up has a NUL.
+    #[error("a text must not contain NUL")]
+    Nul,
     /// This database can't do that.
     #[error("{0}")]
     Unsupported(&'static str),

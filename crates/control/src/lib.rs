@@ -2,6 +2,7 @@
 //!
 //! # Layout
 //!
+//! - [`Control`]: the control plane of a running node. [`actions`]: what an operator can change.
 //! - [`database`]: one model on SQLite or Postgres. [`Error`], [`Refused`].
 //! - Who somebody is: [`account`], [`sign_in`] (challenges), [`token`], [`admission`] with [`invite`], [`ban`].
 //! - What they agreed to: [`policy`], [`consent`]. What they may use: [`plan`], [`metric`], [`usage`].
@@ -13,10 +14,12 @@
 //! Time is an argument.
 
 pub mod account;
+pub mod actions;
 pub mod admission;
 pub mod audit;
 pub mod ban;
 pub mod consent;
+mod control;
 pub mod database;
 mod error;
 pub mod invite;
@@ -32,6 +35,7 @@ pub mod subscription;
 pub mod token;
 pub mod usage;
 
+pub use control::{Acting, Action, Control};
 pub use database::{Database, PostgresSettings, Transaction};
 pub use error::{Error, Refused};
 

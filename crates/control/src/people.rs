@@ -30,6 +30,17 @@ pub struct People {
     shared: Mutex<Shared>,
 }
 
+/// What a refresh found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Refreshed {
+    /// Nothing has changed.
+    Same,
+    /// Nothing that takes anything from anybody who was known: people who are new, for instance.
+    New,
+    /// Something that people who were known may lose by.
+    Changed,
+}
+
 /// Up to where the database has been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Revision {
@@ -109,6 +120,15 @@ struct Changes {
     ended_tokens: HashMap<String, Timestamp>,
 }
 
+impl Changes {
+    /// Whether they concern people who were known.
+    fn concern(&self, known: &Known) -> bool {
+        !self.nameless_bans.is_empty()
+            || !self.ended_tokens.is_empty()
+            || self.persons.iter().any(|(key, person)| known.persons.contains_key(key) || person.ban.is_some())
+    }
+}
+
 impl People {
     /// Reads everything.
     pub async fn load(database: &Database, now: Timestamp) -> Result<Self> {
@@ -117,8 +137,8 @@ impl People {
         Ok(people)
     }
 
-    /// Reads what has changed since the last time. Returns whether anything has.
-    pub async fn refresh(&self, database: &Database, now: Timestamp) -> Result<bool> {
+    /// Reads what has changed since the last time.
+    pub async fn refresh(&self, database: &Database, now: Timestamp) -> Result<Refreshed> {
         let mut read = self.revision.lock().await;
         let row = database.read_first(sql("SELECT value, shared FROM cn_admin.revision")).await?;
         let row = row.ok_or_else(|| crate::Error::Damaged("cn_admin.revision has no row".to_owned()))?;
@@ -128,6 +148,10 @@ impl People {
         let changes = if is_changed { Some(self.read_changes(database, read.value, now).await?) } else { None };
         let shared = if found.shared != read.shared { Some(read_shared(database).await?) } else { None };
         let mut known = self.known.write();
+        let mut refreshed = if is_changed { Refreshed::New } else { Refreshed::Same };
+        if shared.is_some() || changes.as_ref().is_some_and(|changes| changes.concern(&known)) {
+            refreshed = Refreshed::Changed;
+        }
         if let Some((plans, admission, all_policies)) = shared {
             (known.plans, known.admission, known.all_policies) = (plans, admission, all_policies);
         }
@@ -139,9 +163,13 @@ impl People {
             known.ended_tokens.extend(changes.ended_tokens);
         }
         // A policy may take effect without a change.
-        known.published = policy::split(known.all_policies.iter().cloned(), now);
+        let published = policy::split(known.all_policies.iter().cloned(), now);
+        if published != known.published {
+            known.published = published;
+            refreshed = Refreshed::Changed;
+        }
         *read = found;
-        Ok(is_changed)
+        Ok(refreshed)
     }
 
     async fn read_changes(&self, database: &Database, since: i64, now: Timestamp) -> Result<Changes> {

@@ -83,10 +83,14 @@ impl Secrets {
                  ON CONFLICT (name, version) DO NOTHING");
             transaction.execute(insert.bind(purpose.name()).bind(new_secret()?).bind(now)).await?;
         }
-        let rows = transaction.fetch(sql("SELECT name, version, value FROM cn_admin.secrets")).await?;
         transaction.commit().await?;
+        Self::load(database).await
+    }
+
+    /// Reads the secrets.
+    pub async fn load(database: &Database) -> Result<Self> {
         let mut secrets = Self::default();
-        for row in rows {
+        for row in database.read(sql("SELECT name, version, value FROM cn_admin.secrets")).await? {
             let (name, version, value): (String, u32, Vec<u8>) = (row.get(0)?, row.get(1)?, row.get(2)?);
             let value = value.try_into().map_err(|_| Error::Damaged(format!("the secret `{name}` is not 32 bytes")))?;
             let Some(purpose) = Purpose::ALL.into_iter().find(|purpose| purpose.name() == name) else { continue };

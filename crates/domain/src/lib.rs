@@ -3,7 +3,7 @@
 //! # Layout
 //!
 //! Events:
-//! [`event`] · [`id`] · [`kind`] · [`tags`] · [`time`] · [`address`] · [`topic`] · [`hex`] (and `json`, `verify`)
+//! [`event`] · [`id`] · [`kind`] · [`tags`] · [`time`] · [`address`] · [`topic`] · [`hex`] · [`nip19`] (and `json`, `verify`)
 //!
 //! Admission and decision:
 //! [`authentication`] checks proofs of a key; [`admission`] checks the event alone; [`limits`] bounds its sizes; [`refusal`] lists every reason to refuse it;
@@ -33,6 +33,7 @@ pub mod id;
 mod json;
 pub mod kind;
 pub mod limits;
+pub mod nip19;
 mod parsed_keys;
 pub mod refusal;
 mod relay_urls;

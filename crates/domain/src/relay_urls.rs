@@ -17,6 +17,12 @@ impl RelayUrls {
         self.0.contains(&normalize(url))
     }
 
+    /// The first of them as a URL of HTTP, without a slash at its end.
+    pub fn http_url(&self) -> String {
+        let url = self.0.first().map_or("", String::as_str);
+        url.strip_prefix("ws").map_or_else(|| url.to_owned(), |rest| format!("http{rest}"))
+    }
+
     /// Whether the URL is that of a request to this relay by HTTP: path and query below its URL, or at the root of its host.
     pub fn contains_request(&self, url: &str, path_and_query: &str) -> bool {
         let Some(url) = read(url) else { return false };
@@ -71,5 +77,6 @@ mod tests {
         ] {
             assert_eq!(ours.contains(url), same, "{url}");
         }
+        assert_eq!(ours.http_url(), "https://relay.example.com");
     }
 }

@@ -18,9 +18,9 @@ pub struct NodeSubscription {
     pub topic: TopicId,
     /// Whether events of the topic are admitted (T-8).
     pub enabled: bool,
-    /// Whether an operator or use decides on `enabled`.
+    /// Whether an operator, use or members decide on `enabled`.
     pub keeper: Keeper,
-    /// The number of users that subscribe to the topic.
+    /// The number of members that subscribe to the topic, if they keep it.
     pub ref_count: u64,
     /// Retention, capacity and priority.
     pub policy: IngestPolicy,
@@ -30,7 +30,7 @@ pub struct NodeSubscription {
     pub updated_at: Millis,
 }
 
-/// Whether an operator or use opens and closes a topic (T-8).
+/// Whether an operator, use or members open and close a topic (T-8, S-3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keeper {
     /// An operator: only an operator changes it.
@@ -38,12 +38,27 @@ pub enum Keeper {
     Operator,
     /// Use: a first event opens the topic, idleness may close it, and use may open it again.
     Use,
+    /// Members: the topic is open while one of them subscribes to it.
+    People,
 }
 
 impl NodeSubscription {
     /// Whether an event may open a topic with this subscription, or with none.
     pub fn may_open_by_use(known: Option<&Self>) -> bool {
-        known.is_none_or(|known| !known.enabled && known.keeper == Keeper::Use)
+        known.is_none_or(|known| !known.enabled && known.keeper != Keeper::Operator)
+    }
+
+    /// What the number of members that subscribe to a topic changes (S-7). Only what members keep, and what nobody else has open, is
+    /// touched. Applied again it changes nothing.
+    pub fn follow_members(known: Option<&Self>, members: u64, stop_unused: bool) -> Option<SubscriptionChange> {
+        let is_members = known.is_some_and(|known| known.keeper == Keeper::People);
+        if members > 0 && (is_members || Self::may_open_by_use(known)) {
+            let is_done = known.is_some_and(|known| is_members && known.enabled && known.ref_count == members);
+            return (!is_done).then(|| SubscriptionChange::follow_members(true, members));
+        }
+        let known = known.filter(|_| is_members && members == 0)?;
+        let enabled = known.enabled && !stop_unused;
+        (known.enabled != enabled || known.ref_count > 0).then(|| SubscriptionChange::follow_members(enabled, 0))
     }
 
     /// Whether the topic's record is kept while it holds nothing: it is enabled, or has a policy of its own (T-10).
@@ -51,10 +66,10 @@ impl NodeSubscription {
         self.enabled || self.policy != IngestPolicy::default()
     }
 
-    /// Whether the subscription says nothing that a topic without one does not say: use opened it, and it is closed
+    /// Whether the subscription says nothing that a topic without one does not say: use or members opened it, and it is closed
     /// again (T-8, T-10).
     pub fn is_forgettable(&self) -> bool {
-        !self.keeps_topic() && self.keeper == Keeper::Use && self.ref_count == 0
+        !self.keeps_topic() && self.keeper != Keeper::Operator && self.ref_count == 0
     }
 
     /// Whether the topic is idle: use opened it, no user subscribes to it, and for `idle` no event arrived and the
@@ -112,10 +127,10 @@ impl IngestPolicy {
 pub struct SubscriptionChange {
     /// Enables or disables the topic.
     pub enabled: Option<bool>,
-    /// Whether an operator or use decides from now on.
+    /// Whether an operator, use or members decide from now on.
     pub keeper: Option<Keeper>,
-    /// Users that subscribed, minus users that unsubscribed.
-    pub ref_count: i64,
+    /// The number of members that subscribe.
+    pub ref_count: Option<u64>,
     /// A new policy.
     pub policy: Option<IngestPolicy>,
 }
@@ -134,6 +149,10 @@ impl SubscriptionChange {
     /// Use enables a topic.
     pub fn open() -> Self {
         Self { enabled: Some(true), keeper: Some(Keeper::Use), ..Self::default() }
+    }
+
+    fn follow_members(enabled: bool, members: u64) -> Self {
+        Self { enabled: Some(enabled), keeper: Some(Keeper::People), ref_count: Some(members), ..Self::default() }
     }
 
     /// Disables an idle topic, until it is used again.
@@ -155,7 +174,7 @@ impl SubscriptionChange {
         NodeSubscription {
             enabled: self.enabled.unwrap_or(known.enabled),
             keeper: self.keeper.unwrap_or(known.keeper),
-            ref_count: known.ref_count.saturating_add_signed(self.ref_count),
+            ref_count: self.ref_count.unwrap_or(known.ref_count),
             policy: self.policy.unwrap_or(known.policy),
             updated_at: now,
             ..known
@@ -193,6 +212,38 @@ mod tests {
         ] {
             assert_eq!(NodeSubscription::may_open_by_use(after(changes).as_ref()), may_open, "{why}");
         }
+    }
+
+    #[test]
+    fn members_open_and_stop_what_they_keep_and_nothing_else() {
+        // S-3, S-7
+        let (enable, disable) = (SubscriptionChange::enable(), SubscriptionChange::disable());
+        let (open, close) = (SubscriptionChange::open(), SubscriptionChange::close_idle());
+        let carry = |members| SubscriptionChange::follow_members(true, members);
+        let stop = SubscriptionChange::follow_members(false, 0);
+        for (why, changes, members, expected) in [
+            ("never heard of", &[][..], 2, Some(carry(2))),
+            ("nobody wants it", &[], 0, None),
+            ("another member", &[carry(2)], 3, Some(carry(3))),
+            ("as it is", &[carry(2)], 2, None),
+            ("the last member leaves", &[carry(2)], 0, Some(stop)),
+            ("stopped already", &[carry(2), stop], 0, None),
+            ("wanted again", &[carry(2), stop], 1, Some(carry(1))),
+            ("use has it open", &[open], 1, None),
+            ("use had it open", &[open, close], 1, Some(carry(1))),
+            ("an operator keeps it", &[enable], 1, None),
+            ("an operator keeps it closed", &[disable], 1, None),
+            ("an operator took it over", &[carry(1), enable], 0, None),
+        ] {
+            let known = after(changes);
+            let change = NodeSubscription::follow_members(known.as_ref(), members, true);
+            assert_eq!(change, expected, "{why}");
+            let Some(change) = change else { continue };
+            let followed = change.apply(&TopicId::global(), known, Millis(0));
+            assert_eq!(NodeSubscription::follow_members(Some(&followed), members, true), None, "{why}: once");
+        }
+        let kept = NodeSubscription::follow_members(after(&[carry(2)]).as_ref(), 0, false);
+        assert_eq!(kept, Some(carry(0)), "unused topics are not stopped");
     }
 
     #[test]

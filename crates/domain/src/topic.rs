@@ -39,6 +39,11 @@ impl TopicId {
         Self(GLOBAL.into())
     }
 
+    /// Whether it is [`TopicId::global`].
+    pub fn is_global(&self) -> bool {
+        &*self.0 == GLOBAL
+    }
+
     /// The topic that a name maps to in a network: `kukuri:` and the hex of blake3 over network id and normalized name.
     /// An id maps to itself (T-2).
     pub fn from_name(network: &str, name: &str, rules: &TopicRules) -> Result<Self, TopicError> {

@@ -196,6 +196,8 @@ pub struct Rates {
     pub deletions: Rate,
     /// New keys of replaceable and addressable events.
     pub new_keys: Rate,
+    /// Attempts to sign in over HTTP.
+    pub sign_ins: Rate,
 }
 
 /// A rate: a number per minute, and a burst.
@@ -225,6 +227,7 @@ impl Default for Rates {
             backfill: Rate::new(120, 60),
             deletions: Rate::new(60, 60),
             new_keys: Rate::new(120, 120),
+            sign_ins: Rate::new(20, 20),
         }
     }
 }

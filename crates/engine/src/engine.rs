@@ -1,6 +1,7 @@
 //! The engine: its parts, put together, started, reconfigured and stopped.
 
 use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
     sync::{
         Arc,
@@ -16,7 +17,7 @@ use kukuri_domain::{
     clock::Clock,
     retention::RetentionClass,
     sharing::FloorHint,
-    subscription::{NodeSubscription, SubscriptionChange},
+    subscription::{Keeper, NodeSubscription, SubscriptionChange},
 };
 use kukuri_outbox::Status;
 use kukuri_search::Finder;
@@ -109,6 +110,11 @@ pub(crate) struct Shared {
 type Report = Box<dyn Fn() -> Value + Send + Sync>;
 
 impl Shared {
+    /// What policies are asked with, now.
+    pub(crate) fn context<'c>(&'c self, config: &'c EngineConfig) -> Context<'c> {
+        Context { config, now: clock::now(), topics: &self.topics }
+    }
+
     pub(crate) fn read_budget(self: &Arc<Self>, ip: IpAddr) -> Budget {
         let config = self.config.load();
         Budget {
@@ -124,7 +130,7 @@ impl Shared {
 pub struct Signal {
     /// The node stops.
     pub stopping: bool,
-    /// How often the node was reconfigured.
+    /// How often the configuration, or what policies decide from, has changed.
     pub configuration: u64,
 }
 
@@ -314,13 +320,15 @@ impl Engine {
 
     /// Whether the policies accept a connection from this address.
     pub fn check_connection(&self, ip: IpAddr) -> Result<(), ConnectRefused> {
-        let context = Context { config: &self.config(), now: clock::now() };
+        let config = self.config();
+        let context = self.shared.context(&config);
         self.shared.policies.ask(|policy| policy.check_connect(&context, ip))
     }
 
     /// Whether the policies still serve a connected client. To be asked when the configuration has changed.
     pub fn check_client(&self, client: &Client) -> Result<(), ClientRefused> {
-        let context = Context { config: &self.config(), now: clock::now() };
+        let config = self.config();
+        let context = self.shared.context(&config);
         self.shared.policies.ask(|policy| policy.check_client(&context, client))
     }
 
@@ -341,10 +349,53 @@ impl Engine {
         self.shared.rates.check(Act::Status, ip, &[])
     }
 
+    /// Counts an attempt to sign in over HTTP (U-3).
+    pub fn count_sign_in(&self, client: &Client) -> Result<(), ReadRefused> {
+        Ok(self.shared.rates.check(Act::SignIn, client.ip, &[])?)
+    }
+
     /// Whether the policies let clients authenticate as this key.
     pub fn check_key(&self, key: &PublicKey) -> Result<(), PublishRefused> {
-        let context = Context { config: &self.config(), now: clock::now() };
+        let config = self.config();
+        let context = self.shared.context(&config);
         self.shared.policies.ask(|policy| policy.check_auth(&context, key))
+    }
+
+    /// Has every connection ask the policies again whether its client and its subscriptions are served: what policies decide
+    /// from has changed.
+    pub fn recheck_clients(&self) {
+        self.signals.send_modify(|signal| signal.configuration += 1);
+    }
+
+    /// Takes in the topics that members subscribe to, and stops those that members kept and nobody subscribes to any more (S-7).
+    /// Returns how many topics changed.
+    pub async fn follow_members(
+        &self,
+        members: &BTreeMap<TopicId, u64>,
+        stop_unused: bool,
+    ) -> Result<usize, StoreError> {
+        let Shared { store, topics, .. } = &*self.shared;
+        let known: HashMap<TopicId, NodeSubscription> =
+            store.subscriptions().await?.into_iter().map(|one| (one.topic.clone(), one)).collect();
+        let kept = known.values().filter(|one| one.keeper == Keeper::People).map(|one| &one.topic);
+        let concerned: BTreeSet<&TopicId> = members.keys().chain(kept).collect();
+        let mut changed = 0;
+        for topic in concerned {
+            let count = members.get(topic).copied().unwrap_or_default();
+            if let Some(change) = NodeSubscription::follow_members(known.get(topic), count, stop_unused) {
+                store.change_subscription(topic, change, clock::now()).await?;
+                changed += 1;
+            }
+        }
+        if changed > 0 {
+            topics.reload(&**store).await?;
+        }
+        Ok(changed)
+    }
+
+    /// Whether a topic is enabled.
+    pub fn is_topic_enabled(&self, topic: &TopicId) -> bool {
+        self.shared.topics.is_enabled(topic)
     }
 
     /// Reads the node-level subscriptions now; upkeep would do so a little later.

@@ -19,7 +19,6 @@ use kukuri_domain::{
 use kukuri_store::{Outcome, Query, StoreError, report::total};
 
 use crate::{
-    clock,
     config::TopicIntake,
     disk::DiskLevel,
     engine::Shared,
@@ -81,12 +80,7 @@ impl Intake {
         answer: &Arc<ClientQueue>,
     ) -> Submitted {
         let config = self.shared.config.load_full();
-        let screened = self.screen_submission(
-            &Context { config: &config, now: clock::now() },
-            json.as_bytes(),
-            origin,
-            Some(client),
-        );
+        let screened = self.screen_submission(&self.shared.context(&config), json.as_bytes(), origin, Some(client));
         let id = match &screened {
             IntakeStep::Screened(screened, _) => screened.event().id,
             _ => return Submitted::of_unwritten(screened),
@@ -94,7 +88,7 @@ impl Intake {
         let (intake, client, answer, mut turn) = (self.clone(), client.clone(), Arc::clone(answer), answer.take_turn());
         tokio::spawn(async move {
             let mut batch = vec![screened];
-            intake.answer_known(&Context { config: &config, now: clock::now() }, &mut batch, Some(&client)).await;
+            intake.answer_known(&intake.shared.context(&config), &mut batch, Some(&client)).await;
             let step = verify_signatures(batch).await.pop();
             turn.wait().await;
             if let Submitted::Answered(answered) = intake.submit_admitted(step, &client, &answer).await {
@@ -158,7 +152,7 @@ impl Intake {
         client: Option<&Client>,
     ) -> Vec<IntakeStep> {
         let config = self.shared.config.load_full();
-        let context = Context { config: &config, now: clock::now() };
+        let context = self.shared.context(&config);
         let screen = |(text, origin)| self.screen_submission(&context, text, origin, client);
         let mut batch: Vec<IntakeStep> = texts.into_iter().map(screen).collect();
         self.answer_known(&context, &mut batch, client).await;
@@ -217,7 +211,7 @@ impl Intake {
                     let refusal = decision::repeat(screened.event(), state, context.now);
                     Ok(refusal.map_or(Outcome::Duplicate, Outcome::Refused))
                 }
-                None => match self.check_new(context, screened, client.is_some(), &mut holding).await {
+                None => match self.check_new(context, screened, client, &mut holding).await {
                     Ok(state) => {
                         *topics = state;
                         continue;
@@ -259,15 +253,15 @@ impl Intake {
         &self,
         context: &Context<'_>,
         screened: &Screened,
-        is_client: bool,
+        client: Option<&Client>,
         holding: &mut HashSet<TopicId>,
     ) -> Result<TopicState, PublishRefused> {
-        self.shared.policies.ask(|policy| policy.check_new_event(context, screened))?;
+        self.shared.policies.ask(|policy| policy.check_new_event(context, screened, client))?;
         self.check_newcomer(context, screened).await?;
         let is_enabled = |topic: &TopicId| self.shared.topics.is_enabled(topic);
         match screened.check_enabled(is_enabled, |topic| holding.contains(topic)) {
             Ok(()) => {}
-            Err(_) if is_client && matches!(context.config.topics, TopicIntake::Open { .. }) => {
+            Err(_) if client.is_some() && matches!(context.config.topics, TopicIntake::Open { .. }) => {
                 return Ok(TopicState::ToOpen);
             }
             Err(refusal) => return Err(refusal.into()),

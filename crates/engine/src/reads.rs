@@ -11,7 +11,7 @@ use crate::{
     engine::Shared,
     live::{ClientQueue, LiveFilter, LiveIndex, LiveSubscription},
     networks::{AddressLimit, ShareLimits, ShareRefused},
-    policies::{Client, Context, ReadKind, ReadRequest},
+    policies::{Client, ReadKind, ReadRequest},
     refused::ReadRefused,
 };
 
@@ -41,8 +41,18 @@ impl Reads {
     /// Whether the policies let this client read.
     pub fn check(&self, client: &Client, kind: ReadKind, filters: &[Filter]) -> Result<(), ReadRefused> {
         let config = self.shared.config.load();
-        let context = Context { config: &config, now: clock::now() };
+        let context = self.shared.context(&config);
         self.shared.policies.ask(|policy| policy.check_read(&context, &ReadRequest { client, kind, filters }))
+    }
+
+    /// Whether the policies still let this client have a live subscription. To be asked when a [`crate::engine::Signal`] came.
+    pub fn check_live(&self, client: &Client, live: &LiveSubscription) -> Result<(), ReadRefused> {
+        let config = self.shared.config.load();
+        let context = self.shared.context(&config);
+        let filters = live.filters();
+        filters
+            .iter()
+            .try_for_each(|filter| self.shared.policies.ask(|policy| policy.check_live(&context, client, filter)))
     }
 
     /// Filters of a REQ, ready to be subscribed to: limits are clamped, never refused (W-1); words are parsed (NIP-50).

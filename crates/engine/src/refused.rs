@@ -1,7 +1,7 @@
 //! Why the engine refuses to publish, to read, or to accept a connection: each reason with the prefix and text its sender
 //! reads.
 
-use kukuri_domain::{Refusal, topic::FilterWithoutTopic};
+use kukuri_domain::{Refusal, TopicId, topic::FilterWithoutTopic};
 use kukuri_search::{FindError, QueryError};
 use kukuri_store::StoreError;
 
@@ -17,6 +17,58 @@ pub struct TooFast {
     pub(crate) what: &'static str,
     /// When the client may try again.
     pub seconds: u64,
+}
+
+/// Why a person is not served: one who is banned, or one who lacks something where clients have to authenticate (S-5). Its `Display` is
+/// the text that a client reads, with NIP-01's prefix.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PersonRefused {
+    /// The operator has banned the key.
+    #[error("blocked: this node does not serve this key: {reason}")]
+    Banned {
+        /// The operator's public reason.
+        reason: String,
+    },
+    /// The key has no account.
+    #[error("restricted: account required {url}")]
+    NoAccount {
+        /// Where to sign in.
+        url: String,
+    },
+    /// The operator has disabled the account, or it is being deleted.
+    #[error("restricted: this account is not active")]
+    AccountInactive,
+    /// Policies in effect are not accepted.
+    #[error("restricted: consent required {url}")]
+    ConsentRequired {
+        /// Where they are.
+        url: String,
+    },
+    /// A topic is not subscribed to.
+    #[error("restricted: subscription required: {topic}")]
+    SubscriptionRequired {
+        /// The topic.
+        topic: TopicId,
+    },
+    /// A filter names no topic, and so would read topics that are not subscribed to.
+    #[error("restricted: subscription required: a filter has to name topics in #t")]
+    FilterWithoutTopic,
+}
+
+impl PersonRefused {
+    fn prefix(&self) -> &'static str {
+        if matches!(self, Self::Banned { .. }) { "blocked" } else { "restricted" }
+    }
+
+    /// The reason in metrics.
+    fn label(&self) -> &'static str {
+        match self {
+            Self::Banned { .. } => "denied",
+            Self::NoAccount { .. } | Self::AccountInactive => "account",
+            Self::ConsentRequired { .. } => "consent",
+            Self::SubscriptionRequired { .. } | Self::FilterWithoutTopic => "subscription",
+        }
+    }
 }
 
 /// Why an event was refused before the writer saw it. Its `Display` is the message of `OK false`, with NIP-01's prefix.
@@ -46,6 +98,9 @@ pub enum PublishRefused {
     /// As many topics are open as `topics.max` allows (T-8).
     #[error("restricted: this node takes in no more topics than topics.max = {0}")]
     TooManyTopics(usize),
+    /// Its sender is not served.
+    #[error(transparent)]
+    Person(#[from] PersonRefused),
 }
 
 impl PublishRefused {
@@ -57,6 +112,7 @@ impl PublishRefused {
             Self::Unauthenticated => "auth-required",
             Self::Denied | Self::DeniedKey => "blocked",
             Self::TooManyTopics(_) | Self::Behind => "restricted",
+            Self::Person(refused) => refused.prefix(),
         }
     }
 
@@ -65,6 +121,7 @@ impl PublishRefused {
         match self {
             Self::Rule(refusal) => refusal.label(),
             Self::Denied | Self::DeniedKey => "denied",
+            Self::Person(refused) => refused.label(),
             Self::TooFast(_) | Self::RateCut | Self::Unauthenticated | Self::TooManyTopics(_) | Self::Behind => {
                 "capacity"
             }
@@ -77,13 +134,18 @@ impl PublishRefused {
         match self {
             Self::Rule(refusal) => refusal.is_permanent(),
             Self::Denied | Self::DeniedKey => true,
-            Self::TooFast(_) | Self::RateCut | Self::Unauthenticated | Self::TooManyTopics(_) | Self::Behind => false,
+            Self::TooFast(_)
+            | Self::RateCut
+            | Self::Unauthenticated
+            | Self::TooManyTopics(_)
+            | Self::Behind
+            | Self::Person(_) => false,
         }
     }
 }
 
 /// Why a connected client is no longer served. Its `Display` is the text of a NOTICE and of the close.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientRefused {
     /// The operator denies its address.
     #[error("blocked: this address is on the deny list")]
@@ -91,6 +153,9 @@ pub enum ClientRefused {
     /// The operator denies a key that it has authenticated as.
     #[error("blocked: this public key is on the deny list")]
     DeniedKey,
+    /// A key that it has authenticated as is not served.
+    #[error(transparent)]
+    Person(#[from] PersonRefused),
 }
 
 /// Why a request to read is refused. Its `Display` is the reason of `CLOSED`, with NIP-01's prefix.
@@ -99,6 +164,9 @@ pub enum ReadRefused {
     /// Its sender has to authenticate first (W-7).
     #[error("{AUTH_REQUIRED}")]
     Unauthenticated,
+    /// Its sender is not served.
+    #[error(transparent)]
+    Person(#[from] PersonRefused),
     /// Its sender exceeds a rate.
     #[error(transparent)]
     TooFast(#[from] TooFast),
@@ -207,6 +275,11 @@ mod tests {
             PublishRefused::RateCut,
             PublishRefused::Behind,
             PublishRefused::TooManyTopics(5),
+            PublishRefused::Person(PersonRefused::Banned { reason: "spam".to_owned() }),
+            PublishRefused::Person(PersonRefused::AccountInactive),
+            PublishRefused::Person(PersonRefused::NoAccount { url: "https://node.example".to_owned() }),
+            PublishRefused::Person(PersonRefused::ConsentRequired { url: "https://node.example".to_owned() }),
+            PublishRefused::Person(PersonRefused::SubscriptionRequired { topic: TopicId::global() }),
         ];
         for refused in refusals {
             let text = refused.to_string();

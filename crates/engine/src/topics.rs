@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use kukuri_domain::{
     Millis, Refusal, TopicId,
     capacity::{Capacity, Load, shed_priority},
-    subscription::{IngestPolicy, NodeSubscription, SubscriptionChange},
+    subscription::{IngestPolicy, Keeper, NodeSubscription, SubscriptionChange},
 };
 use kukuri_store::{Store, StoreError};
 use parking_lot::RwLock;
@@ -25,6 +25,8 @@ struct TopicSnapshot {
     by_id: HashMap<TopicId, NodeSubscription>,
     enabled: usize,
     shed_priority: Option<u8>,
+    /// A topic that an operator or members keep.
+    has_members_topic: bool,
 }
 
 impl Topics {
@@ -34,6 +36,7 @@ impl Topics {
         let enabled = || all.iter().filter(|subscription| subscription.enabled);
         let snapshot = TopicSnapshot {
             enabled: enabled().count(),
+            has_members_topic: all.iter().any(|one| one.keeper != Keeper::Use && !one.topic.is_global()),
             shed_priority: shed_priority(enabled().map(|subscription| subscription.policy.priority)),
             by_id: all.into_iter().map(|subscription| (subscription.topic.clone(), subscription)).collect(),
         };
@@ -43,6 +46,17 @@ impl Topics {
 
     pub(crate) fn is_enabled(&self, topic: &TopicId) -> bool {
         self.snapshot.read().by_id.get(topic).is_some_and(|subscription| subscription.enabled)
+    }
+
+    /// Whether a topic is enabled, and was opened by use.
+    pub(crate) fn is_kept_by_use(&self, topic: &TopicId) -> bool {
+        let snapshot = self.snapshot.read();
+        snapshot.by_id.get(topic).is_some_and(|known| known.enabled && known.keeper == Keeper::Use)
+    }
+
+    /// Whether every topic is the global one, or was opened by use.
+    pub(crate) fn are_all_for_everybody(&self) -> bool {
+        !self.snapshot.read().has_members_topic
     }
 
     /// The first of these topics that use may open, or has opened (T-9).

@@ -47,7 +47,7 @@ impl Policy for TestPolicy {
         if *self.0.refused_author.lock() == Some(event.pubkey) { Err(PublishRefused::Denied) } else { Ok(()) }
     }
 
-    fn check_new_event(&self, _: &Context<'_>, _: &Screened) -> Result<(), PublishRefused> {
+    fn check_new_event(&self, _: &Context<'_>, _: &Screened, _: Option<&Client>) -> Result<(), PublishRefused> {
         self.0.asked.lock().push("publish_new");
         Err(PublishRefused::Behind)
     }

@@ -51,9 +51,14 @@ impl HttpFront {
         self.streams.open(client.ip, has_rates).map_err(|_| ReaderRefused::TooManyStreams)
     }
 
-    /// Admits a request for a static document, which never requires authentication. Counts it like a REQ (U-3).
+    /// Admits a request that costs little, and that the relay's authentication does not concern. Counts it like a REQ (U-3).
     pub fn admit_static(&self, request: &Parts) -> Result<(), ReaderRefused> {
         Ok(self.engine().count_request(&self.allowed_client(request)?, 0)?)
+    }
+
+    /// Admits an attempt to sign in, which never requires authentication. It has the strictest rate (U-3).
+    pub fn admit_sign_in(&self, request: &Parts) -> Result<(), ReaderRefused> {
+        Ok(self.engine().count_sign_in(&self.allowed_client(request)?)?)
     }
 
     /// What reading the answer to an admitted request may cost (Y-2).

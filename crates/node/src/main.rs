@@ -63,6 +63,13 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     let settings = &config::load(&flags)?.settings;
     match command {
         Command::Topic(command) => block_on(command::topic::run(settings, command)),
+        Command::Account(command) => block_on(command::account::run(settings, command)),
+        Command::Admission(command) => block_on(command::admission::run(settings, command)),
+        Command::Invite(command) => block_on(command::invite::run(settings, command)),
+        Command::Request(command) => block_on(command::request::run(settings, command)),
+        Command::Plan(command) => block_on(command::plan::run(settings, command)),
+        Command::Usage(command) => block_on(command::usage::run(settings, command)),
+        Command::Policy(command) => block_on(command::policy::run(settings, command)),
         Command::Import(options) => block_on(command::import::run(settings, options)),
         Command::Export(options) => block_on(command::export::run(settings, options)),
         Command::Stats(options) => block_on(command::stats::run(settings, options)),

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
-    command::{Output, backup, clock, copy, explain, export, gossip, import, key, outbox, retention, service, topic},
+    command::{
+        Output, account, admission, backup, clock, copy, explain, export, gossip, import, invite, key, outbox, plan,
+        policy, request, retention, service, topic, usage,
+    },
     config::Flags,
 };
 
@@ -35,6 +38,27 @@ pub(crate) enum Command {
     /// Lists and sets the topics that the node accepts.
     #[command(subcommand)]
     Topic(topic::Topic),
+    /// People who have signed in here, and bans.
+    #[command(subcommand)]
+    Account(account::AccountCommand),
+    /// Who gets an account: every key, keys with an invite code, or listed keys.
+    #[command(subcommand)]
+    Admission(admission::AdmissionCommand),
+    /// Invite codes.
+    #[command(subcommand)]
+    Invite(invite::InviteCommand),
+    /// Topics that people ask for.
+    #[command(subcommand)]
+    Request(request::RequestCommand),
+    /// Plans: what people may use.
+    #[command(subcommand)]
+    Plan(plan::PlanCommand),
+    /// What people have used.
+    #[command(subcommand)]
+    Usage(usage::UsageCommand),
+    /// Terms, privacy policy and house rules.
+    #[command(subcommand)]
+    Policy(policy::PolicyCommand),
     /// Imports events from a file with one JSON object per line.
     Import(import::Import),
     /// Exports events, one JSON object per line.

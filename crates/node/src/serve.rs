@@ -28,7 +28,9 @@ use crate::{
     config::{self, Flags, Loaded, Settings},
     key, output,
     wiring::{
-        self, search_index,
+        self,
+        http_api::ApiParts,
+        search_index,
         services::{self, ServiceParts},
         stores,
     },
@@ -60,6 +62,7 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
         opened => opened?,
     };
     wiring::check_retention(settings, &*store).await?;
+    let control = wiring::control::for_serving(settings).await?;
     let own_key = key::nostr_public_key(&data)?;
     raise_open_files_limit(settings);
     let signals = install_signals()?;
@@ -78,7 +81,7 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
         store: Arc::clone(&store),
         finder: finder.clone(),
         config,
-        policies: Vec::new(),
+        policies: wiring::control::policies(&control),
         recorder: exporter.recorder(),
     })
     .await?;
@@ -97,6 +100,9 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
         Arc::new(AdminContext { engine: Arc::clone(&engine), services: Arc::clone(&services), bridge: bridge.clone() });
     let commands = tokio::spawn(admin_socket::server::serve(admin_socket::server::listen(&data)?, admin));
     let (stopping, is_stopping) = watch::channel(false);
+    let stop_unused = settings.subscriptions.stop_unused;
+    let people = wiring::control::follow(Arc::clone(&control), Arc::clone(&engine), stop_unused, is_stopping.clone());
+    let people = tokio::spawn(people);
     let routes = match monitors {
         None => kukuri_http::routes(Arc::clone(&front)),
         Some(listener) => {
@@ -105,7 +111,8 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
             kukuri_http::routes_without_metrics(Arc::clone(&front))
         }
     };
-    let routes = routes.merge(wiring::http_api::routes(&front, store, finder, is_stopping));
+    let parts = ApiParts { settings, store, finder, control: Arc::clone(&control), stopping: is_stopping };
+    let routes = routes.merge(wiring::http_api::routes(&front, parts));
     let serving = tokio::spawn(kukuri_http::serve(Arc::clone(&front), listener, routes));
 
     announce(settings, &public_url, listening, bridge.as_deref())?;
@@ -128,7 +135,8 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     });
     commands.abort();
     // Server and upkeep end because the engine stops.
-    let _ = (serving.await, upkeep.await, commands.await);
+    let _ = (serving.await, upkeep.await, commands.await, people.await);
+    control.database().close().await;
     admin_socket::server::remove(&data);
     drop((front, relay, engine, bridge));
     services.stop().await;

@@ -53,6 +53,7 @@ impl Closed {
         match self {
             Self::Refused(refused) => match refused {
                 ReadRefused::Unauthenticated => RequestRefused::AuthRequired,
+                ReadRefused::Person(_) => RequestRefused::NotServed,
                 ReadRefused::TooFast(_) => RequestRefused::TooFast,
                 ReadRefused::TooManyLiveFilters(_) | ReadRefused::NoRoomForLiveFilters => RequestRefused::LiveFilters,
                 ReadRefused::TooCostly => RequestRefused::TooCostly,

@@ -45,6 +45,8 @@ metric_label! {
         Invalid = "invalid",
         /// Its sender has to authenticate.
         AuthRequired = "auth_required",
+        /// Its sender is banned, or lacks an account, a consent or a subscription.
+        NotServed = "not_served",
         /// Its sender exceeds a rate.
         TooFast = "too_fast",
         /// Its answer would cost more than a query may.

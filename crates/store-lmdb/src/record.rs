@@ -212,7 +212,7 @@ const SOURCES: [Source; 5] = [Source::Client, Source::Gossip, Source::Sync, Sour
 const REASONS: [Reason; 6] =
     [Reason::Nip09, Reason::Expiration, Reason::Replaced, Reason::Vanish, Reason::Retention, Reason::Capacity];
 const STAGES: [Stage; 4] = [Stage::Open, Stage::LiveOnly, Stage::Shedding, Stage::Purging];
-const KEEPERS: [Keeper; 2] = [Keeper::Operator, Keeper::Use];
+const KEEPERS: [Keeper; 3] = [Keeper::Operator, Keeper::Use, Keeper::People];
 /// Before the shareable request of a tombstone, in place of the code of its target.
 const SHAREABLE: u8 = b's';
 /// In place of a reason.

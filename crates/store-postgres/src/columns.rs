@@ -128,7 +128,12 @@ columns! {
     Keeper as &'v str: |keeper| match keeper {
         Self::Operator => "operator",
         Self::Use => "use",
-    }, |text| if text == "use" { Self::Use } else { Self::Operator };
+        Self::People => "people",
+    }, |text| match text {
+        "use" => Self::Use,
+        "people" => Self::People,
+        _ => Self::Operator,
+    };
 }
 
 impl<T: Column> Column for Option<T> {

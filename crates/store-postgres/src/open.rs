@@ -26,6 +26,7 @@ pub(crate) const MIGRATIONS: Migrations = Migrations {
         ("remains", include_str!("../migrations/0008_remains.sql")),
         ("epoch", include_str!("../migrations/0009_epoch.sql")),
         ("deleted", include_str!("../migrations/0010_deleted.sql")),
+        ("people", include_str!("../migrations/0011_people.sql")),
     ],
 };
 

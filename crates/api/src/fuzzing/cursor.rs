@@ -3,7 +3,7 @@
 use kukuri_domain::{EventId, Timestamp};
 
 use crate::{
-    cursor::{SearchCursor, SnapshotPlace},
+    cursor::{RequestPlace, SearchCursor, SnapshotPlace},
     error::Error,
 };
 
@@ -15,6 +15,10 @@ pub fn check(bytes: &[u8]) {
             assert_eq!(cursor.to_string(), text, "only this node's own cursors are accepted");
             check_next(cursor);
         }
+        Err(error) => check_refusal(&error),
+    }
+    match RequestPlace::try_from(text.to_owned()) {
+        Ok(place) => assert_eq!(place.to_string(), text, "only this node's own cursors are accepted"),
         Err(error) => check_refusal(&error),
     }
     match SnapshotPlace::try_from(text.to_owned()) {

@@ -8,8 +8,12 @@ use axum::{
     body::{Body, to_bytes},
     http::{Request, StatusCode, Uri, request::Parts},
 };
+use kukuri_control::{
+    Control, Database,
+    request::{RequestLimits, Service},
+};
 use kukuri_domain::{
-    Visibility,
+    RelayUrls, Visibility,
     topic::{TopicRules, TopicsMode},
 };
 use kukuri_store::{
@@ -26,6 +30,7 @@ use tower::ServiceExt;
 
 use crate::{Api, Error, Gate, Identity, RouteCost, StreamPermit, routes};
 
+const RELAY: &str = "wss://node.example";
 const MAX_ANSWER_BYTES: usize = 4 << 20;
 
 struct OpenGate;
@@ -47,6 +52,12 @@ static ROUTES: LazyLock<Mutex<(Runtime, Router)>> = LazyLock::new(|| {
     let (first, second) = (note("first").build(), note("second").at(1).build());
     let events = [&first, &second, &article("a", "third").build(), &deletion().of(&first).build()];
     runtime.block_on(store.ingest(events.map(admitted).to_vec(), NOW)).expect("a batch");
+    let control = runtime.block_on(async {
+        // The file stays open; its name may go.
+        let directory = tempfile::tempdir().expect("a directory");
+        let database = Database::open_sqlite(&directory.path().join("control.db")).await.expect("a database");
+        Arc::new(Control::open(database, NOW.seconds()).await.expect("its secrets"))
+    });
     let (stopping, _) = watch::channel(false);
     let api = Api {
         store,
@@ -54,6 +65,11 @@ static ROUTES: LazyLock<Mutex<(Runtime, Router)>> = LazyLock::new(|| {
         topics: Box::new(|| TopicRules::new(TopicsMode::Global, &[""; 0]).expect("nothing is reserved")),
         visibility: Box::new(Visibility::default),
         gate: Arc::new(OpenGate),
+        control,
+        relay_urls: Box::new(|| RelayUrls::new(&[RELAY])),
+        topic_network: String::new(),
+        services: Service::ALL.to_vec(),
+        request_limits: RequestLimits::default(),
         clock: || NOW,
         stopping: stopping.subscribe(),
     };
@@ -81,6 +97,7 @@ pub fn check(bytes: &[u8]) {
             let _: Value = serde_json::from_slice(&body).expect("an answer is JSON");
         }
         StatusCode::BAD_REQUEST
+        | StatusCode::UNAUTHORIZED
         | StatusCode::NOT_FOUND
         | StatusCode::METHOD_NOT_ALLOWED
         | StatusCode::GONE

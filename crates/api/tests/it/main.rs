@@ -7,6 +7,7 @@ mod description;
 mod errors;
 mod feed;
 mod followers;
+mod people;
 mod search;
 mod socket;
 mod visibility;

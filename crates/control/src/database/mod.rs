@@ -41,6 +41,12 @@ impl Statement {
         self.values.push(value.into());
         self
     }
+
+    /// Postgres has no texts with NUL. No database gets one, so that both answer the same.
+    fn check(&self) -> Result<()> {
+        let has_nul = |value: &Value| matches!(value, Value::Text(text) if text.contains('\0'));
+        if self.values.iter().any(has_nul) { Err(Error::Nul) } else { Ok(()) }
+    }
 }
 
 /// The database. Cheap to clone.
@@ -64,8 +70,14 @@ impl Database {
         Ok(Self(Backend::Postgres(Postgres::connect(url, settings).await?)))
     }
 
+    /// Creates or migrates the tables in a Postgres database. Returns the versions before and after.
+    pub async fn migrate_postgres(url: &str) -> Result<(u32, u32)> {
+        Ok(schema::POSTGRES.run_at(url, LOCK_TIMEOUT).await?)
+    }
+
     /// The rows of a statement that changes nothing.
     pub async fn read(&self, statement: Statement) -> Result<Vec<Row>> {
+        statement.check()?;
         match &self.0 {
             Backend::Sqlite(sqlite) => sqlite.read(statement).await,
             Backend::Postgres(postgres) => postgres.read(statement).await,
@@ -79,6 +91,7 @@ impl Database {
 
     /// Executes one statement that changes rows, and commits. Returns the rows that it returns.
     pub async fn change(&self, statement: Statement) -> Result<Vec<Row>> {
+        statement.check()?;
         match &self.0 {
             Backend::Sqlite(sqlite) => sqlite.change(statement).await,
             Backend::Postgres(postgres) => postgres.change(statement).await,
@@ -136,6 +149,7 @@ impl Transaction {
 
     /// The rows that a statement returns.
     pub async fn fetch(&mut self, statement: Statement) -> Result<Vec<Row>> {
+        statement.check()?;
         match &mut self.session {
             Session::Sqlite(session) => session.fetch(statement).await,
             Session::Postgres(session) => session.fetch(statement).await,

@@ -167,7 +167,10 @@ fn migrate(connection: &mut Connection, migrations: &Migrations) -> Result<()> {
     }
     for (title, step) in &migrations.steps[found as usize..] {
         transaction.execute_batch(&schema::for_sqlite(step))?;
-        tracing::info!(title, "control database migrated");
+        // A new one is no news.
+        if found > 0 {
+            tracing::info!(title, "control database migrated");
+        }
     }
     transaction.pragma_update(None, "user_version", supported)?;
     Ok(transaction.commit()?)

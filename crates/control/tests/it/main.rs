@@ -1,5 +1,7 @@
 //! What the control plane promises, on both databases.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop where it is surprised")]
 
+mod actions;
 mod admission;
 mod people;
 mod policies;

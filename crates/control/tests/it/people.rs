@@ -3,7 +3,7 @@
 use kukuri_control::{
     account::{self, AccountStatus},
     ban,
-    people::People,
+    people::{People, Refreshed},
     token,
 };
 
@@ -13,9 +13,9 @@ on_both! {
     async fn change_by_another_process_is_seen(control) {
         let people = control.people(START).await;
         assert_eq!(name(people.check_served(&person(1), START)), "UnknownAccount");
-        assert!(!people.refresh(&control.database, START).await.unwrap(), "nothing has changed");
+        assert_eq!(people.refresh(&control.database, START).await.unwrap(), Refreshed::Same);
         control.join(&person(1)).await;
-        assert!(people.refresh(&control.database, START).await.unwrap());
+        assert_eq!(people.refresh(&control.database, START).await.unwrap(), Refreshed::New);
         assert_eq!(name(people.check_served(&person(1), START)), "ok");
 
         let other = control.open_again().await;
@@ -23,7 +23,7 @@ on_both! {
         ban::ban(&mut transaction, &control.secrets, &person(1), "spam", Some(later(60)), START).await.unwrap();
         ban::ban(&mut transaction, &control.secrets, &person(2), "spam", None, START).await.unwrap();
         transaction.commit().await.unwrap();
-        people.refresh(&control.database, START).await.unwrap();
+        assert_eq!(people.refresh(&control.database, START).await.unwrap(), Refreshed::Changed);
         assert_eq!(name(people.check_served(&person(1), START)), "Banned");
         assert_eq!(name(people.check_served(&person(1), later(60))), "ok", "a ban ends without a change");
         assert_eq!(name(people.check_ban(&person(2), START)), "Banned", "without an account");
@@ -70,4 +70,18 @@ on_both! {
         assert_eq!(name(people.check_ban(&person(1), START)), "ok");
         control.join(&person(1)).await;
     }
+}
+
+#[tokio::test]
+async fn change_that_one_caller_has_found_is_still_told_to_the_node() {
+    let control = crate::support::Control::on_sqlite().await;
+    let node = kukuri_control::Control::open(control.database.clone(), START).await.unwrap();
+    control.join(&person(1)).await;
+    node.refresh(START).await.unwrap();
+    assert_eq!(node.take_refreshed(), Refreshed::New);
+    let ban = kukuri_control::actions::Ban { pubkey: person(1), reason: "spam".to_owned(), until: None };
+    node.perform(&ban, &kukuri_control::audit::Actor::command(), START).await.unwrap();
+    assert_eq!(node.refresh(START).await.unwrap(), Refreshed::Same);
+    node.changed().await;
+    assert_eq!((node.take_refreshed(), node.take_refreshed()), (Refreshed::Changed, Refreshed::Same));
 }

@@ -3,6 +3,7 @@
 use kukuri_control::{
     Refused,
     metric::Metric,
+    people::Refreshed,
     plan,
     usage::{self, Outcome},
 };
@@ -92,7 +93,7 @@ on_both! {
         let mut transaction = control.begin().await;
         assert_eq!(plan::assign(&mut transaction, &person(1), "free", START).await.unwrap(), "member");
         transaction.commit().await.unwrap();
-        assert!(people.refresh(&control.database, START).await.unwrap());
+        assert_eq!(people.refresh(&control.database, START).await.unwrap(), Refreshed::Changed);
         assert_eq!(people.plan(&person(1)).unwrap().id, "free");
     }
 

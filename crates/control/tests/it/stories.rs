@@ -197,8 +197,7 @@ async fn stories(control: impl AsyncFn() -> Control, cases: u32) {
         }
         let people = control.people(START).await;
         let mut model = Model::default();
-        for (number, step) in steps.iter().enumerate() {
-            println!("{number}: {step:?}");
+        for step in &steps {
             play(&control, &mut model, step).await;
         }
         compare(&control, &model, &people).await;

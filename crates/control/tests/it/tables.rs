@@ -60,6 +60,13 @@ on_both! {
         assert!(matches!(row.get::<i64>(1), Err(Error::Damaged(_))));
     }
 
+    async fn text_with_nul_is_refused_before_it_reaches_the_database(control) {
+        let select = sql("SELECT 1 FROM cn_user.plans WHERE plan_id = $1").bind("fr\0ee");
+        assert!(matches!(control.database.read(select.clone()).await, Err(Error::Nul)));
+        assert!(matches!(control.database.change(select.clone()).await, Err(Error::Nul)));
+        assert!(matches!(control.begin().await.fetch(select).await, Err(Error::Nul)));
+    }
+
     async fn second_opening_finds_what_the_first_wrote(control) {
         control.join(&person(1)).await;
         let again = control.open_again().await;

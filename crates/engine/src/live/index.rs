@@ -348,6 +348,14 @@ impl LiveSubscription {
         self.number
     }
 
+    /// Its filters.
+    pub(crate) fn filters(&self) -> Vec<Filter> {
+        let entries = self.index.entries.lock();
+        let Entries { subscriptions, filters, .. } = &*entries;
+        let own = subscriptions.get(&self.number).into_iter().flatten();
+        own.filter_map(|own| Some(filters.get(own.filter)?.conditions.clone())).collect()
+    }
+
     /// Changes the viewer, for events that are queued from now on.
     pub fn set_viewer(&self, viewer: &Viewer) {
         let mut entries = self.index.entries.lock();

@@ -9,7 +9,7 @@ use kukuri_domain::{
     capacity::{self, Load, Stage},
 };
 
-use super::{Context, Policy};
+use super::{Client, Context, Policy};
 use crate::{
     backlog::Backlog,
     disk::{DiskLevel, DiskWatch},
@@ -24,7 +24,7 @@ pub(super) struct CapacityPolicy {
 }
 
 impl Policy for CapacityPolicy {
-    fn check_new_event(&self, _: &Context<'_>, screened: &Screened) -> Result<(), PublishRefused> {
+    fn check_new_event(&self, _: &Context<'_>, screened: &Screened, _: Option<&Client>) -> Result<(), PublishRefused> {
         let (disk, lag) = (self.disk.level(), self.backlog.level());
         let stage = disk.stage().max(lag.stage());
         let node = Load { stage, is_disk_full: disk == DiskLevel::Full, ..Load::default() };

@@ -15,7 +15,7 @@ pub(crate) mod rates;
 
 use std::{net::IpAddr, sync::Arc};
 
-use kukuri_domain::{Event, Filter, Millis, Origin, PublicKey, Viewer, admission::Screened};
+use kukuri_domain::{Event, Filter, Millis, Origin, PublicKey, TopicId, Viewer, admission::Screened};
 
 use crate::{
     backlog::Backlog,
@@ -50,6 +50,19 @@ pub struct Context<'c> {
     pub config: &'c EngineConfig,
     /// The time.
     pub now: Millis,
+    pub(crate) topics: &'c Topics,
+}
+
+impl Context<'_> {
+    /// Whether everybody has this topic (S-6): the global one, and those that were opened by use.
+    pub fn is_for_everybody(&self, topic: &TopicId) -> bool {
+        topic.is_global() || self.topics.is_kept_by_use(topic)
+    }
+
+    /// Whether everybody has every topic of this node, enabled or not.
+    pub fn are_all_topics_for_everybody(&self) -> bool {
+        self.topics.are_all_for_everybody()
+    }
 }
 
 /// The cost class of a request to read.
@@ -104,8 +117,18 @@ pub trait Policy: Send + Sync + 'static {
     }
 
     /// An event of any origin that keeps the rules of the domain and whose id is new here (E-9). Its signature is verified
-    /// afterwards.
-    fn check_new_event(&self, _context: &Context<'_>, _screened: &Screened) -> Result<(), PublishRefused> {
+    /// afterwards. `client`: its sender, if that is a client.
+    fn check_new_event(
+        &self,
+        _context: &Context<'_>,
+        _screened: &Screened,
+        _client: Option<&Client>,
+    ) -> Result<(), PublishRefused> {
+        Ok(())
+    }
+
+    /// A live subscription with this filter, after something has changed.
+    fn check_live(&self, _context: &Context<'_>, _client: &Client, _filter: &Filter) -> Result<(), ReadRefused> {
         Ok(())
     }
 }

@@ -69,6 +69,8 @@ pub(crate) enum Act {
     NewKey,
     /// A look at the status page, health or metrics (Y-4).
     Status,
+    /// An attempt to sign in over HTTP (U-3).
+    SignIn,
 }
 
 /// The rate limiters of a node. They start empty again when the rates are configured differently.
@@ -166,7 +168,7 @@ impl Policy for Arc<RatePolicy> {
 }
 
 /// By `Act`.
-type Quotas = [Quota; 8];
+type Quotas = [Quota; 9];
 
 fn quotas(rates: &Rates, topics: &TopicIntake) -> Quotas {
     let quota = |rate: Rate| Quota::per_minute(rate.per_minute).allow_burst(rate.burst);
@@ -183,13 +185,14 @@ fn quotas(rates: &Rates, topics: &TopicIntake) -> Quotas {
         quota(rates.deletions),
         quota(rates.new_keys),
         quota(STATUS_RATE),
+        quota(rates.sign_ins),
     ]
 }
 
 struct RateLimiters {
     quotas: Quotas,
     /// By act and level.
-    by_act: [[DefaultKeyedRateLimiter<Subject>; LEVELS]; 8],
+    by_act: [[DefaultKeyedRateLimiter<Subject>; LEVELS]; 9],
     clock: DefaultClock,
 }
 
@@ -215,6 +218,7 @@ impl RateLimiters {
             Act::Deletion => "deletion and vanish requests",
             Act::NewKey => "new replaceable or addressable events",
             Act::Status => "requests for the state of the node",
+            Act::SignIn => "attempts to sign in",
         };
         let limiter = &self.by_act[act as usize][subject.level()];
         // An act heavier than the whole burst is counted as the whole burst; it could never pass otherwise.

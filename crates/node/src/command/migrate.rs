@@ -1,25 +1,33 @@
 //! `migrate`: creates or migrates the tables of a database before a node starts.
 
 use crate::{
-    config::{IndexPlace, Settings, StorePlace},
+    config::{IndexPlace, Settings, StorePlace, place::ControlPlace},
     output,
-    wiring::{search_index, stores},
+    wiring::{control, search_index, stores},
 };
 
+const EMBEDDED: &str = "nothing to do: the node migrates it when it opens it";
+
 pub(crate) async fn run(settings: &Settings) -> anyhow::Result<()> {
+    let mut done = Vec::new();
     let place = settings.store_place();
-    let done = match &place {
-        StorePlace::Lmdb(_) => "nothing to do: the node migrates an embedded store when it opens it".to_owned(),
+    match &place {
+        StorePlace::Lmdb(_) => done.push(format!("{place}: {EMBEDDED}")),
         StorePlace::Postgres(url) => {
-            let store = in_words(stores::migrate(url).await?);
+            done.push(format!("{place}: events: {}", in_words(stores::migrate(url).await?)));
             if settings.index_place() == IndexPlace::Postgres {
-                format!("events: {store}; search: {}", in_words(search_index::migrate(url).await?))
-            } else {
-                store
+                done.push(format!("{place}: search: {}", in_words(search_index::migrate(url).await?)));
             }
         }
-    };
-    output::print(&format!("{place}: {done}\n"))
+    }
+    let place = settings.control_place();
+    match &place {
+        ControlPlace::Sqlite(_) => done.push(format!("{place}: {EMBEDDED}")),
+        ControlPlace::Postgres(url) => {
+            done.push(format!("{place}: people: {}", in_words(control::migrate(url).await?)));
+        }
+    }
+    output::print(&format!("{}\n", done.join("\n")))
 }
 
 fn in_words(versions: (u32, u32)) -> String {

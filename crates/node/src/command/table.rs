@@ -24,6 +24,20 @@ pub(super) fn count_table(heading: &str, counts: &[(&str, u64)]) -> String {
     table([heading, "count"], counts.iter().map(|(label, count)| [(*label).to_owned(), count.to_string()]))
 }
 
+/// Formats labels and their values, one in a line.
+pub(super) fn fields(fields: &[(&str, String)]) -> String {
+    let width = fields.iter().map(|(label, _)| label.len()).max().unwrap_or(0);
+    fields.iter().map(|(label, value)| format!("{label:<width$}  {value}\n")).collect()
+}
+
+/// A text of a person in one line, without characters that could control the terminal or hide parts of the text.
+pub(super) fn one_line(text: &str) -> String {
+    let is_format = |character: char| matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    let shown = |character: char| if character.is_control() { ' ' } else { character };
+    let text: String = text.chars().filter(|character| !is_format(*character)).map(shown).collect();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 fn is_number(cell: &str) -> bool {
     cell.starts_with(|first: char| first.is_ascii_digit())
         && cell.chars().all(|character| character.is_ascii_digit() || " .,%KMGTiB".contains(character))
@@ -44,6 +58,12 @@ pub(super) fn moment(Timestamp(seconds): Timestamp) -> String {
         Some(time) => format!("{} UTC", format_text(&time).trim_end_matches('Z').replace('T', " ")),
         None => format!("second {seconds} since 1970"),
     }
+}
+
+/// A day that is counted since 1970, UTC.
+pub(super) fn day(number: u64) -> String {
+    let time = moment(Timestamp(number.saturating_mul(24 * 3_600)));
+    time.split_once(" 00:00:00").map_or(time.clone(), |(day, _)| day.to_owned())
 }
 
 #[cfg(test)]
@@ -68,6 +88,12 @@ mod tests {
         ] {
             assert_eq!(moment(Timestamp(seconds)), text);
         }
+        assert_eq!((day(0), day(19_723)), ("1970-01-01".to_owned(), "2024-01-01".to_owned()));
         assert_eq!((bytes(1_023), bytes(1_048_576)), ("1023 B".to_owned(), "1.0 MiB".to_owned()));
+    }
+    #[test]
+    fn text_of_a_person_can_not_control_the_terminal() {
+        assert_eq!(one_line(" お茶 の\r\n 話\t"), "お茶 の 話");
+        assert_eq!(one_line("a\u{1b}[2J\u{9b}31mb\u{202e}c\u{200b}d"), "a [2J 31mbcd");
     }
 }

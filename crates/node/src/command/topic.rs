@@ -180,6 +180,7 @@ fn row(one: &NodeSubscription, stats: Option<&TopicStats>) -> [String; 6] {
     let enabled = match (one.enabled, one.keeper) {
         (true, Keeper::Operator) => "yes",
         (true, Keeper::Use) => "by use",
+        (true, Keeper::People) => "by members",
         (false, _) => "no",
     };
     [
@@ -197,7 +198,11 @@ fn as_value(one: &NodeSubscription, stats: Option<&TopicStats>) -> serde_json::V
     json!({
         "topic": one.topic.as_str(),
         "enabled": one.enabled,
-        "opened_by": if one.keeper == Keeper::Use { "use" } else { "operator" },
+        "opened_by": match one.keeper {
+            Keeper::Operator => "operator",
+            Keeper::Use => "use",
+            Keeper::People => "people",
+        },
         "ref_count": one.ref_count,
         "events": events,
         "bytes": size,

@@ -1,4 +1,4 @@
-//! The location of the store. The password of a database URL is never printed.
+//! The location of the store, and of the control database. The password of a database URL is never printed.
 
 use std::{fmt, path::PathBuf};
 
@@ -14,6 +14,15 @@ pub(crate) enum StorePlace {
     Postgres(PostgresUrl),
 }
 
+/// `control`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ControlPlace {
+    /// SQLite in this file.
+    Sqlite(PathBuf),
+    /// This database.
+    Postgres(PostgresUrl),
+}
+
 /// The URL of a database. `Display` and `Debug` hide its password.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct PostgresUrl(String);
@@ -22,6 +31,11 @@ impl PostgresUrl {
     /// The URL with its password, to connect with.
     pub(crate) fn with_password(&self) -> &str {
         &self.0
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let is_postgres = ["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme));
+        (is_postgres && Url::parse(text).is_ok()).then(|| Self(text.to_owned()))
     }
 }
 
@@ -54,9 +68,32 @@ impl TextSetting for StorePlace {
         if let Some(path) = text.strip_prefix("lmdb:") {
             return (!path.is_empty()).then(|| Self::Lmdb(path.into()));
         }
-        let is_postgres = ["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme));
-        let is_url = is_postgres && Url::parse(text).is_ok();
-        is_url.then(|| Self::Postgres(PostgresUrl(text.to_owned())))
+        PostgresUrl::parse(text).map(Self::Postgres)
+    }
+
+    fn to_value(&self) -> TomlValue {
+        self.to_string().into()
+    }
+}
+
+impl fmt::Display for ControlPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+            Self::Postgres(url) => url.fmt(f),
+        }
+    }
+}
+
+impl TextSetting for ControlPlace {
+    const ALLOWED: &'static str =
+        "sqlite: and a file, such as sqlite:/var/lib/kukuri/control.db, or a URL such as postgres://user@host/database";
+
+    fn parse(text: &str) -> Option<Self> {
+        if let Some(path) = text.strip_prefix("sqlite:") {
+            return (!path.is_empty()).then(|| Self::Sqlite(path.into()));
+        }
+        PostgresUrl::parse(text).map(Self::Postgres)
     }
 
     fn to_value(&self) -> TomlValue {

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use axum::{Router, http::request::Parts};
 use kukuri_api::{Api, Error, Gate, Identity, RouteCost, StreamPermit};
+use kukuri_control::{Control, request::Service};
 use kukuri_engine::ReadRefused;
 use kukuri_http::{HttpFront, reader::ReaderRefused, streams::AdmittedStream};
 use kukuri_search::Finder;
 use kukuri_store::{Budget, Store};
 use tokio::sync::watch;
+
+use crate::config::Settings;
 
 /// Memory that is reserved for a page while it is prepared: its events, and the JSON around them.
 const PAGE_BYTES: usize = 2 << 20;
@@ -24,7 +27,8 @@ struct ReadGate(Arc<HttpFront>);
 impl Gate for ReadGate {
     async fn admit(&self, request: &Parts, cost: RouteCost) -> Result<Identity, Error> {
         let admitted = match cost {
-            RouteCost::Static => self.0.admit_static(request),
+            RouteCost::Static | RouteCost::Control => self.0.admit_static(request),
+            RouteCost::SignIn => self.0.admit_sign_in(request),
             RouteCost::Read => self.0.admit_reader(request, PAGE_BYTES..=PAGE_BYTES).await,
             RouteCost::Search => {
                 // A page ends earlier if there is less than it may need.
@@ -61,17 +65,29 @@ fn error_of(refused: ReaderRefused) -> Error {
     }
 }
 
+/// The parts of a node that the API reads, besides its front.
+pub(crate) struct ApiParts<'s> {
+    pub(crate) settings: &'s Settings,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) finder: Option<Finder>,
+    pub(crate) control: Arc<Control>,
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
 /// The routes of the API, to be merged with those of the HTTP front.
-pub(crate) fn routes(
-    front: &Arc<HttpFront>,
-    store: Arc<dyn Store>,
-    finder: Option<Finder>,
-    stopping: watch::Receiver<bool>,
-) -> Router {
+pub(crate) fn routes(front: &Arc<HttpFront>, parts: ApiParts<'_>) -> Router {
+    let ApiParts { settings, store, finder, control, stopping } = parts;
     let (engine, visibility) = (Arc::clone(front.engine()), front.engine().visibility().clone());
+    let of_urls = Arc::clone(&engine);
+    let services = finder.iter().map(|_| Service::Index).collect();
     kukuri_api::routes(Api {
         store,
         finder,
+        control,
+        relay_urls: Box::new(move || of_urls.config().admission.relay_urls.clone()),
+        topic_network: settings.topics.network.clone(),
+        services,
+        request_limits: settings.subscriptions.limits(),
         topics: Box::new(move || engine.config().admission.topics.clone()),
         visibility: Box::new(move || visibility.load().as_ref().clone()),
         gate: Arc::new(ReadGate(Arc::clone(front))),
@@ -94,7 +110,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        config::{ByteSize, Settings},
+        config::ByteSize,
         wiring::{engine_config, stores},
     };
 
@@ -125,7 +141,10 @@ mod tests {
             let listener = kukuri_http::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
             let address = listener.local_addr().unwrap();
             let (stop, stopping) = watch::channel(false);
-            tokio::spawn(kukuri_http::serve(Arc::clone(&front), listener, routes(&front, store, None, stopping)));
+            let control = crate::wiring::control::for_serving(&settings).await.unwrap();
+            let parts = ApiParts { settings: &settings, store, finder: None, control, stopping };
+            let routes = routes(&front, parts);
+            tokio::spawn(kukuri_http::serve(Arc::clone(&front), listener, routes));
             Self { address, _directory: directory, _stop: stop }
         }
 

@@ -19,6 +19,7 @@ mod metrics;
 mod nostr_sdk;
 mod nostr_tools;
 mod operating;
+mod people;
 mod postgres;
 mod reading;
 mod searching;

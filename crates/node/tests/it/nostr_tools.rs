@@ -34,10 +34,13 @@ fn scripts() -> &'static Path {
     })
 }
 
-/// Runs a script against a new node. The script may ask for the node to be killed and restarted.
+/// Runs a script against a new node. The script may ask for the node to be killed and restarted, and for commands.
 async fn run(script: &str, mode: &'static str) {
+    run_on(script, Node::start(mode)).await;
+}
+
+async fn run_on(script: &str, mut node: Node) {
     let place = scripts();
-    let mut node = Node::start(mode);
     let mut child = Command::new("node")
         .arg(place.join(script))
         .arg(node.url())
@@ -61,11 +64,21 @@ async fn run(script: &str, mode: &'static str) {
             match line.as_str() {
                 "please kill" => node.kill(),
                 "please start" => node.start_again(),
-                other => {
-                    said += other;
-                    said += "\n";
-                    continue;
-                }
+                other => match other.strip_prefix("please run ") {
+                    Some(words) => {
+                        let words: Vec<String> = serde_json::from_str(words).unwrap();
+                        let answer = node.run(&words.iter().map(String::as_str).collect::<Vec<_>>());
+                        let output = if answer.is_success { answer.out } else { answer.error };
+                        let answer = serde_json::json!({ "succeeded": answer.is_success, "output": output });
+                        stdin.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
+                        continue;
+                    }
+                    None => {
+                        said += other;
+                        said += "\n";
+                        continue;
+                    }
+                },
             }
             stdin.write_all(b"done\n").await.unwrap();
         }
@@ -121,4 +134,10 @@ async fn nip77_sync_finds_the_events_each_side_lacks() {
 #[tokio::test]
 async fn a_client_reconnects_after_a_crash_and_finds_every_acknowledged_event() {
     run("reconnect.mjs", "global").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_sign_in_accept_ask_publish_leave_and_are_banned() {
+    let configuration = "auth.mode = \"required\"\ntopics.open = false\n";
+    run_on("members.mjs", Node::start_with("required", configuration)).await;
 }

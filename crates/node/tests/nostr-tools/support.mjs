@@ -1,5 +1,8 @@
 // What every script here needs: a connection to the relay named on the command line, events, answers.
 import assert from 'node:assert/strict'
+import { mkdtempSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { finalizeEvent, generateSecretKey, getPublicKey } from 'nostr-tools/pure'
 import { Relay, useWebSocketImplementation } from 'nostr-tools/relay'
@@ -81,6 +84,30 @@ const answers = createInterface({ input: process.stdin })[Symbol.asyncIterator](
 export async function ask(what) {
   console.log(`please ${what}`)
   await answers.next()
+}
+
+// Runs a command of the operator. `--file` is followed by the content of the file. Returns what the command prints.
+export async function operator(...words) {
+  const file = words.indexOf('--file') + 1
+  if (file > 0) {
+    const path = join(mkdtempSync(join(tmpdir(), 'operator-')), 'file.md')
+    writeFileSync(path, words[file])
+    words[file] = path
+  }
+  console.log(`please run ${JSON.stringify(words)}`)
+  const { value } = await answers.next()
+  const { succeeded, output } = JSON.parse(value)
+  assert.ok(succeeded, `${words.join(' ')}: ${output}`)
+  return output
+}
+
+// Waits until a check holds.
+export async function until(what, check) {
+  const end = Date.now() + patience
+  while (!(await check())) {
+    if (Date.now() > end) fail(new Error(`in vain: ${what}`))
+    await pause(50)
+  }
 }
 
 export function fail(error) {

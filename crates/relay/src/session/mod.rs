@@ -159,12 +159,22 @@ impl Session {
         }
     }
 
-    /// Closes a client that a new configuration denies.
+    /// Closes a client that is denied from now on, or those of its subscriptions that are.
     async fn check_client(&mut self) -> Result<(), SessionEnd> {
-        let Err(refused) = self.relay.engine.check_client(&self.client) else { return Ok(()) };
+        let Err(refused) = self.relay.engine.check_client(&self.client) else {
+            return self.check_subscriptions().await;
+        };
         let reason = refused.to_string();
         self.send(reply::notice(&reason)).await?;
         Err(SessionEnd::Close(CloseCause::Denied, CloseCode::Policy, reason))
+    }
+
+    async fn check_subscriptions(&mut self) -> Result<(), SessionEnd> {
+        let reads = self.relay.engine.reads();
+        for (id, refused) in self.subscriptions.end_refused(|live| reads.check_live(&self.client, live)) {
+            self.refuse_request(&id, &refused.into()).await?;
+        }
+        Ok(())
     }
 
     /// The node stops: events in flight are answered first.

@@ -50,6 +50,22 @@ impl Subscriptions {
         self.0.retain(|request| request.id != *id);
     }
 
+    /// Ends the subscriptions that are refused. Returns them with the reasons.
+    pub(super) fn end_refused<E>(
+        &mut self,
+        mut check: impl FnMut(&LiveSubscription) -> Result<(), E>,
+    ) -> Vec<(SubscriptionId, E)> {
+        let mut refused = Vec::new();
+        self.0.retain(|request| match check(&request.live) {
+            Ok(()) => true,
+            Err(reason) => {
+                refused.push((request.id.clone(), reason));
+                false
+            }
+        });
+        refused
+    }
+
     pub(super) fn end_all(&mut self) {
         self.0.clear();
     }

@@ -21,6 +21,7 @@ fn plenty() -> Rates {
         backfill: much,
         deletions: much,
         new_keys: much,
+        sign_ins: much,
     }
 }
 

@@ -46,7 +46,7 @@ fn concurrent_starts_create_the_tables_once_and_only_if_migrate_is_on() {
         let open = || PostgresStore::connect(&url, patient());
         let (one, two, three) = tokio::join!(open(), open(), open());
         assert!(one.is_ok() && two.is_ok() && three.is_ok());
-        assert_eq!(numbers(&url, "SELECT count(*) FROM cn_relay.migrations").await, [10]);
+        assert_eq!(numbers(&url, "SELECT count(*) FROM cn_relay.migrations").await, [11]);
         assert!(PostgresStore::connect(&url, careful).await.is_ok());
     });
 }

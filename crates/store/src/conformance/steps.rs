@@ -178,8 +178,8 @@ fn retentions() -> impl Strategy<Value = Retention> + use<> {
 }
 
 fn changes() -> impl Strategy<Value = SubscriptionChange> {
-    let keeper = option::of(select(&[Keeper::Operator, Keeper::Use][..]));
-    (option::of(any::<bool>()), keeper, -1..3i64, option::weighted(0.7, policies()))
+    let keeper = option::of(select(&[Keeper::Operator, Keeper::Use, Keeper::People][..]));
+    (option::of(any::<bool>()), keeper, option::of(0..3u64), option::weighted(0.7, policies()))
         .prop_map(|(enabled, keeper, ref_count, policy)| SubscriptionChange { enabled, keeper, ref_count, policy })
 }
 

@@ -36,11 +36,11 @@ pub(super) async fn subscriptions_are_changed_kept_and_listed_by_topic<H: Harnes
         updated_at: NOW,
     };
     let steps = [
-        ("made by its first change", SubscriptionChange { ref_count: 2, ..SubscriptionChange::default() }),
+        ("made by its first change", SubscriptionChange { ref_count: Some(2), ..SubscriptionChange::default() }),
         ("enabled", SubscriptionChange::enable()),
         ("a new policy", SubscriptionChange { policy: Some(policy), ..SubscriptionChange::default() }),
-        ("users leave", SubscriptionChange { ref_count: -1, ..SubscriptionChange::default() }),
-        ("never below none", SubscriptionChange { ref_count: -9, ..SubscriptionChange::default() }),
+        ("a member leaves", SubscriptionChange { ref_count: Some(1), ..SubscriptionChange::default() }),
+        ("the last leaves", SubscriptionChange { ref_count: Some(0), ..SubscriptionChange::default() }),
         ("disabled", SubscriptionChange::disable()),
         ("opened by its use", SubscriptionChange::open()),
         ("closed when it is idle", SubscriptionChange::close_idle()),

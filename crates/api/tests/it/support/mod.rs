@@ -1,12 +1,13 @@
 //! The routes of the API over a store in memory.
 
+pub(crate) mod person;
 mod sse;
 
 use std::{
     cell::Cell,
     collections::HashMap,
     sync::{
-        Arc, Mutex,
+        Arc, LazyLock, Mutex,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
     time::Instant,
@@ -20,8 +21,12 @@ use axum::{
     response::Response,
 };
 use kukuri_api::{Api, Error, Gate, Identity, RouteCost, StreamPermit, StreamTurn, routes};
+use kukuri_control::{
+    Control, Database,
+    request::{RequestLimits, Service},
+};
 use kukuri_domain::{
-    Event, Kind, Millis, Visibility,
+    Event, Kind, Millis, RelayUrls, Visibility,
     topic::{TopicRules, TopicsMode},
 };
 use kukuri_search::{Document, DocumentChange, Finder, SearchIndex, document::DEFAULT_KINDS};
@@ -92,7 +97,29 @@ impl Gate for TestGate {
     }
 }
 
+/// A control database of its own. Its file stays open, its name goes: nothing is left of it.
+pub(crate) async fn new_control() -> Arc<Control> {
+    let directory = tempfile::tempdir().unwrap();
+    let database = Database::open_sqlite(&directory.path().join("control.db")).await.unwrap();
+    Arc::new(Control::open(database, NOW.seconds()).await.unwrap())
+}
+
+/// The control database of all nodes whose tests do not look at it.
+static UNUSED_CONTROL: LazyLock<Arc<Control>> = LazyLock::new(|| {
+    let open = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(new_control())
+    };
+    std::thread::spawn(open).join().unwrap()
+});
+
+/// The public URL of every node.
+pub(crate) const PUBLIC_URL: &str = "wss://node.example";
+/// The network of names of topics.
+pub(crate) const NETWORK_ID: &str = "kukuri:test:";
+
 pub(crate) struct Node {
+    pub(crate) control: Arc<Control>,
     pub(crate) model: Arc<ModelStore>,
     pub(crate) store: Arc<FaultyStore>,
     pub(crate) router: Router,
@@ -136,17 +163,22 @@ pub(crate) const STREAMS: usize = 3;
 impl Node {
     /// Without search.
     pub(crate) fn new(mode: TopicsMode) -> Self {
-        Self::with_index(mode, None)
+        Self::with_parts(mode, None, Arc::clone(&UNUSED_CONTROL))
+    }
+
+    /// With a control database of its own.
+    pub(crate) async fn with_people() -> Self {
+        Self::with_parts(TopicsMode::Required, None, new_control().await)
     }
 
     /// With an index that tests fill.
     pub(crate) fn searching(mode: TopicsMode) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let index = Arc::new(TantivyIndex::open(directory.path()).unwrap());
-        Self::with_index(mode, Some((index, directory)))
+        Self::with_parts(mode, Some((index, directory)), Arc::clone(&UNUSED_CONTROL))
     }
 
-    fn with_index(mode: TopicsMode, index: Option<(Arc<TantivyIndex>, TempDir)>) -> Self {
+    fn with_parts(mode: TopicsMode, index: Option<(Arc<TantivyIndex>, TempDir)>, control: Arc<Control>) -> Self {
         let model = Arc::new(ModelStore::new(StoreRules::default()));
         let store = Arc::new(FaultyStore::new(Arc::clone(&model) as _));
         let finder = index
@@ -169,10 +201,15 @@ impl Node {
             topics: Box::new(move || TopicRules::new(mode, &[""; 0]).unwrap()),
             visibility: Box::new(move || shown.lock().unwrap().clone()),
             gate: Arc::clone(&gate) as _,
+            control: Arc::clone(&control),
+            relay_urls: Box::new(|| RelayUrls::new(&[PUBLIC_URL])),
+            topic_network: NETWORK_ID.to_owned(),
+            services: vec![Service::Relay, Service::Index],
+            request_limits: RequestLimits { pending_per_person: 3, topics: 100 },
             clock,
             stopping,
         });
-        Self { model, store, router, stop, gate, visibility, index }
+        Self { control, model, store, router, stop, gate, visibility, index }
     }
 
     /// Makes the store fail from now on.
@@ -207,7 +244,11 @@ impl Node {
     }
 
     pub(crate) async fn ask(&self, request: axum::http::request::Builder) -> Answer {
-        let response = self.respond(request).await;
+        self.send_request(request.body(Body::empty()).unwrap()).await
+    }
+
+    pub(crate) async fn send_request(&self, request: Request<Body>) -> Answer {
+        let response = self.router.clone().oneshot(request).await.unwrap();
         let (status, headers) = (response.status(), response.headers().clone());
         let bytes = to_bytes(response.into_body(), usize::MAX).await.unwrap();
         Answer { status, headers, text: String::from_utf8(bytes.to_vec()).unwrap() }

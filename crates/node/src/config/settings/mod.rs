@@ -16,6 +16,7 @@ mod rates;
 mod relay;
 mod retention;
 mod search;
+mod subscriptions;
 mod topics;
 
 use std::{net::SocketAddr, path::PathBuf};
@@ -26,9 +27,13 @@ use kukuri_domain::DeletionMode;
 use self::{
     auth::Auth, backlog::Backlog, capacity::Capacity, clock::Clock, deny::Deny, disk::Disk, gossip::Gossip,
     limits::Limits, metrics::Metrics, postgres::Postgres, proxy::Proxy, rates::Rates, relay::Relay,
-    retention::Retention, search::Search, topics::Topics,
+    retention::Retention, search::Search, subscriptions::Subscriptions, topics::Topics,
 };
-use super::{Foreign, place::StorePlace, types::LogFilter};
+use super::{
+    Foreign,
+    place::{ControlPlace, StorePlace},
+    types::LogFilter,
+};
 
 section! {
     /// The node itself. These keys stand at the beginning of the file, before any section.
@@ -57,6 +62,13 @@ section! {
             複数のノードで共有できます。パスワードは URL（表示されることはありません）、`PGPASSWORD`、`~/.pgpass` の\
             いずれかに書けます。未設定の場合はデータディレクトリ内の `store` です。"
         store: Option<StorePlace> = None, such as "lmdb:/var/lib/kukuri/store", needs restart;
+        /// Where accounts, policies, requests and decisions are kept: `sqlite:` and a file on a local disk, or the URL of a
+        /// Postgres database, which several nodes may share. If it is not set: the database of `store` if that is Postgres, else
+        /// `control.db` in the data directory.
+        ja "アカウント、ポリシー、申請、決定の保存先。`sqlite:` とローカルディスク上のファイル、または Postgres データベースの URL \
+            を指定します。Postgres は複数のノードで共有できます。未設定の場合、`store` が Postgres ならそのデータベース、そうでなければ\
+            データディレクトリ内の `control.db` です。"
+        control: Option<ControlPlace> = None, such as "sqlite:/var/lib/kukuri/control.db", needs restart;
         /// Whether the limits in `[rates]` apply: `on` or `off`. Turn them off for load tests only.
         ja "`[rates]` の制限を適用するかどうか（`on` または `off`）。`off` は負荷試験のときだけ使ってください。"
         rate_limits: Switch = Switch::On;
@@ -73,6 +85,7 @@ section! {
     sections {
         relay: Relay,
         topics: Topics,
+        subscriptions: Subscriptions,
         auth: Auth,
         limits: Limits,
         rates: Rates,
@@ -94,5 +107,13 @@ impl Settings {
     /// `store`, or its default, which depends on `data`.
     pub(crate) fn store_place(&self) -> StorePlace {
         self.store.clone().unwrap_or_else(|| StorePlace::Lmdb(self.data.join("store")))
+    }
+
+    /// `control`, or its default, which depends on `store` and `data`.
+    pub(crate) fn control_place(&self) -> ControlPlace {
+        self.control.clone().unwrap_or_else(|| match self.store_place() {
+            StorePlace::Postgres(url) => ControlPlace::Postgres(url),
+            StorePlace::Lmdb(_) => ControlPlace::Sqlite(self.data.join("control.db")),
+        })
     }
 }

@@ -48,6 +48,9 @@ section! {
         /// The new replaceable and addressable events accepted at once, after a pause.
         ja "しばらく間が空いた後に、一度に受け付ける新しい置換可能イベントの数。"
         new_keys_burst: u32 = RateLimits::default().new_keys.burst.get(), at least 1;
+        /// The sign-ins over HTTP (challenges, their answers, invite codes) that one IP address may try in a minute.
+        ja "1 つの IP アドレスが 1 分間に試せる HTTP のサインイン（チャレンジ、その応答、招待コード）の数。"
+        sign_ins_per_minute: u32 = RateLimits::default().sign_ins.per_minute.get(), at least 1;
     }
 }
 
@@ -61,6 +64,7 @@ impl Rates {
             backfill: Rate::new(self.backfill_per_minute, self.backfill_burst),
             deletions: Rate::new(self.deletions_per_minute, self.deletions_burst),
             new_keys: Rate::new(self.new_keys_per_minute, self.new_keys_burst),
+            sign_ins: Rate::new(self.sign_ins_per_minute, self.sign_ins_per_minute),
         }
     }
 }

@@ -1,0 +1,28 @@
+//! Everything that an operator can change, one file for each kind of thing. A new action is a struct with its [`Action`].
+//!
+//! The functions of the modules beside this one do the work; an action adds who did it, in the same transaction.
+
+mod account;
+mod admission;
+mod invites;
+mod plans;
+mod policies;
+mod requests;
+
+pub use account::{Ban, LiftBan, SetAccountStatus};
+pub use admission::{SetAdmission, SetAllowed};
+pub use invites::{CreateInvite, RevokeInvite};
+pub use plans::{AssignPlan, SetPlanLimit};
+pub use policies::{DraftPolicy, PublishPolicy};
+pub use requests::{ApproveRequest, RejectRequest};
+
+use crate::{
+    Refused, Transaction,
+    audit::{self, Entry},
+    control::Acting,
+};
+
+/// Writes the audit row of an action.
+async fn record(transaction: &mut Transaction, acting: &Acting<'_>, entry: Entry) -> Result<(), Refused> {
+    Ok(audit::record(transaction, acting.secrets, acting.actor, entry, acting.now).await?)
+}

@@ -1,0 +1,118 @@
+//! Members: where clients have to authenticate, an account, consents and subscriptions are asked for on reads and writes alike (S-5).
+
+use std::sync::Arc;
+
+use kukuri_control::{Control, Refused, request::Service};
+use kukuri_domain::{Filter, Kind, Letter, PublicKey, TopicId, admission::Screened, topic::TopicValue};
+use kukuri_engine::{
+    Client, PublishRefused, ReadRefused,
+    policies::{Context, Policy, ReadRequest},
+    refused::PersonRefused,
+};
+
+/// Where policies are read, below the node's URL.
+const POLICIES_PATH: &str = "/v1/policies/current";
+
+/// Serves members only, where clients have to authenticate.
+pub struct MemberPolicy(pub Arc<Control>);
+
+/// What a client asks for, as far as topics are concerned.
+struct Asked<'t> {
+    topics: &'t [TopicId],
+    service: Service,
+}
+
+impl MemberPolicy {
+    /// Whether the client has to be a member: not before enforcement begins, nor within the grace of an older connection.
+    fn is_for_members(context: &Context<'_>, client: &Client) -> bool {
+        !client.keys.is_empty() && context.config.auth.is_demanded(client.connected_at, context.now)
+    }
+
+    /// Whether one of the client's keys may do all of what is asked for. Else, why the last of them may not.
+    fn check(&self, context: &Context<'_>, client: &Client, asked: &Asked<'_>) -> Result<(), PersonRefused> {
+        let mut refused = Ok(());
+        for key in client.keys.iter().rev() {
+            match self.check_key(context, key, asked) {
+                Ok(()) => return Ok(()),
+                Err(reason) if refused.is_ok() => refused = Err(reason),
+                Err(_) => {}
+            }
+        }
+        refused
+    }
+
+    fn check_key(&self, context: &Context<'_>, key: &PublicKey, asked: &Asked<'_>) -> Result<(), PersonRefused> {
+        let people = self.0.people();
+        match people.check_served(key, context.now.seconds()) {
+            Ok(()) => {}
+            Err(Refused::UnknownAccount) => return Err(PersonRefused::NoAccount { url: policies_url(context) }),
+            Err(Refused::Banned { reason, .. }) => return Err(PersonRefused::Banned { reason }),
+            Err(_) => return Err(PersonRefused::AccountInactive),
+        }
+        if !people.has_consented(key) {
+            return Err(PersonRefused::ConsentRequired { url: policies_url(context) });
+        }
+        let is_entitled =
+            |topic: &&TopicId| context.is_for_everybody(topic) || people.is_subscribed(key, topic, asked.service);
+        match asked.topics.iter().find(|topic| !is_entitled(topic)) {
+            None => Ok(()),
+            Some(topic) => Err(PersonRefused::SubscriptionRequired { topic: topic.clone() }),
+        }
+    }
+
+    fn check_filter(&self, context: &Context<'_>, client: &Client, filter: &Filter) -> Result<(), PersonRefused> {
+        let read = |value: &str| match context.config.admission.topics.read(value) {
+            TopicValue::Topic(topic) => Some(topic),
+            // A hashtag reads events of any topic.
+            TopicValue::Hashtag | TopicValue::Malformed => None,
+        };
+        let values = filter.tag_values(Letter::T);
+        let topics: Option<Vec<TopicId>> = values.and_then(|values| values.iter().map(|value| read(value)).collect());
+        let topics = match topics {
+            Some(topics) => topics,
+            None if context.are_all_topics_for_everybody() => Vec::new(),
+            None => return Err(PersonRefused::FilterWithoutTopic),
+        };
+        let service = if filter.search().is_some() { Service::Index } else { Service::Relay };
+        self.check(context, client, &Asked { topics: &topics, service })
+    }
+}
+
+fn policies_url(context: &Context<'_>) -> String {
+    context.config.admission.relay_urls.http_url() + POLICIES_PATH
+}
+
+impl Policy for MemberPolicy {
+    fn check_read(&self, context: &Context<'_>, request: &ReadRequest<'_>) -> Result<(), ReadRefused> {
+        if !Self::is_for_members(context, request.client) {
+            return Ok(());
+        }
+        // Of a request over HTTP the API knows the topics.
+        if request.filters.is_empty() {
+            return Ok(self.check(context, request.client, &Asked { topics: &[], service: Service::Relay })?);
+        }
+        let check = |filter| self.check_filter(context, request.client, filter);
+        Ok(request.filters.iter().try_for_each(check)?)
+    }
+
+    fn check_live(&self, context: &Context<'_>, client: &Client, filter: &Filter) -> Result<(), ReadRefused> {
+        if !Self::is_for_members(context, client) {
+            return Ok(());
+        }
+        Ok(self.check_filter(context, client, filter)?)
+    }
+
+    fn check_new_event(
+        &self,
+        context: &Context<'_>,
+        screened: &Screened,
+        client: Option<&Client>,
+    ) -> Result<(), PublishRefused> {
+        let Some(client) = client.filter(|client| Self::is_for_members(context, client)) else { return Ok(()) };
+        // Whoever leaves a topic, or does not agree to new terms, may still take back what is theirs.
+        if matches!(screened.event().kind, Kind::DELETION | Kind::VANISH) {
+            return Ok(());
+        }
+        Ok(self.check(context, client, &Asked { topics: screened.topics(), service: Service::Relay })?)
+    }
+}

@@ -1,0 +1,132 @@
+//! The control database: SQLite in the data directory, or Postgres.
+
+use std::{
+    fs::OpenOptions,
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+use kukuri_control::{Control, Database, PostgresSettings, people::Refreshed, request, subscription};
+use kukuri_engine::{Engine, policies::Policy};
+use kukuri_entitlement::{BanPolicy, MemberPolicy};
+use tokio::{sync::watch, time::MissedTickBehavior};
+
+use crate::config::{
+    Settings, Switch,
+    place::{ControlPlace, PostgresUrl},
+};
+
+/// A change by another process counts after this time.
+const REFRESH_INTERVAL: Duration = Duration::from_millis(500);
+/// The topics of members are compared with those of the node at least this often.
+const FOLLOW_INTERVAL: Duration = Duration::from_secs(60);
+/// It holds personal data and secrets.
+const OWNER_ONLY: u32 = 0o600;
+
+/// Opens the control plane of a node. The database is created if there is none.
+pub(crate) async fn for_serving(settings: &Settings) -> anyhow::Result<Arc<Control>> {
+    open(settings, settings.postgres.migrate, true).await
+}
+
+/// Opens the control plane for a command, beside a running node too.
+pub(crate) async fn for_command(settings: &Settings) -> anyhow::Result<Arc<Control>> {
+    open(settings, Switch::Off, false).await
+}
+
+async fn open(settings: &Settings, migrate: Switch, may_create: bool) -> anyhow::Result<Arc<Control>> {
+    let place = settings.control_place();
+    let at = || format!("can't open the control database {place}");
+    let database = match &place {
+        ControlPlace::Sqlite(file) => {
+            prepare(file, may_create).with_context(at)?;
+            Database::open_sqlite(file).await.with_context(at)?
+        }
+        ControlPlace::Postgres(url) => {
+            let settings = PostgresSettings { migrate: migrate == Switch::On };
+            Database::connect_postgres(url.with_password(), settings).await.with_context(at)?
+        }
+    };
+    Ok(Arc::new(Control::open(database, super::now().seconds()).await.with_context(at)?))
+}
+
+/// Creates or migrates the tables in a Postgres database. Returns the old and the new version.
+pub(crate) async fn migrate(url: &PostgresUrl) -> anyhow::Result<(u32, u32)> {
+    let migrated = Database::migrate_postgres(url.with_password()).await;
+    migrated.with_context(|| format!("can't migrate the control database {url}"))
+}
+
+/// Creates the file for its owner only; SQLite gives the files beside it the same mode.
+fn prepare(file: &Path, may_create: bool) -> anyhow::Result<()> {
+    if !may_create && !file.exists() {
+        bail!("there is none yet; a node creates it when it starts");
+    }
+    OpenOptions::new().create(true).append(true).mode(OWNER_ONLY).open(file)?;
+    Ok(())
+}
+
+/// The policies that ask for people.
+pub(crate) fn policies(control: &Arc<Control>) -> Vec<Box<dyn Policy>> {
+    vec![Box::new(BanPolicy(Arc::clone(control))), Box::new(MemberPolicy(Arc::clone(control)))]
+}
+
+/// Keeps what is held in memory up to date, and the topics that members subscribe to, until the node stops. A change counts on open
+/// connections at once.
+pub(crate) async fn follow(
+    control: Arc<Control>,
+    engine: Arc<Engine>,
+    stop_unused: bool,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let mut interval = tokio::time::interval(REFRESH_INTERVAL);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut is_failing, mut followed_at) = (false, None::<Instant>);
+    loop {
+        tokio::select! {
+            _ = interval.tick() => {}
+            () = control.changed() => {}
+            _ = stopping.wait_for(|stopping| *stopping) => return,
+        }
+        let is_due = followed_at.is_none_or(|at| at.elapsed() >= FOLLOW_INTERVAL);
+        match follow_once(&control, &engine, stop_unused, is_due).await {
+            Ok(has_followed) => {
+                if has_followed {
+                    followed_at = Some(Instant::now());
+                }
+                if std::mem::take(&mut is_failing) {
+                    tracing::info!("the control database can be read again");
+                }
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut is_failing, true) {
+                    let error = crate::output::one_line(&error);
+                    tracing::error!(%error, "changes of accounts, policies and subscriptions wait");
+                }
+            }
+        }
+    }
+}
+
+/// Returns whether the topics were compared.
+async fn follow_once(control: &Control, engine: &Engine, stop_unused: bool, is_due: bool) -> anyhow::Result<bool> {
+    control.refresh(super::now().seconds()).await?;
+    // A request over HTTP may have found the change before.
+    let refreshed = control.take_refreshed();
+    if refreshed == Refreshed::Changed {
+        engine.recheck_clients();
+    }
+    if refreshed == Refreshed::Same && !is_due {
+        return Ok(false);
+    }
+    let database = control.database();
+    engine.follow_members(&subscription::wanted(database).await?, stop_unused).await?;
+    for topic in request::waiting_topics(database).await? {
+        // One that an operator has disabled stays so, and its request approved.
+        if engine.is_topic_enabled(&topic) {
+            request::taken_in(database, &topic).await?;
+        }
+    }
+    Ok(true)
+}
