@@ -54,7 +54,7 @@ impl Control {
         if refreshed > Refreshed::Same {
             let secrets = Secrets::load(&self.database).await?;
             let is_rotated = |purpose| secrets.newest(purpose).ok() != self.secrets.load().newest(purpose).ok();
-            if [Purpose::Tokens, Purpose::Persons, Purpose::Services].into_iter().any(is_rotated) {
+            if Purpose::ALL.into_iter().any(is_rotated) {
                 self.secrets.store(Arc::new(secrets));
             }
         }

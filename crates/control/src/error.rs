@@ -143,29 +143,29 @@ pub enum Refused {
     /// The limit of a plan is reached.
     #[error("the plan's limit of {metric} is reached: {current} of {limit}")]
     QuotaExceeded {
-        /// What is limited.
+        /// The metric whose limit is reached.
         metric: Metric,
-        /// What was used.
+        /// Units used.
         current: u64,
-        /// What may be.
+        /// Units allowed.
         limit: u64,
-        /// When it begins anew. `None`: it is a level.
+        /// When counting starts again at 0. `None`: the metric is a level, not a count.
         reset_at: Option<Timestamp>,
     },
     /// The person has as many pending requests as one may have.
     #[error("{current} requests are pending, {limit} may be; wait until they are reviewed, or cancel one")]
     TooManyPendingRequests {
-        /// Pending requests.
+        /// Pending requests of the person.
         current: u64,
-        /// What may be.
+        /// Pending requests allowed.
         limit: u64,
     },
     /// The node carries as many topics for its members as it may.
     #[error("this node carries {current} topics for its members, {limit} may be")]
     TooManyTopics {
-        /// Topics.
+        /// Topics that the node carries for members.
         current: u64,
-        /// What may be.
+        /// Topics allowed.
         limit: u64,
     },
     /// There is no such request, or it is another person's.

@@ -29,7 +29,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    const ALL: [Self; 3] = [Self::Tokens, Self::Persons, Self::Services];
+    pub(crate) const ALL: [Self; 3] = [Self::Tokens, Self::Persons, Self::Services];
 
     const fn name(self) -> &'static str {
         match self {
@@ -77,6 +77,10 @@ pub struct Secrets {
 impl Secrets {
     /// Reads the secrets; makes those that are missing.
     pub async fn load_or_create(database: &Database, now: Timestamp) -> Result<Self> {
+        let secrets = Self::load(database).await?;
+        if Purpose::ALL.into_iter().all(|purpose| secrets.newest(purpose).is_ok()) {
+            return Ok(secrets);
+        }
         let mut transaction = database.begin().await?;
         for purpose in Purpose::ALL {
             let insert = sql("INSERT INTO cn_admin.secrets (name, version, value, created_at) VALUES ($1, 1, $2, $3) \

@@ -16,7 +16,7 @@ use crate::{
 pub struct SetPlanLimit {
     /// The plan's id.
     pub plan: String,
-    /// What is limited.
+    /// The metric to limit.
     pub metric: Metric,
     /// The limit. `None`: unlimited.
     pub limit: Option<u64>,

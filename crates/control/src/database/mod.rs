@@ -84,6 +84,15 @@ impl Database {
         }
     }
 
+    /// The rows of statements that change nothing and see the same state.
+    pub async fn read_together(&self, statements: Vec<Statement>) -> Result<Vec<Vec<Row>>> {
+        statements.iter().try_for_each(Statement::check)?;
+        match &self.0 {
+            Backend::Sqlite(sqlite) => sqlite.read_together(statements).await,
+            Backend::Postgres(postgres) => postgres.read_together(statements).await,
+        }
+    }
+
     /// The first row of a statement that changes nothing.
     pub async fn read_first(&self, statement: Statement) -> Result<Option<Row>> {
         Ok(self.read(statement).await?.into_iter().next())

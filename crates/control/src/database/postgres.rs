@@ -54,6 +54,11 @@ impl Postgres {
         rows(self.readers.fetch_all(prepared(statement)).await?)
     }
 
+    pub(super) async fn read_together(&self, statements: Vec<Statement>) -> Result<Vec<Vec<Row>>> {
+        let answers = self.readers.snapshot(statements.into_iter().map(prepared).collect()).await?;
+        answers.into_iter().map(rows).collect()
+    }
+
     pub(super) async fn change(&self, statement: Statement) -> Result<Vec<Row>> {
         rows(self.writers.fetch_all(prepared(statement)).await?)
     }

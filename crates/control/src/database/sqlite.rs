@@ -43,6 +43,15 @@ impl Sqlite {
         self.reader.run(move |connection| fetch(connection, &statement)).await
     }
 
+    pub(super) async fn read_together(&self, statements: Vec<Statement>) -> Result<Vec<Vec<Row>>> {
+        let read = move |connection: &mut Connection| {
+            // Dropped at the end: it has read only.
+            let transaction = connection.transaction()?;
+            statements.iter().map(|statement| fetch(&transaction, statement)).collect()
+        };
+        self.reader.run(read).await
+    }
+
     pub(super) async fn change(&self, statement: Statement) -> Result<Vec<Row>> {
         let _turn = self.take_turn().await?;
         self.writer.run(move |connection| fetch(connection, &statement)).await
@@ -176,7 +185,7 @@ fn migrate(connection: &mut Connection, migrations: &Migrations) -> Result<()> {
     Ok(transaction.commit()?)
 }
 
-fn fetch(connection: &mut Connection, statement: &Statement) -> Result<Vec<Row>> {
+fn fetch(connection: &Connection, statement: &Statement) -> Result<Vec<Row>> {
     let mut prepared = connection.prepare_cached(&schema::names_for_sqlite(&statement.sql))?;
     bind(&mut prepared, &statement.values)?;
     let columns = prepared.column_count();

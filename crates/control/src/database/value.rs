@@ -160,6 +160,11 @@ impl<T: FromValue> FromValue for Option<T> {
 pub struct Row(pub(super) Vec<Value>);
 
 impl Row {
+    /// The first value.
+    pub(crate) fn first(&self) -> Option<&Value> {
+        self.0.first()
+    }
+
     /// The value of a column, by number.
     pub fn get<T: FromValue>(&self, column: usize) -> Result<T> {
         let value = self.0.get(column).and_then(T::from_value);

@@ -3,7 +3,10 @@
 use kukuri_control::{
     account::{self, AccountStatus},
     ban,
+    metric::Metric,
     people::{People, Refreshed},
+    plan,
+    secret::{self, Purpose, Secrets},
     token,
 };
 
@@ -84,4 +87,43 @@ async fn change_that_one_caller_has_found_is_still_told_to_the_node() {
     assert_eq!(node.refresh(START).await.unwrap(), Refreshed::Same);
     node.changed().await;
     assert_eq!((node.take_refreshed(), node.take_refreshed()), (Refreshed::Changed, Refreshed::Same));
+}
+
+on_both! {
+    async fn person_is_seen_as_a_whole_while_others_change_it(control) {
+        control.join(&person(1)).await;
+        let people = control.people(START).await;
+        let other = control.open_again().await;
+        let changes = tokio::spawn(async move {
+            for limit in 0..40 {
+                let plan = if limit % 2 == 0 { "member" } else { "free" };
+                let mut transaction = other.begin().await.unwrap();
+                plan::set_limit(&mut transaction, "member", Metric::MaxTopics, Some(limit), START).await.unwrap();
+                plan::assign(&mut transaction, &person(1), plan, START).await.unwrap();
+                transaction.commit().await.unwrap();
+            }
+        });
+        while !changes.is_finished() {
+            people.refresh(&control.database, START).await.unwrap();
+            assert_eq!(name(people.check_served(&person(1), START)), "ok");
+        }
+        changes.await.unwrap();
+    }
+
+    async fn ban_under_a_new_secret_is_not_hidden_by_a_lifted_one(control) {
+        let mut transaction = control.begin().await;
+        ban::ban(&mut transaction, &control.secrets, &person(1), "old", None, START).await.unwrap();
+        ban::lift(&mut transaction, &control.secrets, &person(1), START).await.unwrap();
+        secret::rotate(&mut transaction, Purpose::Persons, START).await.unwrap();
+        transaction.commit().await.unwrap();
+        let secrets = Secrets::load(&control.database).await.unwrap();
+        let people = control.people(START).await;
+        let mut transaction = control.begin().await;
+        ban::ban(&mut transaction, &secrets, &person(1), "new", None, START).await.unwrap();
+        transaction.commit().await.unwrap();
+        people.refresh(&control.database, START).await.unwrap();
+        for people in [people, control.people(START).await] {
+            assert_eq!(name(people.check_ban(&person(1), START)), "Banned");
+        }
+    }
 }

@@ -2,20 +2,24 @@
 //! request on a WebSocket. Read anew where it changed, by revision; a change counts on every node of the database when it has
 //! next looked ([`People::refresh`], every half second).
 
-use std::collections::{HashMap, HashSet};
+mod changes;
+
+use std::collections::HashMap;
 
 use kukuri_domain::{PublicKey, Timestamp, TopicId};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
+
+use self::changes::{Changes, Revision, SharedTopics};
 
 use crate::{
     Refused, Result,
     account::AccountStatus,
     admission::{self, AdmissionMode},
-    ban::{self, Ban},
-    database::{Database, sql},
+    ban::Ban,
+    database::Database,
     metric::Metric,
     plan::{self, Plan},
-    policy::{self, PolicyType, PolicyVersion, Published},
+    policy::{self, PolicyVersion, Published},
     request::Service,
     token::Claims,
 };
@@ -26,8 +30,7 @@ pub struct People {
     known: RwLock<Known>,
     /// One refresh at a time.
     revision: tokio::sync::Mutex<Revision>,
-    /// Texts that many people share.
-    shared: Mutex<Shared>,
+    topics: SharedTopics,
 }
 
 /// What a refresh found.
@@ -39,19 +42,6 @@ pub enum Refreshed {
     New,
     /// Something that people who were known may lose by.
     Changed,
-}
-
-/// Up to where the database has been read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Revision {
-    value: i64,
-    shared: i64,
-}
-
-impl Default for Revision {
-    fn default() -> Self {
-        Self { value: -1, shared: -1 }
-    }
 }
 
 #[derive(Default)]
@@ -73,7 +63,7 @@ struct Person {
     status: Option<AccountStatus>,
     tokens_from: Timestamp,
     ban: Option<Box<Ban>>,
-    accepted: Box<[PolicyVersion]>,
+    accepted: Vec<PolicyVersion>,
     topics: Box<[(TopicId, ServiceSet)]>,
     /// `None`: the free one.
     plan: Option<Box<str>>,
@@ -93,42 +83,6 @@ impl ServiceSet {
     }
 }
 
-#[derive(Default)]
-struct Shared {
-    topics: HashSet<TopicId>,
-}
-
-impl Shared {
-    fn topic(&mut self, id: &str) -> TopicId {
-        let topic = TopicId::new_unchecked(id);
-        match self.topics.get(&topic) {
-            Some(known) => known.clone(),
-            None => {
-                self.topics.insert(topic.clone());
-                topic
-            }
-        }
-    }
-}
-
-/// Changes of some people, read from the database.
-#[derive(Default)]
-struct Changes {
-    persons: HashMap<PublicKey, Person>,
-    nameless_bans: HashMap<String, Ban>,
-    lifted: Vec<String>,
-    ended_tokens: HashMap<String, Timestamp>,
-}
-
-impl Changes {
-    /// Whether they concern people who were known.
-    fn concern(&self, known: &Known) -> bool {
-        !self.nameless_bans.is_empty()
-            || !self.ended_tokens.is_empty()
-            || self.persons.iter().any(|(key, person)| known.persons.contains_key(key) || person.ban.is_some())
-    }
-}
-
 impl People {
     /// Reads everything.
     pub async fn load(database: &Database, now: Timestamp) -> Result<Self> {
@@ -140,12 +94,13 @@ impl People {
     /// Reads what has changed since the last time.
     pub async fn refresh(&self, database: &Database, now: Timestamp) -> Result<Refreshed> {
         let mut read = self.revision.lock().await;
-        let row = database.read_first(sql("SELECT value, shared FROM cn_admin.revision")).await?;
-        let row = row.ok_or_else(|| crate::Error::Damaged("cn_admin.revision has no row".to_owned()))?;
-        let found = Revision { value: row.get(0)?, shared: row.get(1)? };
+        let mut found = Revision::read(database).await?;
         let is_changed = found != *read;
-        // Rows of a later revision may be among what is read. They are read again next time.
-        let changes = if is_changed { Some(self.read_changes(database, read.value, now).await?) } else { None };
+        let mut changes = None;
+        if is_changed {
+            let (revision, newer) = Changes::read(database, *read, &self.topics, now).await?;
+            (found, changes) = (revision, Some(newer));
+        }
         let shared = if found.shared != read.shared { Some(read_shared(database).await?) } else { None };
         let mut known = self.known.write();
         let mut refreshed = if is_changed { Refreshed::New } else { Refreshed::Same };
@@ -170,82 +125,6 @@ impl People {
         }
         *read = found;
         Ok(refreshed)
-    }
-
-    async fn read_changes(&self, database: &Database, since: i64, now: Timestamp) -> Result<Changes> {
-        let mut changes = Changes::default();
-        let accounts =
-            sql("SELECT subscriber_pubkey, status, tokens_from FROM cn_user.subscriber_accounts WHERE revision > $1");
-        for row in database.read(accounts.bind(since)).await? {
-            let person = changes.persons.entry(row.get(0)?).or_default();
-            person.status = Some(AccountStatus::of_name(&row.get::<String>(1)?)?);
-            person.tokens_from = row.get(2)?;
-        }
-        self.read_topics(database, since, &mut changes).await?;
-        let consents = sql("SELECT a.subscriber_pubkey, c.policy_type, c.version FROM cn_user.subscriber_accounts a \
-             JOIN cn_user.policy_consents c ON c.accepter_pubkey = a.subscriber_pubkey WHERE a.revision > $1");
-        let mut accepted = HashMap::<PublicKey, Vec<PolicyVersion>>::new();
-        for row in database.read(consents.bind(since)).await? {
-            if let Some(policy_type) = PolicyType::of_name(&row.get::<String>(1)?) {
-                accepted.entry(row.get(0)?).or_default().push(PolicyVersion { policy_type, version: row.get(2)? });
-            }
-        }
-        for (key, accepted) in accepted {
-            changes.persons.entry(key).or_default().accepted = accepted.into();
-        }
-        let plans = sql("SELECT a.subscriber_pubkey, s.plan_id FROM cn_user.subscriber_accounts a \
-             JOIN cn_user.subscriptions s ON s.subscriber_pubkey = a.subscriber_pubkey AND s.status = 'active' \
-             WHERE a.revision > $1");
-        for row in database.read(plans.bind(since)).await? {
-            changes.persons.entry(row.get(0)?).or_default().plan = Some(row.get::<String>(1)?.into());
-        }
-        self.read_bans(database, since, now, &mut changes).await?;
-        let tokens = sql("SELECT jti, expires_at FROM cn_user.ended_tokens WHERE revision > $1");
-        for row in database.read(tokens.bind(since)).await? {
-            changes.ended_tokens.insert(row.get(0)?, row.get(1)?);
-        }
-        Ok(changes)
-    }
-
-    async fn read_topics(&self, database: &Database, since: i64, changes: &mut Changes) -> Result<()> {
-        let topics = sql("SELECT a.subscriber_pubkey, t.topic_id, t.services FROM cn_user.subscriber_accounts a \
-             JOIN cn_user.topic_subscriptions t ON t.subscriber_pubkey = a.subscriber_pubkey AND t.status = 'active' \
-             WHERE a.revision > $1");
-        let rows = database.read(topics.bind(since)).await?;
-        let mut shared = self.shared.lock();
-        let mut subscribed = HashMap::<PublicKey, Vec<(TopicId, ServiceSet)>>::new();
-        for row in rows {
-            let services = Service::read_list(&row.get::<String>(2)?)?;
-            let topic = shared.topic(&row.get::<String>(1)?);
-            subscribed.entry(row.get(0)?).or_default().push((topic, ServiceSet::of(&services)));
-        }
-        for (key, mut topics) in subscribed {
-            topics.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-            changes.persons.entry(key).or_default().topics = topics.into();
-        }
-        Ok(())
-    }
-
-    /// Bans that have changed, and those of people who have.
-    async fn read_bans(&self, database: &Database, since: i64, now: Timestamp, changes: &mut Changes) -> Result<()> {
-        let columns = ban::COLUMNS;
-        let changed = sql(format!("SELECT {columns}, lifted_at FROM cn_user.bans WHERE revision > $1"));
-        let of_changed =
-            sql("SELECT b.pubkey, b.pseudonym, b.reason, b.created_at, b.until, b.lifted_at FROM cn_user.bans b \
-             JOIN cn_user.subscriber_accounts a ON a.subscriber_pubkey = b.pubkey WHERE a.revision > $1");
-        let mut rows = database.read(changed.bind(since)).await?;
-        rows.extend(database.read(of_changed.bind(since)).await?);
-        for row in rows {
-            let ban = Ban::of_row(&row)?;
-            let is_over = row.get::<Option<Timestamp>>(5)?.is_some() || ban.until.is_some_and(|until| until <= now);
-            match ban.pubkey {
-                // An account with a changed ban has a new revision, and is read as a whole.
-                Some(key) => changes.persons.entry(key).or_default().ban = (!is_over).then(|| Box::new(ban)),
-                None if is_over => changes.lifted.push(ban.pseudonym),
-                None => drop(changes.nameless_bans.insert(ban.pseudonym.clone(), ban)),
-            }
-        }
-        Ok(())
     }
 
     /// Whether a token is still good: it was not ended, nor all tokens of its person.
