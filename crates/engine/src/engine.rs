@@ -1,7 +1,7 @@
 //! The engine: its parts, put together, started, reconfigured and stopped.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::BTreeMap,
     net::IpAddr,
     sync::{
         Arc,
@@ -17,7 +17,7 @@ use kukuri_domain::{
     clock::Clock,
     retention::RetentionClass,
     sharing::FloorHint,
-    subscription::{Keeper, NodeSubscription, SubscriptionChange},
+    subscription::{NodeSubscription, SubscriptionChange},
 };
 use kukuri_outbox::Status;
 use kukuri_search::Finder;
@@ -374,23 +374,7 @@ impl Engine {
         members: &BTreeMap<TopicId, u64>,
         stop_unused: bool,
     ) -> Result<usize, StoreError> {
-        let Shared { store, topics, .. } = &*self.shared;
-        let known: HashMap<TopicId, NodeSubscription> =
-            store.subscriptions().await?.into_iter().map(|one| (one.topic.clone(), one)).collect();
-        let kept = known.values().filter(|one| one.keeper == Keeper::People).map(|one| &one.topic);
-        let concerned: BTreeSet<&TopicId> = members.keys().chain(kept).collect();
-        let mut changed = 0;
-        for topic in concerned {
-            let count = members.get(topic).copied().unwrap_or_default();
-            if let Some(change) = NodeSubscription::follow_members(known.get(topic), count, stop_unused) {
-                store.change_subscription(topic, change, clock::now()).await?;
-                changed += 1;
-            }
-        }
-        if changed > 0 {
-            topics.reload(&**store).await?;
-        }
-        Ok(changed)
+        self.shared.topics.follow_members(members, stop_unused, &*self.shared.store).await
     }
 
     /// Whether a topic is enabled.

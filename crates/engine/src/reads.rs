@@ -49,10 +49,7 @@ impl Reads {
     pub fn check_live(&self, client: &Client, live: &LiveSubscription) -> Result<(), ReadRefused> {
         let config = self.shared.config.load();
         let context = self.shared.context(&config);
-        let filters = live.filters();
-        filters
-            .iter()
-            .try_for_each(|filter| self.shared.policies.ask(|policy| policy.check_live(&context, client, filter)))
+        self.shared.policies.ask(|policy| policy.check_live(&context, client, live))
     }
 
     /// Filters of a REQ, ready to be subscribed to: limits are clamped, never refused (W-1); words are parsed (NIP-50).

@@ -1,6 +1,6 @@
 //! The topics this node takes in, in memory: read again when they change, opened by use, closed when idle (T-8).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kukuri_domain::{
     Millis, Refusal, TopicId,
@@ -125,6 +125,33 @@ impl Topics {
         }
         self.reload(store).await.map_err(open_failed)?;
         Ok(wanted.len())
+    }
+
+    /// Takes in the topics that members subscribe to, and stops those that members kept and nobody subscribes to any more (S-7).
+    /// Returns how many changed.
+    pub(crate) async fn follow_members(
+        &self,
+        members: &BTreeMap<TopicId, u64>,
+        stop_unused: bool,
+        store: &dyn Store,
+    ) -> Result<usize, StoreError> {
+        // From the store: another process may have changed them since they were read.
+        let known: HashMap<TopicId, NodeSubscription> =
+            store.subscriptions().await?.into_iter().map(|one| (one.topic.clone(), one)).collect();
+        let kept = known.values().filter(|one| one.keeper == Keeper::People).map(|one| &one.topic);
+        let concerned: BTreeSet<&TopicId> = members.keys().chain(kept).collect();
+        let mut changed = 0;
+        for topic in concerned {
+            let count = members.get(topic).copied().unwrap_or_default();
+            if let Some(change) = NodeSubscription::follow_members(known.get(topic), count, stop_unused) {
+                store.change_subscription(topic, change, clock::now()).await?;
+                changed += 1;
+            }
+        }
+        if changed > 0 {
+            self.reload(store).await?;
+        }
+        Ok(changed)
     }
 
     /// Closes topics that were opened by use and have had no event for `topics.idle`. Returns how many.

@@ -6,6 +6,7 @@ use kukuri_control::{Control, Refused, request::Service};
 use kukuri_domain::{Filter, Kind, Letter, PublicKey, TopicId, admission::Screened, topic::TopicValue};
 use kukuri_engine::{
     Client, PublishRefused, ReadRefused,
+    live::LiveSubscription,
     policies::{Context, Policy, ReadRequest},
     refused::PersonRefused,
 };
@@ -95,11 +96,11 @@ impl Policy for MemberPolicy {
         Ok(request.filters.iter().try_for_each(check)?)
     }
 
-    fn check_live(&self, context: &Context<'_>, client: &Client, filter: &Filter) -> Result<(), ReadRefused> {
+    fn check_live(&self, context: &Context<'_>, client: &Client, live: &LiveSubscription) -> Result<(), ReadRefused> {
         if !Self::is_for_members(context, client) {
             return Ok(());
         }
-        Ok(self.check_filter(context, client, filter)?)
+        Ok(live.filters().iter().try_for_each(|filter| self.check_filter(context, client, filter))?)
     }
 
     fn check_new_event(

@@ -348,8 +348,8 @@ impl LiveSubscription {
         self.number
     }
 
-    /// Its filters.
-    pub(crate) fn filters(&self) -> Vec<Filter> {
+    /// Its filters, copied.
+    pub fn filters(&self) -> Vec<Filter> {
         let entries = self.index.entries.lock();
         let Entries { subscriptions, filters, .. } = &*entries;
         let own = subscriptions.get(&self.number).into_iter().flatten();

@@ -21,6 +21,7 @@ use crate::{
     backlog::Backlog,
     config::EngineConfig,
     disk::DiskWatch,
+    live::LiveSubscription,
     refused::{ClientRefused, ConnectRefused, PublishRefused, ReadRefused},
     topics::Topics,
 };
@@ -127,8 +128,13 @@ pub trait Policy: Send + Sync + 'static {
         Ok(())
     }
 
-    /// A live subscription with this filter, after something has changed.
-    fn check_live(&self, _context: &Context<'_>, _client: &Client, _filter: &Filter) -> Result<(), ReadRefused> {
+    /// A live subscription, after something has changed. It is asked for all of them: its filters are copied only where they matter.
+    fn check_live(
+        &self,
+        _context: &Context<'_>,
+        _client: &Client,
+        _live: &LiveSubscription,
+    ) -> Result<(), ReadRefused> {
         Ok(())
     }
 }
