@@ -49,7 +49,7 @@ pub enum Error {
     /// The `Authorization` of the request, or the answer to a challenge, proves nothing.
     #[error("authentication failed: {reason}")]
     AuthFailed {
-        /// What is wrong with it.
+        /// Why it proves nothing.
         reason: String,
     },
     /// The operator disabled the account.
@@ -72,7 +72,7 @@ pub enum Error {
     /// Policies in effect are not accepted (L-3).
     #[error("accept the policies in `details.required` first: POST /v1/consents")]
     ConsentRequired {
-        /// What is to be accepted.
+        /// The policies that the person has to accept.
         required: Vec<RequiredPolicy>,
     },
     /// The policy that is accepted is not in effect, or this is none of its texts.
@@ -84,13 +84,13 @@ pub enum Error {
     /// The limit of a plan is reached.
     #[error("the plan's limit of {metric} is reached: {current} of {limit}")]
     QuotaExceeded {
-        /// What is limited.
+        /// The metric whose limit is reached.
         metric: Metric,
-        /// What was used.
+        /// Units used.
         current: u64,
-        /// What may be.
+        /// Units allowed.
         limit: u64,
-        /// When it begins anew. `None`: it is a level.
+        /// When counting starts again at 0. `None`: the metric is a level, not a count.
         reset_at: Option<Timestamp>,
     },
     /// The person has as many pending requests as one may have (S-4).
@@ -98,21 +98,21 @@ pub enum Error {
     TooManyPendingRequests {
         /// Pending requests.
         current: u64,
-        /// What may be.
+        /// Pending requests allowed.
         limit: u64,
     },
-    /// What is to be changed is in a state in which it can't be (S-6).
+    /// The present state of the request, or of another thing, does not allow this change (S-6).
     #[error("{message}")]
     InvalidState {
-        /// Its state.
+        /// The present state of a request.
         status: Option<RequestStatus>,
-        /// What is not possible.
+        /// The reason.
         message: String,
     },
     /// The path is right, but there is no such thing, or it is another person's.
     #[error("{message}")]
     UnknownItem {
-        /// What there is not.
+        /// The thing that was not found.
         message: String,
     },
     /// The client's address is on the deny list.

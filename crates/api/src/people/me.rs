@@ -51,7 +51,7 @@ struct Usage {
     /// None: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<u64>,
-    /// When the count begins anew; none for a level.
+    /// When counting starts again at 0; none for a level.
     #[serde(skip_serializing_if = "Option::is_none")]
     reset_at: Option<u64>,
 }

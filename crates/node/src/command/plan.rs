@@ -27,7 +27,7 @@ pub(crate) enum PlanCommand {
     Set {
         /// The plan, such as free.
         plan: String,
-        /// What is limited, such as max_topics; `plan list` names all.
+        /// The metric to limit, such as max_topics; `plan list` names all.
         metric: String,
         /// Over what it is counted: day, or level for what there is at a time.
         window: String,

@@ -196,6 +196,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn attempts_to_sign_in_have_a_rate_of_their_own() {
+        // U-3
+        let served = Served::start(|settings| settings.rates.sign_ins_per_minute = 2, None).await;
+        for expected in ["400", "400", "429"] {
+            let mut stream = TcpStream::connect(served.address).await.unwrap();
+            let head =
+                "POST /v1/auth/challenge HTTP/1.1\r\nhost: node\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+            stream.write_all(head.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            assert_eq!(answer.split(' ').nth(1), Some(expected), "{answer}");
+        }
+        let mut stream = served.send("/v1/openapi.json", "connection: close\r\n").await;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "other requests go on: {answer}");
+    }
+
+    #[tokio::test]
     async fn requests_through_a_proxy_count_among_the_connections_of_their_client() {
         // W-4, U-4
         let few = |settings: &mut Settings| settings.rates.connections_per_ip = 3;
