@@ -30,7 +30,7 @@ impl ConfigError {
         Self::Value(match layer {
             // The name of the variable or the flag tells the key.
             Layer::Variable | Layer::Flag => format!("{location} = {value}: {why}"),
-            Layer::Default | Layer::File(_) => format!("{location}: {key} = {value}: {why}"),
+            Layer::Default | Layer::Console | Layer::File(_) => format!("{location}: {key} = {value}: {why}"),
         })
     }
 

@@ -1,4 +1,4 @@
-//! The layers above the defaults: file, environment, flags. Each refuses names that are not in the schema.
+//! The layers above the defaults: console, file, environment, flags. The last three refuse names that are not in the schema.
 
 use std::{
     collections::BTreeMap,
@@ -21,6 +21,8 @@ const FILE_VARIABLE: &str = "KUKURI_CONFIG";
 pub enum Layer {
     /// The declaration of the key.
     Default,
+    /// Set while the node runs, by a command or in the console.
+    Console,
     /// This file.
     File(PathBuf),
     /// The environment.
@@ -34,6 +36,7 @@ impl Layer {
     pub fn location(&self, key: &str) -> String {
         match self {
             Self::Default => "default".to_owned(),
+            Self::Console => "console".to_owned(),
             Self::File(path) => path.display().to_string(),
             Self::Variable => variable_of(key),
             Self::Flag => flag_of(key),
@@ -84,6 +87,22 @@ impl Values {
     pub(crate) fn into_layers(self) -> BTreeMap<&'static str, Layer> {
         self.0.into_iter().map(|(key, (layer, _))| (key, layer)).collect()
     }
+}
+
+/// Keys that were set while the node runs, each with its value as TOML.
+pub type ConsoleValues = BTreeMap<String, String>;
+
+/// A key that this version does not have is left out: another version of the node has set it.
+pub(crate) fn read_console(schema: &Schema, console: &ConsoleValues) -> Result<Entries, ConfigError> {
+    let mut entries = Vec::new();
+    for (name, text) in console {
+        let Some(key) = schema.key(name) else { continue };
+        let value = text.parse().map_err(|_| {
+            ConfigError::value(&Layer::Console, key.full, &TomlValue::from(text.as_str()), "must be a value in TOML")
+        })?;
+        entries.push((key.full, without_datetime(value)));
+    }
+    Ok(entries)
 }
 
 /// The flags on the command line.

@@ -6,7 +6,7 @@
 //! # Layout
 //!
 //! - `section`: the macro [`section!`], and what it makes: [`Section`], [`Schema`], [`KeyInfo`].
-//! - `load`: [`load()`] merges the layers (defaults < file < environment < flags) into [`Loaded`] settings.
+//! - `load`: [`load()`] merges the layers (defaults < console < file < environment < flags) into [`Loaded`] settings.
 //! - `layers`: what each [`Layer`] contains, and which of its names are unknown.
 //! - `value`: the traits [`Setting`] and [`TextSetting`], which a key's type implements, `choices!` for enums and
 //!   `checked_text!` for text.
@@ -31,7 +31,7 @@ pub use time::OffsetDateTime;
 pub use toml::Value as TomlValue;
 
 pub use error::ConfigError;
-pub use layers::{Flags, Layer, Values, flag_of, variable_of};
+pub use layers::{ConsoleValues, Flags, Layer, Values, flag_of, variable_of};
 pub use load::{Loaded, load, load_from};
 pub use net::{HttpUrl, WebSocketUrl};
 pub use password::without_password;

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, ffi::OsString, io, path::Path};
 
 use crate::{
-    ConfigError, Flags, Layer, Schema, Section, Setting, TomlValue,
-    layers::{Values, read_environment, read_file},
+    ConfigError, ConsoleValues, Flags, Layer, Schema, Section, Setting, TomlValue,
+    layers::{Values, read_console, read_environment, read_file},
     value::unquoted,
 };
 
@@ -17,20 +17,22 @@ pub struct Loaded<S> {
 }
 
 /// Reads file and environment at each call, so that a reload is another call.
-pub fn load<S: Section>(flags: &Flags) -> Result<Loaded<S>, ConfigError> {
-    load_from(flags, std::env::vars_os(), |path| std::fs::read_to_string(path))
+pub fn load<S: Section>(flags: &Flags, console: &ConsoleValues) -> Result<Loaded<S>, ConfigError> {
+    load_from(flags, console, std::env::vars_os(), |path| std::fs::read_to_string(path))
 }
 
 /// [`load()`] with an environment and a file system of the caller.
 pub fn load_from<S: Section>(
     flags: &Flags,
+    console: &ConsoleValues,
     variables: impl Iterator<Item = (OsString, OsString)>,
     read: impl Fn(&Path) -> io::Result<String>,
 ) -> Result<Loaded<S>, ConfigError> {
     let schema = Schema::of::<S>();
     let (variables, file) = read_environment(&schema, variables)?;
     let mut values = Values::default();
-    // The lowest layer first. Values from the console will be added here, below the file.
+    // The lowest layer first.
+    values.add(&Layer::Console, read_console(&schema, console)?);
     if let Some((path, entries)) = read_file(&schema, flags.config.as_deref(), file.as_deref(), read)? {
         values.add(&Layer::File(path), entries);
     }
@@ -112,14 +114,16 @@ mod tests {
     fn load_sample(file: &str, variable: &str, flag: &str) -> Result<Loaded<Sample>, ConfigError> {
         let variables = [("KUKURI_STAGES_LOW", variable)].map(|(name, value)| (name.into(), value.into()));
         let values = if flag.is_empty() { Vec::new() } else { vec![("stages.low", flag.to_owned())] };
-        load_from(&Flags { config: None, values }, variables.into_iter(), |_| Ok(file.to_owned()))
+        let console = [("stages.low", "4"), ("stages.high", "70"), ("gone", "1")];
+        let console = console.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        load_from(&Flags { config: None, values }, &console, variables.into_iter(), |_| Ok(file.to_owned()))
     }
 
     #[test]
     fn the_highest_layer_wins_and_is_remembered() {
         let file = "[stages]\nlow = 1";
         for (file, variable, flag, value, location) in [
-            ("", "", "", 10, "default"),
+            ("", "", "", 4, "console"),
             (file, "", "", 1, "kukuri.toml"),
             (file, "2", "", 2, "KUKURI_STAGES_LOW"),
             (file, "2", "3", 3, "--stages-low"),
@@ -127,6 +131,20 @@ mod tests {
             let loaded = load_sample(file, variable, flag).unwrap();
             assert_eq!(loaded.settings.stages.low.0, value);
             assert_eq!(loaded.layer("stages.low").location("stages.low"), location);
+        }
+        assert_eq!(load_sample("", "", "").unwrap().layer("path").location("path"), "default");
+    }
+
+    #[test]
+    fn values_of_the_console_are_checked_like_all_others() {
+        // K-7
+        for (value, expected) in [
+            ("\"many\"", "console: stages.low = \"many\": must be a whole number of percent from 0 to 100"),
+            ("nonsense here", "console: stages.low = \"nonsense here\": must be a value in TOML"),
+        ] {
+            let console = ConsoleValues::from([("stages.low".to_owned(), value.to_owned())]);
+            let loaded = load_from::<Sample>(&Flags::default(), &console, std::iter::empty(), |_| Ok(String::new()));
+            assert_eq!(loaded.unwrap_err().to_string(), expected);
         }
     }
 
@@ -148,7 +166,7 @@ mod tests {
         let loaded = load_sample("stages.high = 80", "", "").unwrap();
         assert_eq!(
             print::effective(&loaded),
-            "works = \"on\"  # default\n# path is not set\n\n[stages]\nlow = 10  # default\nhigh = 80  # kukuri.toml\n"
+            "works = \"on\"  # default\n# path is not set\n\n[stages]\nlow = 4  # console\nhigh = 80  # kukuri.toml\n"
         );
         assert!(print::example::<Sample>().ends_with("\n# The higher one. (at least 2)\n#high = 90\n"));
         let flags = BTreeSet::from(["--works".to_owned()]);

@@ -42,6 +42,9 @@ pub enum Error {
     /// A text that was to be stored or looked up has a NUL.
     #[error("a text must not contain NUL")]
     Nul,
+    /// There are rows where a database was to be copied to.
+    #[error("there are accounts, settings or secrets already; only an empty database can be copied into")]
+    NotEmpty,
     /// This database can't do that.
     #[error("{0}")]
     Unsupported(&'static str),

@@ -167,6 +167,16 @@ impl Auth {
         }
     }
 
+    /// Enforcement as a connection made before it sees it; `None` for a connection made later, and if nobody has to authenticate.
+    pub fn transition(&self, connected_at: Millis) -> Option<Transition> {
+        match *self {
+            Self::Required { enforce_at, grace, .. } if connected_at < enforce_at => {
+                Some(Transition { begins_at: enforce_at, ends_at: enforce_at.after(grace) })
+            }
+            _ => None,
+        }
+    }
+
     /// When a connection made then is closed if it has not authenticated.
     pub fn deadline(&self, connected_at: Millis) -> Option<Millis> {
         match *self {
@@ -177,6 +187,15 @@ impl Auth {
             Self::Required { enforce_at, grace, .. } => Some(enforce_at.after(grace)),
         }
     }
+}
+
+/// The grace of connections that were made before enforcement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transition {
+    /// Such a connection is told to authenticate.
+    pub begins_at: Millis,
+    /// It is judged like a new one, and closed if it has not authenticated.
+    pub ends_at: Millis,
 }
 
 /// How often one address, and one authenticated key, may ask.
@@ -308,7 +327,10 @@ mod tests {
             assert_eq!(auth.is_demanded(Millis(connected_at), Millis(now)), demanded, "{why}");
             assert_eq!(auth.deadline(Millis(connected_at)), Some(Millis(deadline)), "{why}");
         }
-        assert_eq!(Auth::Off.deadline(Millis(0)), None);
+        let grace = Transition { begins_at: Millis(100_000), ends_at: Millis(400_000) };
+        assert_eq!(auth.transition(Millis(99_999)), Some(grace), "an old connection");
+        assert_eq!(auth.transition(Millis(100_000)), None, "a new one");
+        assert_eq!((Auth::Off.deadline(Millis(0)), Auth::Off.transition(Millis(0))), (None, None));
         assert!(!Auth::Off.is_demanded(Millis(0), Millis(1)));
     }
 }

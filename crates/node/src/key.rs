@@ -20,6 +20,11 @@ pub(crate) fn for_gossip(data: &Path) -> anyhow::Result<[u8; 32]> {
     load_or_create(&data.join(GOSSIP_FILE))
 }
 
+/// The files of all keys.
+pub(crate) fn files(directory: &Path) -> [PathBuf; 2] {
+    [NOSTR_FILE, GOSSIP_FILE].map(|file| directory.join(file))
+}
+
 pub(crate) fn nostr_file(data: &Path) -> PathBuf {
     data.join(NOSTR_FILE)
 }

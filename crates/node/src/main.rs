@@ -51,7 +51,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         }
         Some(Command::Config(options)) => {
             options.serve.add_to(&mut flags);
-            return output::print(&config::print::effective(&config::load(&flags)?));
+            return block_on(command::config::run(&flags));
         }
         Some(Command::Completions { shell }) => {
             let mut script = Vec::new();
@@ -60,10 +60,11 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         }
         Some(command) => command,
     };
-    let settings = &config::load(&flags)?.settings;
+    let settings = &config::load(&flags, &Default::default())?.settings;
     match command {
         Command::Topic(command) => block_on(command::topic::run(settings, command)),
         Command::Account(command) => block_on(command::account::run(settings, command)),
+        Command::Auth(command) => block_on(command::auth::run(&flags, settings, command)),
         Command::Admission(command) => block_on(command::admission::run(settings, command)),
         Command::Invite(command) => block_on(command::invite::run(settings, command)),
         Command::Request(command) => block_on(command::request::run(settings, command)),

@@ -6,8 +6,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{
     command::{
-        Output, account, admission, backup, clock, copy, explain, export, gossip, import, invite, key, outbox, plan,
-        policy, request, retention, service, topic, usage,
+        Output, account, admission, auth, backup, clock, copy, explain, export, gossip, import, invite, key, outbox,
+        plan, policy, request, retention, service, topic, usage,
     },
     config::Flags,
 };
@@ -44,6 +44,9 @@ pub(crate) enum Command {
     /// Who gets an account: every key, keys with an invite code, or listed keys.
     #[command(subcommand)]
     Admission(admission::AdmissionCommand),
+    /// Whether clients have to authenticate, and the transition to it.
+    #[command(subcommand)]
+    Auth(auth::AuthCommand),
     /// Invite codes.
     #[command(subcommand)]
     Invite(invite::InviteCommand),

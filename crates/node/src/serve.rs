@@ -10,6 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use kukuri_control::setting::Configuration;
 use kukuri_domain::{PublicKey, topic::TopicsMode};
 use kukuri_engine::{Engine, EngineParts, upkeep};
 use kukuri_gossip::Bridge;
@@ -42,7 +43,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 const OTHER_FILES: u64 = 64;
 
 pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
-    let loaded = config::load(&flags)?;
+    let loaded = config::load(&flags, &Configuration::new())?;
     let filter = EnvFilter::new(&loaded.settings.log);
     let is_terminal = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(is_terminal).init();
@@ -51,9 +52,12 @@ pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
 }
 
 async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
-    let settings = &loaded.settings;
-    let data = settings.data.clone();
+    let data = loaded.settings.data.clone();
     let _lock = lock_directory(&data)?;
+    let control = wiring::control::for_serving(&loaded.settings).await?;
+    let (configure, configured) = watch::channel(control.people().configuration());
+    let loaded = config::load(&flags, &configured.borrow())?;
+    let settings = &loaded.settings;
     let store = match stores::for_serving(settings).await {
         Err(error) if stores::is_locked(&error) => bail!(
             "another node runs on {}; stop it first, or choose another directory with --data",
@@ -62,7 +66,6 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
         opened => opened?,
     };
     wiring::check_retention(settings, &*store).await?;
-    let control = wiring::control::for_serving(settings).await?;
     let own_key = key::nostr_public_key(&data)?;
     raise_open_files_limit(settings);
     let signals = install_signals()?;
@@ -101,7 +104,8 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     let commands = tokio::spawn(admin_socket::server::serve(admin_socket::server::listen(&data)?, admin));
     let (stopping, is_stopping) = watch::channel(false);
     let stop_unused = settings.subscriptions.stop_unused;
-    let people = wiring::control::follow(Arc::clone(&control), Arc::clone(&engine), stop_unused, is_stopping.clone());
+    let (of_control, of_engine) = (Arc::clone(&control), Arc::clone(&engine));
+    let people = wiring::control::follow(of_control, of_engine, stop_unused, configure, is_stopping.clone());
     let people = tokio::spawn(people);
     let routes = match monitors {
         None => kukuri_http::routes(Arc::clone(&front)),
@@ -116,7 +120,7 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     let serving = tokio::spawn(kukuri_http::serve(Arc::clone(&front), listener, routes));
 
     announce(settings, &public_url, listening, bridge.as_deref())?;
-    let reloader = Reloader { flags, loaded, listening, own_key, bridge: bridge.clone() };
+    let reloader = Reloader { flags, loaded, configured, listening, own_key, bridge: bridge.clone() };
     tokio::select! {
         () = reloader.reload_until_stop(signals, &front, &relay) => {}
         ended = &mut writer => {
@@ -176,31 +180,33 @@ fn install_signals() -> anyhow::Result<[Signal; 3]> {
 struct Reloader {
     flags: Flags,
     loaded: Loaded,
+    /// What is set while the node runs (K-7).
+    configured: watch::Receiver<Configuration>,
     listening: SocketAddr,
     own_key: PublicKey,
     bridge: Option<Arc<Bridge>>,
 }
 
 impl Reloader {
-    /// Reloads on SIGHUP; returns on SIGTERM or SIGINT.
+    /// Reloads on SIGHUP, and when a key is set while the node runs; returns on SIGTERM or SIGINT.
     async fn reload_until_stop(mut self, signals: [Signal; 3], front: &HttpFront, relay: &Relay) {
         let [mut terminate, mut interrupt, mut hangup] = signals;
         loop {
             tokio::select! {
                 _ = terminate.recv() => return,
                 _ = interrupt.recv() => return,
-                _ = hangup.recv() => {
-                    if let Err(error) = self.reload(front, relay).await {
-                        let error = output::one_line(&error);
-                        tracing::error!("configuration not reloaded, the old one stays in effect: {error}");
-                    }
-                }
+                _ = hangup.recv() => {}
+                Ok(()) = self.configured.changed() => {}
+            }
+            if let Err(error) = self.reload(front, relay).await {
+                let error = output::one_line(&error);
+                tracing::error!("configuration not reloaded, the old one stays in effect: {error}");
             }
         }
     }
 
     async fn reload(&mut self, front: &HttpFront, relay: &Relay) -> anyhow::Result<()> {
-        let loaded = config::load(&self.flags)?;
+        let loaded = config::load(&self.flags, &self.configured.borrow_and_update())?;
         let changed = self.loaded.changed_keys(&loaded);
         let (need_restart, reloaded): (Vec<&str>, Vec<&str>) =
             changed.into_iter().partition(|key| config::needs_restart(key));

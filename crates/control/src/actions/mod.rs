@@ -4,6 +4,7 @@
 
 mod account;
 mod admission;
+mod configuration;
 mod invites;
 mod plans;
 mod policies;
@@ -11,6 +12,7 @@ mod requests;
 
 pub use account::{Ban, LiftBan, SetAccountStatus};
 pub use admission::{SetAdmission, SetAllowed};
+pub use configuration::Configure;
 pub use invites::{CreateInvite, RevokeInvite};
 pub use plans::{AssignPlan, SetPlanLimit};
 pub use policies::{DraftPolicy, PublishPolicy};

@@ -10,6 +10,7 @@
 mod postgres;
 mod schema;
 mod sqlite;
+mod transfer;
 mod value;
 
 use std::{borrow::Cow, path::Path, time::Duration};

@@ -5,6 +5,8 @@
 
 use kukuri_postgres::Migrations;
 
+use super::transfer::Table;
+
 const SCHEMA: &str = "cn_admin";
 /// An advisory lock of Postgres: the ASCII of "cn_admin".
 const LOCK: i64 = 0x636e_5f61_646d_696e;
@@ -38,4 +40,32 @@ pub(super) fn for_sqlite(migration: &str) -> String {
     let lines: Vec<&str> = migration.lines().filter(is_shared).collect();
     let sql = names_for_sqlite(&lines.join("\n"));
     sql.replace(" bigint", " integer").replace(" bytea", " blob").replace("\n);", "\n) STRICT;")
+}
+
+/// All tables, those first that others refer to.
+pub(super) fn tables() -> Vec<Table> {
+    let of_step = |(_, text): &(&'static str, &'static str)| text.split("CREATE TABLE ").skip(1).filter_map(table);
+    POSTGRES.steps.iter().flat_map(of_step).collect()
+}
+
+/// Reads a declaration: `NAME (`, then a column or a constraint in each line, then `);`.
+fn table(declaration: &'static str) -> Option<Table> {
+    let (name, body) = declaration.split_once(" (\n")?;
+    let (body, _) = body.split_once("\n);")?;
+    let mut table = Table { name, columns: Vec::new(), key: Vec::new() };
+    for line in body.lines().map(str::trim) {
+        if let Some((_, key)) = line.split_once("PRIMARY KEY (") {
+            table.key = key.split(')').next()?.split(", ").collect();
+            continue;
+        }
+        let column = line.split(' ').next()?;
+        // Constraints begin in upper case, comments with two hyphens.
+        if column.starts_with(|first: char| first.is_ascii_lowercase() || first == '"') {
+            table.columns.push(column);
+            if line.contains("PRIMARY KEY") {
+                table.key = vec![column];
+            }
+        }
+    }
+    Some(table)
 }

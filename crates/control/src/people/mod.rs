@@ -21,6 +21,7 @@ use crate::{
     plan::{self, Plan},
     policy::{self, PolicyVersion, Published},
     request::Service,
+    setting::{self, Configuration},
     token::Claims,
 };
 
@@ -52,6 +53,7 @@ struct Known {
     ended_tokens: HashMap<String, Timestamp>,
     plans: HashMap<String, Plan>,
     admission: AdmissionMode,
+    configuration: Configuration,
     all_policies: Vec<(PolicyVersion, Timestamp)>,
     published: Published,
 }
@@ -107,8 +109,9 @@ impl People {
         if shared.is_some() || changes.as_ref().is_some_and(|changes| changes.concern(&known)) {
             refreshed = Refreshed::Changed;
         }
-        if let Some((plans, admission, all_policies)) = shared {
-            (known.plans, known.admission, known.all_policies) = (plans, admission, all_policies);
+        if let Some(SharedFacts { plans, admission, configuration, all_policies }) = shared {
+            (known.plans, known.admission) = (plans, admission);
+            (known.configuration, known.all_policies) = (configuration, all_policies);
         }
         if let Some(changes) = changes {
             known.persons.extend(changes.persons);
@@ -201,6 +204,11 @@ impl People {
         self.known.read().admission
     }
 
+    /// Keys of the configuration that were set while the node runs.
+    pub fn configuration(&self) -> Configuration {
+        self.known.read().configuration.clone()
+    }
+
     /// The policies in effect, and those to come.
     pub fn published(&self) -> Published {
         self.known.read().published.clone()
@@ -239,9 +247,19 @@ impl Ban {
     }
 }
 
-type SharedFacts = (HashMap<String, Plan>, AdmissionMode, Vec<(PolicyVersion, Timestamp)>);
+/// What holds for all people.
+struct SharedFacts {
+    plans: HashMap<String, Plan>,
+    admission: AdmissionMode,
+    configuration: Configuration,
+    all_policies: Vec<(PolicyVersion, Timestamp)>,
+}
 
 async fn read_shared(database: &Database) -> Result<SharedFacts> {
-    let plans = plan::list(database).await?.into_iter().map(|plan| (plan.id.clone(), plan)).collect();
-    Ok((plans, admission::mode(database).await?, policy::all_published(database).await?))
+    Ok(SharedFacts {
+        plans: plan::list(database).await?.into_iter().map(|plan| (plan.id.clone(), plan)).collect(),
+        admission: admission::mode(database).await?,
+        configuration: setting::configuration(database).await?,
+        all_policies: policy::all_published(database).await?,
+    })
 }

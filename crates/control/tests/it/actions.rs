@@ -4,7 +4,7 @@ use kukuri_control::{
     Action, Control, Refused,
     account::{self, AccountStatus},
     actions::{
-        ApproveRequest, AssignPlan, Ban, CreateInvite, DraftPolicy, LiftBan, PublishPolicy, RejectRequest,
+        ApproveRequest, AssignPlan, Ban, Configure, CreateInvite, DraftPolicy, LiftBan, PublishPolicy, RejectRequest,
         RevokeInvite, SetAccountStatus, SetAdmission, SetAllowed, SetPlanLimit,
     },
     admission::{self, AdmissionMode},
@@ -219,6 +219,27 @@ on_both! {
             let listed = admission::allowed(office.control.database()).await.unwrap();
             assert_eq!(listed, if is_allowed { vec![person(2)] } else { Vec::new() });
         }
+    }
+
+    async fn keys_of_the_configuration_are_set_and_removed(home) {
+        // K-7
+        let office = Office::open(home, Actor::command()).await;
+        let configure = |grace: Option<&str>| Configure {
+            action: "auth.require",
+            values: vec![
+                ("auth.mode".to_owned(), Some("\"required\"".to_owned())),
+                ("auth.grace_seconds".to_owned(), grace.map(str::to_owned)),
+            ],
+        };
+        let (_, row) = office.perform(configure(Some("60"))).await;
+        let diff = json!({ "auth.mode": [null, "\"required\""], "auth.grace_seconds": [null, "60"] });
+        assert_eq!((row.target.as_str(), told(&row)), ("configuration:auth", ("auth.require", None, &diff, None)));
+        assert_eq!(office.control.people().configuration().len(), 2, "in memory at once");
+        let (_, row) = office.perform(configure(None)).await;
+        assert_eq!(row.diff, json!({ "auth.grace_seconds": ["60", null] }));
+        let left = [("auth.mode".to_owned(), "\"required\"".to_owned())];
+        assert_eq!(home.people(START).await.configuration(), left.into(), "another process reads the same");
+        assert_eq!(office.control.people().admission(), AdmissionMode::Open, "other settings are not keys");
     }
 
     async fn no_row_has_the_key_of_a_person(home) {

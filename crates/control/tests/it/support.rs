@@ -1,6 +1,6 @@
 //! A control database for a test, on SQLite or on Postgres.
 
-use std::path::Path;
+use std::{ops::Deref, path::Path};
 
 use kukuri_control::{Database, PostgresSettings, Refused, Transaction, people::People, secret::Secrets};
 use kukuri_domain::{PublicKey, Timestamp, TopicId};
@@ -32,6 +32,16 @@ impl Control {
         Self::at(Home::Server(postgres::Database::new().await)).await
     }
 
+    /// A database without even its secrets.
+    pub(crate) async fn empty_on_sqlite() -> Empty {
+        Empty::at(Home::Directory(tempfile::tempdir().unwrap())).await
+    }
+
+    /// The same on Postgres.
+    pub(crate) async fn empty_on_postgres() -> Empty {
+        Empty::at(Home::Server(postgres::Database::new().await)).await
+    }
+
     async fn at(home: Home) -> Self {
         let database = open(&home).await;
         let secrets = Secrets::load_or_create(&database, START).await.unwrap();
@@ -60,6 +70,26 @@ impl Control {
     /// People, read from the database.
     pub(crate) async fn people(&self, now: Timestamp) -> People {
         People::load(&self.database, now).await.unwrap()
+    }
+}
+
+/// A new control database.
+pub(crate) struct Empty {
+    database: Database,
+    _home: Home,
+}
+
+impl Empty {
+    async fn at(home: Home) -> Self {
+        Self { database: open(&home).await, _home: home }
+    }
+}
+
+impl Deref for Empty {
+    type Target = Database;
+
+    fn deref(&self) -> &Database {
+        &self.database
     }
 }
 

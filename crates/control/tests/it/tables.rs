@@ -4,6 +4,9 @@ use kukuri_control::{
     Database, Error,
     audit::{self, Actor, Entry, Target},
     database::sql,
+    metric::Metric,
+    plan,
+    policy::{self, PolicyType, PolicyVersion},
 };
 
 use crate::support::{Control, START, on_both, person};
@@ -73,6 +76,74 @@ on_both! {
         let found = kukuri_control::account::find(&again, &person(1)).await.unwrap();
         assert_eq!(found.unwrap().created_at, START);
         again.close().await;
+    }
+}
+
+/// A row of each kind that a small community has.
+async fn fill(control: &Control) {
+    for number in 1..=3 {
+        control.join(&person(number)).await;
+    }
+    let of = PolicyVersion { policy_type: PolicyType::Terms, version: "1".to_owned() };
+    let mut transaction = control.begin().await;
+    policy::draft(&mut transaction, &of, "ja", "# 利用規約\n\nなかよく。", START).await.unwrap();
+    policy::publish(&mut transaction, &of, None, START).await.unwrap();
+    plan::set_limit(&mut transaction, "gold", Metric::MaxTopics, Some(9), START).await.unwrap();
+    plan::assign(&mut transaction, &person(2), "gold", START).await.unwrap();
+    let entry = Entry::new("account.ban", Target::Person(person(1)));
+    audit::record(&mut transaction, &control.secrets, &Actor::command(), entry, START).await.unwrap();
+    for number in 0..1_200_u64 {
+        let insert =
+            sql("INSERT INTO cn_user.usage_counters_daily (pubkey, metric, day, count) VALUES ($1, $2, $3, $3)");
+        let insert = insert.bind(&person((number % 3) as u8)).bind("max_topics").bind(number);
+        transaction.execute(insert).await.unwrap();
+    }
+    transaction.commit().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn database_is_copied_to_either_kind_and_back() {
+    let (first, second, third) =
+        (Control::on_sqlite().await, Control::empty_on_postgres().await, Control::empty_on_sqlite().await);
+    fill(&first).await;
+    let rows = first.database.copy_to(&second).await.unwrap();
+    assert_eq!(second.copy_to(&third).await.unwrap(), rows);
+    let counts = first.database.counts().await.unwrap();
+    assert!(rows > 1_200 && counts.iter().map(|(_, count)| count).sum::<u64>() == rows, "{counts:?}");
+    assert_eq!(third.counts().await.unwrap(), counts);
+    for table in [
+        "cn_user.usage_counters_daily",
+        "cn_admin.policy_texts",
+        "cn_admin.secrets",
+        "cn_user.plan_limits",
+        "cn_admin.revision",
+    ] {
+        let all = async |database: &Database| {
+            let select = sql(format!("SELECT * FROM {table}"));
+            let rows = database.read(select).await.unwrap();
+            let mut rows: Vec<String> = rows.iter().map(|row| format!("{row:?}")).collect();
+            rows.sort();
+            rows
+        };
+        assert_eq!(all(&third).await, all(&first.database).await, "{table}");
+    }
+    assert!(third.check().await.unwrap().is_empty());
+    assert!(third.is_copy_of(&first.database).await.unwrap() && second.is_copy_of(&third).await.unwrap());
+    assert!(matches!(first.database.copy_to(&second).await, Err(Error::NotEmpty)), "it has rows already");
+    assert_eq!(second.counts().await.unwrap(), counts, "nothing was added");
+    first.join(&person(9)).await;
+    assert!(!second.is_copy_of(&first.database).await.unwrap(), "the source has changed");
+}
+
+on_both! {
+    async fn check_finds_what_belongs_to_nobody(control) {
+        fill(control).await;
+        assert_eq!(control.database.check().await.unwrap(), Vec::<String>::new());
+        let insert = sql("INSERT INTO cn_user.topic_subscriptions (topic_id, subscriber_pubkey, services, status, started_at) \
+             VALUES ('kukuri:x', 'nobody', 'relay', 'active', 1)");
+        control.database.change(insert).await.unwrap();
+        let problems = control.database.check().await.unwrap();
+        assert_eq!(problems, ["active subscriptions of people without an account: 1"]);
     }
 }
 

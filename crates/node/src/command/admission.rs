@@ -9,18 +9,19 @@ use kukuri_control::{
 use kukuri_domain::nip19::npub;
 use serde_json::json;
 
-use super::people::{Lines, as_lines, named, perform, public_key};
+use super::people::{Lines, as_lines, perform, public_key};
 use crate::{config::Settings, output, wiring};
 
 #[derive(Subcommand)]
 pub(crate) enum AdmissionCommand {
     /// Prints the mode.
     Show,
-    /// Sets the mode. Accounts that exist are not affected.
-    Set {
-        /// The mode: open (every key), invite (keys with an invite code), or allowlist (listed keys).
-        mode: String,
-    },
+    /// Gives every key an account. Accounts that exist are not affected by the mode.
+    Open,
+    /// Gives keys with an invite code an account.
+    Invite,
+    /// Gives keys on the list of allowed keys an account.
+    Allowlist,
     /// Adds a key to the list of allowed keys.
     Allow {
         /// The person: 64 hex digits or npub.
@@ -42,11 +43,9 @@ pub(crate) async fn run(settings: &Settings, command: AdmissionCommand) -> anyho
             let mode = open().await?.people().admission();
             output::print(&format!("{}: {}\n", mode.name(), described(mode)))
         }
-        AdmissionCommand::Set { mode } => {
-            let mode = named("MODE", &mode, AdmissionMode::ALL, AdmissionMode::name)?;
-            let before = perform(&*open().await?, SetAdmission { mode }).await?;
-            output::print(&format!("admission is {}, was {}: {}\n", mode.name(), before.name(), described(mode)))
-        }
+        AdmissionCommand::Open => set_mode(settings, AdmissionMode::Open).await,
+        AdmissionCommand::Invite => set_mode(settings, AdmissionMode::Invite).await,
+        AdmissionCommand::Allowlist => set_mode(settings, AdmissionMode::Allowlist).await,
         AdmissionCommand::Allow { key } => set_allowed(settings, &key, true).await,
         AdmissionCommand::Disallow { key } => set_allowed(settings, &key, false).await,
         AdmissionCommand::List(lines) => list(&*open().await?, &lines).await,
@@ -59,6 +58,12 @@ fn described(mode: AdmissionMode) -> &'static str {
         AdmissionMode::Invite => "a key with an invite code gets an account",
         AdmissionMode::Allowlist => "a key on the list of allowed keys gets an account",
     }
+}
+
+async fn set_mode(settings: &Settings, mode: AdmissionMode) -> anyhow::Result<()> {
+    let control = wiring::control::for_command(settings).await?;
+    let before = perform(&control, SetAdmission { mode }).await?;
+    output::print(&format!("admission is {}, was {}: {}\n", mode.name(), before.name(), described(mode)))
 }
 
 async fn set_allowed(settings: &Settings, key: &str, is_allowed: bool) -> anyhow::Result<()> {

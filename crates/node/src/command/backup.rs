@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::{check::check, table::bytes};
 use crate::{
-    config::Settings,
+    config::{Settings, place::ControlPlace},
     key, output,
     wiring::{self, stores},
 };
@@ -24,7 +24,9 @@ use crate::{
 const STORE: &str = "store";
 const DATA_FILE: &str = "data.mdb";
 const MANIFEST: &str = "backup.json";
-const DUMP: &str = "use pg_dump and pg_restore (schema cn_relay), or move everything with kukuri-node copy";
+const CONTROL: &str = "control.db";
+const DUMP: &str =
+    "use pg_dump and pg_restore (schemas cn_relay, cn_admin and cn_user), or move everything with kukuri-node copy";
 
 #[derive(Args)]
 pub(crate) struct Backup {
@@ -38,7 +40,7 @@ pub(crate) struct Restore {
     dir: PathBuf,
 }
 
-/// Writes a consistent copy of the store, and the key. The node may run.
+/// Writes consistent copies of the store and of the control database, and the keys. The node may run.
 pub(crate) async fn backup(settings: &Settings, options: Backup) -> anyhow::Result<()> {
     let dir = &options.dir;
     let place = stores::embedded(settings, DUMP)?;
@@ -56,10 +58,14 @@ pub(crate) async fn backup(settings: &Settings, options: Backup) -> anyhow::Resu
     kukuri_files::sync(&copy)?;
     kukuri_files::sync(&dir.join(STORE))?;
     let mut files = vec![BackupFile::of(dir, &copy)?];
-    let (ours, key_file) = (key::nostr_file(&settings.data), key::nostr_file(dir));
-    if ours.exists() {
-        copy_key(&ours, &key_file)?;
-        files.push(BackupFile::of(dir, &key_file)?);
+    for (ours, key_file) in key::files(&settings.data).into_iter().zip(key::files(dir)) {
+        if ours.exists() {
+            copy_key(&ours, &key_file)?;
+            files.push(BackupFile::of(dir, &key_file)?);
+        }
+    }
+    if let Some(copy) = backup_control(settings, dir).await? {
+        files.push(BackupFile::of(dir, &copy)?);
     }
     let size = files[0].bytes;
     let copied = stores::lmdb_for_reading(&dir.join(STORE), LmdbOptions::default())?.stats().await?;
@@ -73,6 +79,44 @@ pub(crate) async fn backup(settings: &Settings, options: Backup) -> anyhow::Resu
     // Written last: a directory without a manifest is an incomplete backup.
     kukuri_files::write(&dir.join(MANIFEST), format!("{}\n", json!(manifest)).as_bytes()).with_context(at)?;
     output::print(&format!("{}: {} events, {}\n", dir.display(), copied.effective, bytes(size)))
+}
+
+/// Copies the control database, if it is a file and there is one. It may be a moment newer than the store: what has to take effect there
+/// follows when the node starts (S-7).
+async fn backup_control(settings: &Settings, dir: &Path) -> anyhow::Result<Option<PathBuf>> {
+    match settings.control_place() {
+        ControlPlace::Postgres(url) => {
+            eprintln!(
+                "kukuri-node: accounts and settings are not in this backup: dump the schemas cn_admin and cn_user of {url}"
+            );
+            Ok(None)
+        }
+        ControlPlace::Sqlite(file) if !file.exists() => Ok(None),
+        ControlPlace::Sqlite(_) => {
+            let copy = dir.join(CONTROL);
+            wiring::control::database_for_command(settings).await?.backup_sqlite(&copy).await?;
+            fs::set_permissions(&copy, fs::Permissions::from_mode(0o600))?;
+            kukuri_files::sync(&copy)?;
+            Ok(Some(copy))
+        }
+    }
+}
+
+/// Puts the control database of a backup where this node has its own, which must not be there yet.
+fn restore_control(settings: &Settings, from: &Path) -> anyhow::Result<()> {
+    let backup = from.join(CONTROL);
+    if !backup.exists() {
+        return Ok(());
+    }
+    let ControlPlace::Sqlite(file) = settings.control_place() else {
+        bail!(
+            "the backup has a control database, and `control` is {}; restore it elsewhere, then use kukuri-node copy",
+            settings.control_place()
+        );
+    };
+    let at = || file.display().to_string();
+    let bytes = fs::read(&backup).with_context(|| backup.display().to_string())?;
+    kukuri_files::write(&file, &bytes).with_context(at)
 }
 
 /// `backup.json`.
@@ -149,15 +193,22 @@ pub(crate) async fn restore(settings: &Settings, options: Restore) -> anyhow::Re
     if place.join(DATA_FILE).exists() {
         bail!("{}: there is a store here already; move it away first", place.display());
     }
+    if let ControlPlace::Sqlite(file) = settings.control_place()
+        && file.exists()
+    {
+        bail!("{}: there is a control database here already; move it away first", file.display());
+    }
     // A damaged or unreadable backup must fail before anything is written, and a truncated one before it is mapped.
     Manifest::read(from)?.verify(from)?;
     stores::lmdb_for_reading(&from.join(STORE), LmdbOptions::default())?;
     kukuri_files::create_directory(&settings.data, 0o700).with_context(|| settings.data.display().to_string())?;
-    // The key first: a node that starts on the store without its key would create a new one.
-    let (key_file, ours) = (key::nostr_file(from), key::nostr_file(&settings.data));
-    if key_file.exists() && !ours.exists() {
-        copy_key(&key_file, &ours)?;
+    // The keys first: a node that starts on the store without its keys would create new ones.
+    for (key_file, ours) in key::files(from).into_iter().zip(key::files(&settings.data)) {
+        if key_file.exists() && !ours.exists() {
+            copy_key(&key_file, &ours)?;
+        }
     }
+    restore_control(settings, from)?;
     LmdbStore::install(&place, from.join(STORE).join(DATA_FILE))?;
     check(&*stores::for_reading(settings).await?).await?;
     output::print(&format!("restored to {}\n", place.display()))

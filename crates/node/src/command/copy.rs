@@ -1,4 +1,5 @@
-//! `copy`: copies a store into an empty one of either kind. The node's key is not part of a store.
+//! `copy`: copies a store into an empty one of either kind, and the control database if its place follows that of the store. The
+//! node's keys are part of neither.
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
@@ -7,11 +8,16 @@ use kukuri_store::{
     Archive, ConsumerOffset, DumpCursor, DumpPage, Piece, Standing, Stats, StoreError, TopicStats, report::total,
 };
 
-use super::{check::check, progress::Progress, stats::read_topics, table::count_table};
+use super::{
+    check::{check, check_control},
+    progress::Progress,
+    stats::read_topics,
+    table::count_table,
+};
 use crate::{
-    config::{Settings, StorePlace, parse_text},
+    config::{Settings, StorePlace, parse_text, place::ControlPlace},
     output,
-    wiring::stores,
+    wiring::{self, stores},
 };
 
 /// Pieces in one transaction.
@@ -67,6 +73,7 @@ pub(crate) async fn run(settings: &Settings, options: Copy) -> anyhow::Result<()
     let progress = Progress::new(Some(size(&source.stats().await?)), "events, ids and outbox rows");
     // An unreadable source must fail before anything is written.
     let first = source.dump(DumpCursor::default(), PAGE).await?;
+    copy_control(&settings.control_place_beside(&from), &settings.control_place_beside(&to)).await?;
     let tally = tokio::select! {
         copied = copy(first, &*source, &*target, progress) => copied.map_err(|error| match error {
             StoreError::NotEmpty => anyhow!("{to}: there is a store here already; only an empty one can be copied into"),
@@ -88,6 +95,36 @@ pub(crate) async fn run(settings: &Settings, options: Copy) -> anyhow::Result<()
     compare(&*source, &*target).await?;
     check(&*target).await?;
     output::print(&format!("copied from {from} to {to}\n"))
+}
+
+/// Copies accounts, policies, requests, settings and secrets, all or nothing. A copy that was made before, by a `copy` that stopped
+/// later, is left as it is.
+async fn copy_control(from: &ControlPlace, to: &ControlPlace) -> anyhow::Result<()> {
+    if from == to || !wiring::control::exists(from) {
+        return Ok(());
+    }
+    let source = wiring::control::database_at(from, false).await?;
+    let target = wiring::control::database_at(to, true).await?;
+    let rows = match source.copy_to(&target).await {
+        Err(kukuri_control::Error::NotEmpty) if target.is_copy_of(&source).await? => return Ok(()),
+        Err(kukuri_control::Error::NotEmpty) => {
+            bail!("{to}: there is a control database here already; {}", emptied(to))
+        }
+        copied => copied?,
+    };
+    if !target.is_copy_of(&source).await? {
+        bail!("{to}: the control database differs from {from}: stop all nodes; {}, and copy again", emptied(to));
+    }
+    check_control(&target).await?;
+    output::print(&format!("accounts and settings: {rows} rows copied from {from} to {to}\n"))
+}
+
+/// How the operator makes room for a control database.
+fn emptied(place: &ControlPlace) -> &'static str {
+    match place {
+        ControlPlace::Sqlite(_) => "move the file away first",
+        ControlPlace::Postgres(_) => "DROP SCHEMA cn_admin, cn_user CASCADE removes it",
+    }
 }
 
 fn parse_store(flag: &str, text: &str) -> anyhow::Result<StorePlace> {

@@ -8,9 +8,11 @@
 
 pub(crate) mod account;
 pub(crate) mod admission;
+pub(crate) mod auth;
 pub(crate) mod backup;
 pub(crate) mod check;
 pub(crate) mod clock;
+pub(crate) mod config;
 pub(crate) mod copy;
 pub(crate) mod explain;
 pub(crate) mod export;
@@ -23,6 +25,7 @@ pub(crate) mod outbox;
 mod people;
 pub(crate) mod plan;
 pub(crate) mod policy;
+mod policy_template;
 mod progress;
 pub(crate) mod request;
 pub(crate) mod retention;

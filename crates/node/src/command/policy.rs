@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::{
     people::{Lines, as_lines, named, now, perform, time},
+    policy_template::{LANGUAGES, filled},
     table::{fields, moment, one_line, table},
 };
 use crate::{config::Settings, output, wiring};
@@ -28,6 +29,15 @@ pub(crate) enum PolicyCommand {
         /// The language, such as ja, en or en-GB; if the version has no such text, the closest one [default: ja].
         #[arg(long)]
         locale: Option<String>,
+    },
+    /// Prints a text to begin with, in Markdown: what it says of the node is from the configuration. Complete what stands in 〔〕.
+    Template {
+        /// The type: terms, privacy or rules.
+        #[arg(value_name = "TYPE")]
+        policy_type: String,
+        /// The language: ja or en.
+        #[arg(long)]
+        locale: String,
     },
     /// Writes a text of a version that is not published, or replaces it.
     Draft {
@@ -74,6 +84,11 @@ pub(crate) async fn run(settings: &Settings, command: PolicyCommand) -> anyhow::
         PolicyCommand::Show { version, locale } => {
             let of = version.parse()?;
             show(&*open().await?, &of, locale.as_deref()).await
+        }
+        PolicyCommand::Template { policy_type, locale } => {
+            let policy_type = named("TYPE", &policy_type, PolicyType::ALL, PolicyType::name)?;
+            let language = named("--locale", &locale, LANGUAGES, |language| language)?;
+            output::print(&filled(policy_type, language, settings))
         }
         PolicyCommand::Draft { version, locale, file } => {
             let action = DraftPolicy { of: version.parse()?, locale, content: read(&file)? };

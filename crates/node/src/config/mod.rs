@@ -14,7 +14,7 @@ mod types;
 #[cfg(test)]
 mod tests;
 
-use kukuri_config::Schema;
+use kukuri_config::{ConsoleValues, Schema};
 
 pub(crate) use kukuri_config::{ByteSize, ConfigError, Flags, Switch, format_text, parse_text, print};
 pub(crate) use place::StorePlace;
@@ -23,9 +23,10 @@ pub(crate) use types::{AuthMode, Foreign, IndexPlace};
 
 pub(crate) type Loaded = kukuri_config::Loaded<Settings>;
 
-/// Reads file and environment at each call, so that a reload is another call.
-pub(crate) fn load(flags: &Flags) -> Result<Loaded, ConfigError> {
-    check::check(kukuri_config::load(flags)?)
+/// Reads file and environment at each call, so that a reload is another call. `console`: what the control database has; it names no
+/// key that is needed to open that database.
+pub(crate) fn load(flags: &Flags, console: &ConsoleValues) -> Result<Loaded, ConfigError> {
+    check::check(kukuri_config::load(flags, console)?)
 }
 
 /// Whether a reload leaves the old value of this key in effect.

@@ -7,7 +7,7 @@ mod round_trip;
 
 use std::{io, path::Path};
 
-use kukuri_config::load_from;
+use kukuri_config::{ConsoleValues, load_from};
 
 use super::{ConfigError, Flags, Loaded, check::check};
 
@@ -27,7 +27,7 @@ impl Given<'_> {
 
     fn load_with(&self, flags: &Flags) -> Result<Loaded, ConfigError> {
         let variables = self.variables.iter().map(|(name, value)| (name.into(), value.into()));
-        let loaded = load_from(flags, variables, |path| match self.file {
+        let loaded = load_from(flags, &ConsoleValues::new(), variables, |path| match self.file {
             Some(text) if path == Path::new("kukuri.toml") => Ok(text.to_owned()),
             _ => Err(io::ErrorKind::NotFound.into()),
         });

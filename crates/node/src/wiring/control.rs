@@ -9,7 +9,13 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use kukuri_control::{Control, Database, PostgresSettings, people::Refreshed, request, subscription};
+use kukuri_control::{
+    Control, Database, PostgresSettings,
+    people::Refreshed,
+    request,
+    setting::{self, Configuration},
+    subscription,
+};
 use kukuri_engine::{Engine, policies::Policy};
 use kukuri_entitlement::{BanPolicy, MemberPolicy};
 use tokio::{sync::watch, time::MissedTickBehavior};
@@ -36,20 +42,52 @@ pub(crate) async fn for_command(settings: &Settings) -> anyhow::Result<Arc<Contr
     open(settings, Switch::Off, false).await
 }
 
+/// Opens the database alone, for a command.
+pub(crate) async fn database_for_command(settings: &Settings) -> anyhow::Result<Database> {
+    open_database(settings, Switch::Off, false).await
+}
+
+/// Opens the database at a place for `copy`. The target's is created.
+pub(crate) async fn database_at(place: &ControlPlace, may_create: bool) -> anyhow::Result<Database> {
+    let migrate = if may_create { Switch::On } else { Switch::Off };
+    open_place(place, migrate, may_create).await
+}
+
+/// Keys of the configuration that were set while a node ran; none where there is no control database yet.
+pub(crate) async fn configuration(settings: &Settings) -> anyhow::Result<Configuration> {
+    if !exists(&settings.control_place()) {
+        return Ok(Configuration::new());
+    }
+    Ok(setting::configuration(&database_for_command(settings).await?).await?)
+}
+
 async fn open(settings: &Settings, migrate: Switch, may_create: bool) -> anyhow::Result<Arc<Control>> {
-    let place = settings.control_place();
+    let database = open_database(settings, migrate, may_create).await?;
+    let at = || format!("can't open the control database {}", settings.control_place());
+    Ok(Arc::new(Control::open(database, super::now().seconds()).await.with_context(at)?))
+}
+
+/// Whether there may be a database: a file that is not there is none.
+pub(crate) fn exists(place: &ControlPlace) -> bool {
+    !matches!(place, ControlPlace::Sqlite(file) if !file.exists())
+}
+
+async fn open_database(settings: &Settings, migrate: Switch, may_create: bool) -> anyhow::Result<Database> {
+    open_place(&settings.control_place(), migrate, may_create).await
+}
+
+async fn open_place(place: &ControlPlace, migrate: Switch, may_create: bool) -> anyhow::Result<Database> {
     let at = || format!("can't open the control database {place}");
-    let database = match &place {
+    match place {
         ControlPlace::Sqlite(file) => {
             prepare(file, may_create).with_context(at)?;
-            Database::open_sqlite(file).await.with_context(at)?
+            Database::open_sqlite(file).await.with_context(at)
         }
         ControlPlace::Postgres(url) => {
             let settings = PostgresSettings { migrate: migrate == Switch::On };
-            Database::connect_postgres(url.with_password(), settings).await.with_context(at)?
+            Database::connect_postgres(url.with_password(), settings).await.with_context(at)
         }
-    };
-    Ok(Arc::new(Control::open(database, super::now().seconds()).await.with_context(at)?))
+    }
 }
 
 /// Creates or migrates the tables in a Postgres database. Returns the old and the new version.
@@ -73,11 +111,12 @@ pub(crate) fn policies(control: &Arc<Control>) -> Vec<Box<dyn Policy>> {
 }
 
 /// Keeps what is held in memory up to date, and the topics that members subscribe to, until the node stops. A change counts on open
-/// connections at once.
+/// connections at once. `configuration`: the keys that the node runs with; it is told of new values.
 pub(crate) async fn follow(
     control: Arc<Control>,
     engine: Arc<Engine>,
     stop_unused: bool,
+    configuration: watch::Sender<Configuration>,
     mut stopping: watch::Receiver<bool>,
 ) {
     let mut interval = tokio::time::interval(REFRESH_INTERVAL);
@@ -90,7 +129,14 @@ pub(crate) async fn follow(
             _ = stopping.wait_for(|stopping| *stopping) => return,
         }
         let is_due = followed_at.is_none_or(|at| at.elapsed() >= FOLLOW_INTERVAL);
-        match follow_once(&control, &engine, stop_unused, is_due).await {
+        let followed = follow_once(&control, &engine, stop_unused, is_due).await;
+        configuration.send_if_modified(|known| {
+            let set = control.people().configuration();
+            let is_changed = *known != set;
+            *known = set;
+            is_changed
+        });
+        match followed {
             Ok(has_followed) => {
                 if has_followed {
                     followed_at = Some(Instant::now());

@@ -22,6 +22,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const CONSUMER: &str = "index-v1";
 
+/// A key that the node does not serve.
+const BANNED: &str = "0101010101010101010101010101010101010101010101010101010101010101";
+
 /// All exported events, as JSON lines.
 fn exported(node: &Node, store: &str) -> BTreeSet<String> {
     node.run(&["--store", store, "export", "--all"]).ok().lines().map(str::to_owned).collect()
@@ -56,6 +59,7 @@ async fn used_node() -> (Node, Event) {
     }
     node.run(&["topic", "set", TOPIC, "--keep-regular", "90d", "--priority", "7"]).ok();
     node.run(&["topic", "disable", "a name"]).ok();
+    node.run(&["account", "ban", BANNED, "--reason", "spam"]).ok();
     node.stop(Signal::TERM).await;
     (node, gone)
 }
@@ -76,6 +80,7 @@ async fn a_node_moves_to_postgres_and_back_and_consumers_continue() {
     let said = node.run(&["copy", "--to", &url]).ok();
     assert!(said.contains("all is well") && said.contains("copied from lmdb:"), "{said}");
     let tally: Vec<Vec<&str>> = said.lines().map(|line| line.rsplitn(2, ' ').map(str::trim).collect()).collect();
+    assert!(said.contains("accounts and settings: ") && said.contains(" rows copied from "), "{said}");
     for row in [["34", "events"], ["2", "hidden among them"], ["1", "consumers' offsets"]] {
         assert!(tally.iter().any(|line| *line == row), "{row:?}: {said}");
     }
@@ -101,10 +106,16 @@ async fn a_node_moves_to_postgres_and_back_and_consumers_continue() {
 
     let back = format!("lmdb:{}", node.place("back").display());
     let there = (exported(&node, &url), rows, subscriptions(&node, &url));
+    let refused = node.run(&["copy", "--from", &url, "--to", &back]).refusal();
+    assert!(refused.contains("there is a control database here already; move the file away first"), "{refused}");
+    for file in ["control.db", "control.db-wal", "control.db-shm"] {
+        let _ = fs::remove_file(node.place("data").join(file));
+    }
     let said = node.run(&["copy", "--from", &url, "--to", &back]).ok();
     assert!(said.contains("all is well"), "{said}");
     assert_eq!((exported(&node, &back), outbox(&node, &back, seen), subscriptions(&node, &back)), there);
     fs::write(node.config_file(), format!("store = \"{back}\"\n")).unwrap();
+    assert!(node.run(&["account", "show", BANNED]).ok().contains("banned"), "accounts and bans moved along");
     node.start_again();
     let mut client = node.client().await;
     assert_eq!(client.publish(&gone).await, (false, "blocked: deleted by its author".to_owned()), "D-6");

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use crate::support::Node;
+use crate::{database::Database, support::Node};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     process::Command,
@@ -16,6 +16,9 @@ use tokio::{
 
 /// Timeout of a whole script; a script has its own timeout for each step.
 const TIMEOUT: Duration = Duration::from_secs(180);
+
+/// A node for members.
+const MEMBERS: &str = "auth.mode = \"required\"\ntopics.open = false\n";
 
 /// The directory of the installed modules, to which the scripts are copied: the source tree stays clean.
 fn scripts() -> &'static Path {
@@ -138,6 +141,17 @@ async fn a_client_reconnects_after_a_crash_and_finds_every_acknowledged_event() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_sign_in_accept_ask_publish_leave_and_are_banned() {
-    let configuration = "auth.mode = \"required\"\ntopics.open = false\n";
-    run_on("members.mjs", Node::start_with("required", configuration)).await;
+    run_on("members.mjs", Node::start_with("required", MEMBERS)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_of_a_node_on_postgres_do_the_same() {
+    let database = Database::new().await;
+    let configuration = format!("store = \"{}\"\n{MEMBERS}", database.url());
+    run_on("members.mjs", Node::start_with("required", &configuration)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_from_before_authentication_was_required_are_told_and_closed_after_the_grace() {
+    run_on("transition.mjs", Node::start("required")).await;
 }

@@ -290,10 +290,9 @@ async fn admission_is_shown_and_set() {
     let key = new_key();
     let (hex, name) = (key.to_string(), npub(&key));
     assert_eq!(node.run(&["admission", "show"]).ok(), "open: every key gets an account\n");
-    let said = node.run(&["admission", "set", "allowlist"]).ok();
+    let said = node.run(&["admission", "allowlist"]).ok();
     assert!(said.starts_with("admission is allowlist, was open: "), "{said}");
     assert!(node.run(&["admission", "show"]).ok().starts_with("allowlist: "));
-    assert_eq!(error(&node, &["admission", "set", "closed"]), "MODE closed: must be one of open, invite, allowlist");
     for (command, says) in
         [("allow", "is on the list of allowed keys"), ("allow", "was on the list of allowed keys already")]
     {
@@ -312,9 +311,68 @@ async fn admission_is_shown_and_set() {
 fn command_about_people_creates_no_database() {
     let directory = tempfile::tempdir().unwrap();
     let nowhere = directory.path().join("nowhere");
-    for command in [&["account", "list"][..], &["admission", "set", "invite"], &["invite", "create"]] {
+    for command in [&["account", "list"][..], &["admission", "invite"], &["invite", "create"]] {
         let refusal = run(&nowhere, command).refusal();
         assert!(refusal.contains("there is none yet; a node creates it when it starts"), "{refusal}");
     }
     assert!(!nowhere.exists());
+}
+
+#[tokio::test]
+async fn authentication_is_required_and_switched_off_by_command() {
+    // W-7, A-7, K-7
+    let mut node = stopped_node().await;
+    let status = || serde_json::from_str::<Value>(&node.run(&["auth", "status", "--json"]).ok()).unwrap();
+    assert_eq!((&status()["phase"], &status()["set_in"]["mode"]), (&json!("off"), &json!("default")));
+    assert_eq!(status()["grace_seconds"], json!(900));
+    let said = node.run(&["auth", "require", "--grace", "60"]).ok();
+    assert!(said.contains("mode set in") && said.contains("console"), "{said}");
+    assert_eq!(status()["grace_seconds"], json!(60));
+    let enforce_at = status()["enforce_at"].as_u64().unwrap();
+    assert!((now()..now() + 3).contains(&(enforce_at + 1)) || enforce_at.abs_diff(now()) < 3, "{enforce_at}");
+    assert_eq!(status()["disconnect_at"], json!(enforce_at + 60));
+    let shown = node.run(&["config"]).ok();
+    assert!(shown.contains("mode = \"required\"  # console\n"), "{shown}");
+    eventually("it is in force", async || status()["phase"] == "grace").await;
+    assert!(error(&node, &["auth", "require"]).starts_with("clients have to authenticate already"));
+    assert!(error(&node, &["auth", "require", "--at", "1000"]).starts_with("--at: the time is in the past"));
+    assert!(error(&node, &["auth", "require", "--grace", "99999999999"]).contains("auth.grace_seconds = "));
+    assert!(error(&node, &["auth", "require", "--at", "soon"]).contains("--at soon: must be a time"));
+    // A node that starts finds it, and hears of a change while it runs.
+    node.start_again();
+    assert_eq!(node.information()["limitation"]["auth_required"], json!(true));
+    let said = node.run(&["auth", "off"]).ok();
+    assert!(said.starts_with("authentication  off: "), "{said}");
+    let is_off = async || node.information()["limitation"]["auth_required"] == json!(false);
+    eventually("the running node hears of it", is_off).await;
+    // What the file sets is changed there.
+    fs::write(node.config_file(), "[auth]\nmode = \"off\"\n").unwrap();
+    assert_eq!(error(&node, &["auth", "require"]), "auth.mode is set in kukuri.toml; change it there");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn backup_carries_accounts_and_keys_and_a_restored_node_has_them() {
+    let mut node = Node::start("required");
+    let member = new_key();
+    join(&control(&node).await, &member).await;
+    node.run(&["plan", "set", "free", "max_topics", "level", "7"]).ok();
+    let backup = node.place("backup");
+    let backup = backup.to_str().unwrap();
+    node.run(&["backup", backup]).ok();
+    let said = node.run(&["check"]).ok();
+    assert!(said.contains("accounts and settings: ") && said.matches("all is well").count() == 2, "{said}");
+    node.stop(Signal::TERM).await;
+
+    let restored = Node::place_for("required", "");
+    fs::create_dir(restored.place("data")).unwrap();
+    fs::write(restored.place("data/control.db"), "somebody's").unwrap();
+    assert!(restored.run(&["restore", backup]).refusal().contains("there is a control database here already"));
+    fs::remove_file(restored.place("data/control.db")).unwrap();
+    restored.run(&["restore", backup]).ok();
+    assert!(restored.run(&["account", "show", &npub(&member)]).ok().contains("status  active\n"));
+    assert!(restored.run(&["plan", "list"]).ok().contains('7'));
+    for file in ["node.key", "gossip.key"] {
+        let read = |node: &Node| fs::read(node.place("data").join(file)).unwrap();
+        assert_eq!(read(&restored), read(&node), "{file}");
+    }
 }

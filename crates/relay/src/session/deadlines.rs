@@ -2,22 +2,50 @@
 
 use std::time::Duration;
 
-use kukuri_engine::{clock, refused::AUTH_REQUIRED};
+use kukuri_domain::Millis;
+use kukuri_engine::{clock, config::Transition, refused::AUTH_REQUIRED};
 use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use super::{Session, SessionEnd};
 use crate::{closed::Closed, message::reply, metrics::CloseCause, negentropy::Reconciliation};
 
+/// How far a connection made before enforcement has come in the transition (A-7). A change of the configuration begins another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum TransitionState {
+    /// Enforcement has not begun.
+    #[default]
+    Waiting,
+    /// The client was told by when it has to authenticate.
+    Told(Transition),
+    /// The grace is over.
+    Over(Transition),
+}
+
+impl TransitionState {
+    /// The next step of a transition: when it is due, and the state after it.
+    fn next(self, transition: Transition) -> Option<(Millis, Self)> {
+        let Transition { begins_at, ends_at } = transition;
+        match self {
+            Self::Over(known) if known == transition => None,
+            Self::Told(known) if known == transition => Some((ends_at, Self::Over(transition))),
+            // Without a grace there is nothing to tell before the end.
+            _ if begins_at == ends_at => Some((ends_at, Self::Over(transition))),
+            _ => Some((begins_at, Self::Told(transition))),
+        }
+    }
+}
+
 impl Session {
     /// When the next time-out may be due.
     pub(super) fn next_deadline(&self) -> Instant {
         let config = self.relay.engine.config();
+        let connected_at = self.client.connected_at;
+        let authentication = config.auth.deadline(connected_at).filter(|_| self.client.keys.is_empty());
+        let transition = config.auth.transition(connected_at).and_then(|transition| self.transition.next(transition));
         let mut next = self.last_received + config.requests.idle;
-        if self.client.keys.is_empty()
-            && let Some(deadline) = config.auth.deadline(self.client.connected_at)
-        {
-            let wait = Duration::from_millis(deadline.0.saturating_sub(clock::now().0));
+        for due in authentication.into_iter().chain(transition.map(|(due, _)| due)) {
+            let wait = Duration::from_millis(due.0.saturating_sub(clock::now().0));
             next = next.min(Instant::now() + wait);
         }
         self.reconciliations.values().map(Reconciliation::ends_at).fold(next, Instant::min)
@@ -30,6 +58,9 @@ impl Session {
         if self.client.keys.is_empty() && is_due {
             self.send(reply::notice(AUTH_REQUIRED)).await?;
             return Err(SessionEnd::Close(CloseCause::Unauthenticated, CloseCode::Policy, AUTH_REQUIRED.to_owned()));
+        }
+        if let Some(transition) = config.auth.transition(self.client.connected_at) {
+            self.follow_transition(transition).await?;
         }
         let now = Instant::now();
         let idle: Vec<_> = self.reconciliations.extract_if(|_, one| one.ends_at() <= now).map(|(id, _)| id).collect();
@@ -45,6 +76,31 @@ impl Session {
         self.is_pinged = true;
         self.last_received = Instant::now();
         self.ping().await
+    }
+
+    /// Tells a client that was connected before enforcement to authenticate, and by when (A-7). At the end of the grace the
+    /// subscriptions of an authenticated one are judged like those of a new client.
+    async fn follow_transition(&mut self, transition: Transition) -> Result<(), SessionEnd> {
+        while let Some((due, state)) = self.transition.next(transition)
+            && clock::now() >= due
+        {
+            self.transition = state;
+            match state {
+                TransitionState::Told(_) if self.client.keys.is_empty() => {
+                    self.send(reply::auth_challenge(self.challenge.as_str())).await?;
+                    let seconds = transition.ends_at.0.saturating_sub(clock::now().0).div_ceil(1_000);
+                    let deadline = transition.ends_at.seconds();
+                    self.send(reply::notice(&format!(
+                        "auth-required: this relay now serves authenticated clients only: authenticate within {seconds} \
+                         seconds (by {deadline}, Unix time), or this connection will be closed"
+                    )))
+                    .await?;
+                }
+                TransitionState::Over(_) => self.check_subscriptions().await?,
+                _ => {}
+            }
+        }
+        Ok(())
     }
 }
 

@@ -23,6 +23,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
+use deadlines::TransitionState;
 use dispatch::UnreadableCount;
 pub(crate) use event::ok_reply;
 use frames::{Frames, Opcode};
@@ -77,6 +78,7 @@ struct Session {
     last_received: Instant,
     /// Whether a ping waits for a sign of life.
     is_pinged: bool,
+    transition: TransitionState,
 }
 
 /// Serves a client until it leaves or the relay closes the connection.
@@ -126,6 +128,7 @@ impl Session {
             unreadable: UnreadableCount::new(),
             last_received: Instant::now(),
             is_pinged: false,
+            transition: TransitionState::default(),
         }
     }
 
@@ -152,6 +155,7 @@ impl Session {
                 Some(Wakeup::Signal(_)) => {
                     max_in_flight = self.relay.engine.config().requests.in_flight;
                     Box::pin(self.check_client()).await?;
+                    Box::pin(self.check_deadlines()).await?;
                 }
                 Some(Wakeup::Timer) => Box::pin(self.check_deadlines()).await?,
             }

@@ -190,7 +190,15 @@ async fn open_connections_are_served_during_the_grace_period_and_then_closed() {
         config.auth = required(enforce_at, Duration::from_secs(10), Duration::from_secs(60));
     });
     is_refused(&mut relay.client().await).await;
-    is_served(&mut old, "within the grace").await;
+    for client in [&mut old, &mut wise] {
+        assert_eq!(client.hear().await, json!(["AUTH", client.challenge]), "A-7: the challenge once more");
+        let notice = client.hear().await;
+        let (word, text) = (&notice[0], notice[1].as_str().unwrap());
+        let deadline = enforce_at.after(Duration::from_secs(10)).seconds();
+        assert!(*word == "NOTICE" && text.starts_with("auth-required: "), "{notice}");
+        assert!(text.contains(&format!("(by {deadline}, Unix time)")), "{notice}");
+    }
+    is_served(&mut old, "within the grace, and told once").await;
     assert_eq!(wise.authenticate(1, &relay.url).await, (true, String::new()));
 
     let ended = old.ended().await;
@@ -200,4 +208,31 @@ async fn open_connections_are_served_during_the_grace_period_and_then_closed() {
 
     relay.reconfigure(|config| config.auth = Auth::Off);
     is_served(&mut relay.client().await, "lifted").await;
+}
+
+#[tokio::test]
+async fn clients_are_told_when_a_scheduled_enforcement_begins_and_not_if_it_is_called_off() {
+    //
+    let relay = TestRelay::start(TopicsMode::Required).await;
+    let mut client = relay.client().await;
+    let begins_at = millis().after(Duration::from_secs(3_600));
+    relay.reconfigure(|config| {
+        config.auth = required(begins_at, Duration::from_secs(3_600), Duration::from_secs(10));
+    });
+    is_served(&mut client, "before it begins").await;
+    is_served(&mut relay.client().await, "a new client, too").await;
+    let begins_at = millis().after(Duration::from_millis(300));
+    relay.reconfigure(|config| {
+        config.auth = required(begins_at, Duration::from_secs(3_600), Duration::from_secs(10));
+    });
+    assert_eq!(client.hear().await[0], "AUTH");
+    assert!(millis() >= begins_at);
+    assert_eq!(client.hear().await[0], "NOTICE");
+    relay.reconfigure(|config| config.auth = Auth::Off);
+    is_served(&mut client, "called off").await;
+    let begins_at = millis().after(Duration::from_millis(1));
+    relay.reconfigure(|config| {
+        config.auth = required(begins_at, Duration::from_secs(3_600), Duration::from_secs(10));
+    });
+    assert_eq!(client.hear().await[0], "AUTH", "another transition is another notice");
 }

@@ -21,7 +21,7 @@ section! {
         enforce_at: Option<OffsetDateTime> = None, such as "2030-01-31T12:00:00Z";
         /// How many seconds clients have to authenticate if they are connected when `required` takes effect.
         ja "`required` が有効になった時点で接続中のクライアントに与える、認証までの猶予（秒）。"
-        grace_seconds: u64 = 300, at most 31_536_000;
+        grace_seconds: u64 = 900, at most 31_536_000;
         /// How many seconds a new client has to authenticate before its connection is closed.
         ja "新しいクライアントが認証するまでの制限時間（秒）。過ぎると切断します。"
         ws_auth_timeout_seconds: u64 = 10, at least 1, at most 3_600;

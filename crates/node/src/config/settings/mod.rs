@@ -24,10 +24,11 @@ use std::{net::SocketAddr, path::PathBuf};
 use kukuri_config::{Switch, WebSocketUrl, section};
 use kukuri_domain::DeletionMode;
 
+pub(crate) use self::auth::Auth;
 use self::{
-    auth::Auth, backlog::Backlog, capacity::Capacity, clock::Clock, deny::Deny, disk::Disk, gossip::Gossip,
-    limits::Limits, metrics::Metrics, postgres::Postgres, proxy::Proxy, rates::Rates, relay::Relay,
-    retention::Retention, search::Search, subscriptions::Subscriptions, topics::Topics,
+    backlog::Backlog, capacity::Capacity, clock::Clock, deny::Deny, disk::Disk, gossip::Gossip, limits::Limits,
+    metrics::Metrics, postgres::Postgres, proxy::Proxy, rates::Rates, relay::Relay, retention::Retention,
+    search::Search, subscriptions::Subscriptions, topics::Topics,
 };
 use super::{
     Foreign,
@@ -111,8 +112,13 @@ impl Settings {
 
     /// `control`, or its default, which depends on `store` and `data`.
     pub(crate) fn control_place(&self) -> ControlPlace {
-        self.control.clone().unwrap_or_else(|| match self.store_place() {
-            StorePlace::Postgres(url) => ControlPlace::Postgres(url),
+        self.control_place_beside(&self.store_place())
+    }
+
+    /// The same if `store` were this one.
+    pub(crate) fn control_place_beside(&self, store: &StorePlace) -> ControlPlace {
+        self.control.clone().unwrap_or_else(|| match store {
+            StorePlace::Postgres(url) => ControlPlace::Postgres(url.clone()),
             StorePlace::Lmdb(_) => ControlPlace::Sqlite(self.data.join("control.db")),
         })
     }
