@@ -10,6 +10,7 @@ mod fuzz;
 mod javascript;
 mod peers;
 mod postgres;
+mod python;
 mod test;
 mod tools;
 

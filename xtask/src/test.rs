@@ -4,7 +4,7 @@ use clap::Args;
 
 use crate::{
     command::{cargo_command, run as run_to_end},
-    javascript, postgres, tools,
+    javascript, postgres, python, tools,
 };
 
 /// Set to 1: tests run ten times as many random cases and rounds (`kukuri_testing::long`).
@@ -51,6 +51,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         // And set clocks, by its library.
         tools::ensure("faketime", "faketime")?;
         javascript::prepare()?;
+        python::prepare()?;
     }
     let mut tests = cargo_command();
     tests.args(["test", "--all-features"]);

@@ -8,6 +8,7 @@ mod support;
 mod bench;
 mod clocks;
 mod copy;
+mod description;
 mod documents;
 mod feed;
 mod flooding;
