@@ -536,6 +536,18 @@ impl Engine {
         self.writer.change(change).await
     }
 
+    /// Removes the events of an author up to a time and keeps them out, without a request (N-2). It may take down visible
+    /// events, so the writer does it (W-3).
+    pub async fn leave_vanish_mark(&self, author: &PublicKey, until: Timestamp) -> Result<(), StoreError> {
+        let author = *author;
+        let change = async move |shared: Arc<Shared>| {
+            let stages = shared.store.leave_vanish_mark(&author, until, clock::now()).await?;
+            shared.report_stages(&stages);
+            Ok(())
+        };
+        self.writer.change(change).await
+    }
+
     /// New events of clients of this process and of the node itself, from now on, for broadcast (G-2). `None`: the
     /// receiver has been taken.
     pub fn take_broadcast_receiver(&self) -> Option<mpsc::Receiver<kukuri_domain::Admitted>> {

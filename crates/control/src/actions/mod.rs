@@ -5,6 +5,7 @@
 mod account;
 mod admission;
 mod invites;
+mod jobs;
 mod plans;
 mod policies;
 mod requests;
@@ -12,6 +13,7 @@ mod requests;
 pub use account::{Ban, LiftBan, SetAccountStatus};
 pub use admission::{SetAdmission, SetAllowed};
 pub use invites::{CreateInvite, RevokeInvite};
+pub use jobs::{CancelJob, RetryJob};
 pub use plans::{AssignPlan, SetPlanLimit};
 pub use policies::{DraftPolicy, PublishPolicy};
 pub use requests::{ApproveRequest, RejectRequest};

@@ -98,8 +98,10 @@ impl People {
         let is_changed = found != *read;
         let mut changes = None;
         if is_changed {
-            let (revision, newer) = Changes::read(database, *read, &self.topics, now).await?;
-            (found, changes) = (revision, Some(newer));
+            let is_removed = found.removed > read.removed;
+            let (revision, newer) = Changes::read(database, *read, is_removed, &self.topics, now).await?;
+            // An account that was removed between the two reads is found by the next refresh.
+            (found, changes) = (Revision { removed: found.removed, ..revision }, Some(newer));
         }
         let shared = if found.shared != read.shared { Some(read_shared(database).await?) } else { None };
         let mut known = self.known.write();
@@ -111,6 +113,9 @@ impl People {
             (known.plans, known.admission, known.all_policies) = (plans, admission, all_policies);
         }
         if let Some(changes) = changes {
+            if let Some(remaining) = &changes.remaining {
+                known.persons.retain(|key, person| person.status.is_none() || remaining.contains(key));
+            }
             known.persons.extend(changes.persons);
             known.nameless_bans.extend(changes.nameless_bans);
             changes.lifted.iter().for_each(|pseudonym| drop(known.nameless_bans.remove(pseudonym)));
