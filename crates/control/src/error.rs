@@ -194,8 +194,8 @@ pub enum Refused {
     TooManyExports {
         /// Whether one is being made.
         is_running: bool,
-        /// When the next may be asked for.
-        retry_at: Timestamp,
+        /// Seconds after which the next may be asked for.
+        retry_after: u64,
     },
     /// The export was downloaded, or it is too old.
     #[error("this export was downloaded already, or has expired; ask for another one")]

@@ -502,6 +502,11 @@ impl Engine {
         self.observe_clock().await
     }
 
+    /// Whether the clock may be wrong, so that nothing is removed by age (P-5).
+    pub fn is_clock_held(&self) -> bool {
+        self.shared.is_clock_held.load(Relaxed)
+    }
+
     async fn note_clock(&self, is_held: bool) -> Result<(), StoreError> {
         if self.shared.is_clock_held.load(Relaxed) != is_held {
             self.observe_clock().await?;

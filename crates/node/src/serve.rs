@@ -63,6 +63,7 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     };
     wiring::check_retention(settings, &*store).await?;
     let control = wiring::control::for_serving(settings).await?;
+    wiring::jobs::repeat_deletions(&control, &data).await?;
     let own_key = key::nostr_public_key(&data)?;
     raise_open_files_limit(settings);
     let signals = install_signals()?;
@@ -103,6 +104,7 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     let stop_unused = settings.subscriptions.stop_unused;
     let people = wiring::control::follow(Arc::clone(&control), Arc::clone(&engine), stop_unused, is_stopping.clone());
     let people = tokio::spawn(people);
+    let jobs = wiring::jobs::start(&control, &engine, &data, &is_stopping);
     let routes = match monitors {
         None => kukuri_http::routes(Arc::clone(&front)),
         Some(listener) => {
@@ -136,6 +138,9 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     commands.abort();
     // Server and upkeep end because the engine stops.
     let _ = (serving.await, upkeep.await, commands.await, people.await);
+    for worker in jobs {
+        let _ = worker.await;
+    }
     control.database().close().await;
     admin_socket::server::remove(&data);
     drop((front, relay, engine, bridge));

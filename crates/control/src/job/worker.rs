@@ -37,6 +37,11 @@ impl Default for WorkerSettings {
     }
 }
 
+/// Waits until the node stops. Without a sender it has gone.
+async fn stops(stopping: &mut watch::Receiver<bool>) {
+    let _ = stopping.wait_for(|stopping| *stopping).await;
+}
+
 /// Runs jobs, one after the other.
 #[derive(Clone)]
 pub struct Worker {
@@ -76,8 +81,7 @@ impl Worker {
             }
             tokio::select! {
                 () = sleep(self.settings.poll_interval) => {}
-                // Without a sender the node has gone, too.
-                _ = stopping.wait_for(|stopping| *stopping) => return,
+                () = stops(&mut stopping) => return,
             }
         }
     }
@@ -113,7 +117,7 @@ impl Worker {
         let done = tokio::select! {
             done = task.join_next() => done.and_then(|joined| joined.ok()).unwrap_or(Err(JobError::Panicked)),
             () = self.keep(&claim) => Err(JobError::Lost),
-            _ = stopping.wait_for(|stopping| *stopping) => {
+            () = stops(stopping) => {
                 claim.release(&self.database, (self.clock)()).await?;
                 return Ok(true);
             }

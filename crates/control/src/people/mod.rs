@@ -148,6 +148,15 @@ impl People {
         person.status.ok_or(Refused::UnknownAccount)?.require_active()
     }
 
+    /// Whether a person has an account that is not being deleted, whatever else its state: for what concerns own data (N-2).
+    pub fn check_account(&self, key: &PublicKey) -> Result<(), Refused> {
+        match self.known.read().persons.get(key).and_then(|person| person.status) {
+            None => Err(Refused::UnknownAccount),
+            Some(AccountStatus::Deleting) => Err(Refused::AccountDeleted),
+            Some(AccountStatus::Active | AccountStatus::Disabled) => Ok(()),
+        }
+    }
+
     /// Whether a person is banned. A ban holds for people without an account as well.
     pub fn check_ban(&self, key: &PublicKey, now: Timestamp) -> Result<(), Refused> {
         self.known.read().persons.get(key).map_or(Ok(()), |person| person.check_ban(now))

@@ -85,14 +85,15 @@ pub async fn create(
         "SELECT 1 FROM {TABLES} WHERE e.requester_pubkey = $1 AND j.status IN ('queued', 'running') LIMIT 1"
     ));
     if transaction.fetch_first(running.bind(person)).await?.is_some() {
-        return Err(Refused::TooManyExports { is_running: true, retry_at: Timestamp(now.0 + RUNNING_RETRY) });
+        return Err(Refused::TooManyExports { is_running: true, retry_after: RUNNING_RETRY });
     }
     let of_today = sql("SELECT created_at FROM cn_user.personal_data_export_requests \
          WHERE requester_pubkey = $1 AND created_at > $2 ORDER BY created_at DESC LIMIT $3");
     let of_today = of_today.bind(person).bind(now.0.saturating_sub(DAY)).bind(MAX_A_DAY);
     let of_today = transaction.fetch(of_today).await?;
     if let Some(first) = of_today.get(MAX_A_DAY as usize - 1) {
-        return Err(Refused::TooManyExports { is_running: false, retry_at: Timestamp(first.get::<u64>(0)? + DAY) });
+        let retry_after = (first.get::<u64>(0)? + DAY).saturating_sub(now.0);
+        return Err(Refused::TooManyExports { is_running: false, retry_after });
     }
     let (token, hash) = secret::one_time_token()?;
     let id = Uuid::new_v4().to_string();
