@@ -73,7 +73,7 @@ pub(crate) async fn authenticate(api: &Api, request: Request, access: Access) ->
         request.extensions_mut().insert(Identity::Person(proof.key()));
     }
     match (access, proof.as_ref().map(Proof::key)) {
-        (Access::Account | Access::Member, None) => return Err(Error::AuthRequired),
+        (Access::Own | Access::Account | Access::Member, None) => return Err(Error::AuthRequired),
         (Access::Member, Some(key)) => check_consents(api, &key)?,
         _ => {}
     }
@@ -136,7 +136,11 @@ async fn check_signed(api: &Api, event: &Event, request: Request) -> Result<(Req
 async fn check_account(api: &Api, proof: &Proof, access: Access) -> Result<(), Error> {
     let (key, now) = (proof.key(), api.now());
     let people = api.control.people();
-    match people.check_served(&key, now) {
+    let check = || match access {
+        Access::Own => people.check_account(&key),
+        Access::Open | Access::Account | Access::Member => people.check_served(&key, now),
+    };
+    match check() {
         Err(Refused::UnknownAccount) => {}
         known => return Ok(known?),
     }
@@ -148,14 +152,14 @@ async fn check_account(api: &Api, proof: &Proof, access: Access) -> Result<(), E
             }
             return Ok(());
         }
-        (Proof::Request(_), Access::Account | Access::Member) => {
+        (Proof::Request(_), Access::Own | Access::Account | Access::Member) => {
             sign_in::first_visit(api.control.database(), &secrets, &key, None, now).await?;
         }
         // Another node on the database may have made the account a moment ago.
         (Proof::Token(_), _) => {}
     }
     api.control.refresh(now).await?;
-    Ok(people.check_served(&key, now)?)
+    Ok(check()?)
 }
 
 fn check_consents(api: &Api, key: &PublicKey) -> Result<(), Error> {

@@ -101,6 +101,17 @@ pub enum Error {
         /// Pending requests allowed.
         limit: u64,
     },
+    /// The person has asked for as many exports as one may, or one is being made (N-1).
+    #[error("{message}")]
+    TooManyExports {
+        /// Which of both.
+        message: String,
+        /// Seconds after which the next may be asked for.
+        retry_after_seconds: u64,
+    },
+    /// The export was downloaded, or it is too old (N-1).
+    #[error("this export was downloaded already, or has expired; ask for another one")]
+    DownloadExpired,
     /// The present state of the request, or of another thing, does not allow this change (S-6).
     #[error("{message}")]
     InvalidState {
@@ -251,10 +262,12 @@ enum ErrorCode {
     PolicyNotCurrent,
     Gone,
     AccountDeleted,
+    DownloadExpired,
     PayloadTooLarge,
     ConsentRequired,
     RateLimited,
     PendingSubscriptionRequestLimitReached,
+    ExportLimitReached,
     Internal,
     SearchUnavailable,
     StoreUnavailable,
@@ -314,6 +327,8 @@ impl Error {
             Self::TooManyPendingRequests { .. } => {
                 (StatusCode::TOO_MANY_REQUESTS, ErrorCode::PendingSubscriptionRequestLimitReached)
             }
+            Self::TooManyExports { .. } => (StatusCode::TOO_MANY_REQUESTS, ErrorCode::ExportLimitReached),
+            Self::DownloadExpired => (StatusCode::GONE, ErrorCode::DownloadExpired),
             Self::InvalidState { .. } => (StatusCode::CONFLICT, ErrorCode::InvalidState),
             Self::AddressDenied => (StatusCode::FORBIDDEN, ErrorCode::Denied),
             Self::RateLimited { .. } => (StatusCode::TOO_MANY_REQUESTS, ErrorCode::RateLimited),
@@ -360,7 +375,9 @@ impl Error {
 
     fn extra_header(&self) -> Option<(header::HeaderName, HeaderValue)> {
         match self {
-            Self::RateLimited { retry_after_seconds } => Some((header::RETRY_AFTER, (*retry_after_seconds).into())),
+            Self::RateLimited { retry_after_seconds } | Self::TooManyExports { retry_after_seconds, .. } => {
+                Some((header::RETRY_AFTER, (*retry_after_seconds).into()))
+            }
             Self::StoreUnavailable | Self::ControlUnavailable | Self::TooManyStreams | Self::Busy | Self::Timeout => {
                 Some((header::RETRY_AFTER, RETRY_LATER_SECONDS.into()))
             }
@@ -460,9 +477,16 @@ impl From<Refused> for Error {
                 Self::QuotaExceeded { metric, current, limit, reset_at }
             }
             Refused::TooManyPendingRequests { current, limit } => Self::TooManyPendingRequests { current, limit },
+            Refused::TooManyExports { retry_after, .. } => {
+                Self::TooManyExports { message, retry_after_seconds: retry_after }
+            }
+            Refused::DownloadExpired => Self::DownloadExpired,
             Refused::RequestNotPending { status } => Self::InvalidState { status: Some(status), message },
             Refused::UnknownPolicy { .. }
             | Refused::UnknownRequest
+            | Refused::UnknownJob
+            | Refused::UnknownExport
+            | Refused::UnknownDeletion
             | Refused::NotSubscribed
             | Refused::UnknownPlan(_)
             | Refused::UnknownInvite => Self::UnknownItem { message },

@@ -45,6 +45,8 @@ pub enum RouteCost {
 pub(crate) enum Access {
     /// Nothing. A caller may authenticate all the same, and needs no account for it.
     Open,
+    /// An account that is not being deleted. It may be disabled or banned: for the caller's own data (N-1, N-2).
+    Own,
     /// An account.
     Account,
     /// An account, and consent to the policies in effect (L-3).
@@ -165,7 +167,13 @@ fn describe_access(operation: &mut Operation, cost: RouteCost, access: Access) {
     if cost != RouteCost::Static {
         add("401", "Authentication is required, or the `Authorization` of the request proves nothing.");
     }
-    add("403", "The client's address is denied, or the account is disabled or banned.");
+    add(
+        "403",
+        match access {
+            Access::Own => "The client's address is denied, or the key gets no account.",
+            _ => "The client's address is denied, or the account is disabled or banned.",
+        },
+    );
     if access != Access::Open {
         add("410", "The account is being deleted.");
         operation.security =

@@ -192,6 +192,15 @@ pub fn routes(api: Api) -> Router {
         ))
         .routes(gated(Control, Access::Member, handlers!(people::topic_subscriptions::list_topic_subscriptions)))
         .routes(gated(Control, Access::Account, handlers!(people::topic_subscriptions::end_topic_subscription)))
+        .routes(gated(
+            Control,
+            Access::Own,
+            handlers!(people::personal_data::request_export, people::personal_data::list_exports),
+        ))
+        .routes(gated(Control, Access::Own, handlers!(people::personal_data::read_export)))
+        .routes(gated(Control, Access::Open, handlers!(people::personal_data::download_export)))
+        .routes(gated(Control, Access::Own, handlers!(people::personal_data::request_deletion)))
+        .routes(gated(Control, Access::Open, handlers!(people::personal_data::read_deletion)))
         .split_for_parts();
     let router = router
         .route("/v1/", any(not_found))

@@ -2,12 +2,14 @@
 CREATE SCHEMA IF NOT EXISTS cn_user;
 
 -- The revision of the last transaction; its row is the lock of transactions. `shared`: of the last one that changed what holds for all people.
+-- `removed`: of the last one that removed an account, whose row can tell no revision any more.
 CREATE TABLE cn_admin.revision (
     id bigint PRIMARY KEY CHECK (id = 1),
     value bigint NOT NULL,
-    shared bigint NOT NULL
+    shared bigint NOT NULL,
+    removed bigint NOT NULL
 );
-INSERT INTO cn_admin.revision (id, value, shared) VALUES (1, 0, 0);
+INSERT INTO cn_admin.revision (id, value, shared, removed) VALUES (1, 0, 0, 0);
 
 -- Settings that are changed while the node runs.
 CREATE TABLE cn_admin.settings (
@@ -69,6 +71,7 @@ CREATE TABLE cn_admin.persons (
 );
 CREATE INDEX persons_pubkey ON cn_admin.persons (pubkey);
 
+-- `subject`: the pseudonym of the person whom a job is about. `holder`: one claim of the job, by one worker.
 CREATE TABLE cn_admin.jobs (
     job_id text PRIMARY KEY,
     kind text NOT NULL,
@@ -86,6 +89,7 @@ CREATE TABLE cn_admin.jobs (
 );
 CREATE INDEX jobs_waiting ON cn_admin.jobs (status, next_run_at);
 CREATE INDEX jobs_subject ON cn_admin.jobs (subject, kind, created_at);
+CREATE INDEX jobs_created ON cn_admin.jobs (created_at, job_id);
 
 -- The last sweep of each table by its retention: rows from before `cutoff` were over.
 CREATE TABLE cn_admin.retention_runs (
@@ -158,10 +162,12 @@ CREATE TABLE cn_user.bans (
 CREATE INDEX bans_pubkey ON cn_user.bans (pubkey);
 CREATE INDEX bans_revision ON cn_user.bans (revision);
 
+-- When the account is deleted, at `deleted_at`, a pseudonym stands in place of the key: the receipt that somebody agreed.
 CREATE TABLE cn_user.policy_consents (
     consent_id text PRIMARY KEY,
     accepter_pubkey text,
     accepter_hmac text,
+    deleted_at bigint,
     policy_type text NOT NULL,
     version text NOT NULL,
     locale text NOT NULL,
@@ -212,6 +218,7 @@ CREATE TABLE cn_user.usage_counters_daily (
 );
 CREATE INDEX usage_counters_daily_day ON cn_user.usage_counters_daily (day);
 
+-- When the account is deleted, a pseudonym stands in place of the key.
 CREATE TABLE cn_user.usage_events (
     usage_id text PRIMARY KEY,
     pubkey text NOT NULL,
@@ -274,3 +281,36 @@ CREATE TABLE cn_user.topic_names (
     folded_name text NOT NULL
 );
 CREATE INDEX topic_names_folded ON cn_user.topic_names (folded_name);
+
+-- What people asked to get of their data. `download_expires_at`: set when the archive is complete.
+CREATE TABLE cn_user.personal_data_export_requests (
+    export_request_id text PRIMARY KEY,
+    requester_pubkey text NOT NULL,
+    job_id text NOT NULL,
+    download_token_hash text NOT NULL,
+    download_expires_at bigint,
+    downloaded_at bigint,
+    bytes bigint,
+    created_at bigint NOT NULL
+);
+CREATE INDEX personal_data_export_requests_requester
+    ON cn_user.personal_data_export_requests (requester_pubkey, created_at, export_request_id);
+
+-- The archive of a request, in parts of bounded size, until it is downloaded or expires.
+CREATE TABLE cn_user.personal_data_export_parts (
+    export_request_id text NOT NULL,
+    part bigint NOT NULL,
+    content bytea NOT NULL,
+    PRIMARY KEY (export_request_id, part)
+);
+
+-- Accounts that were or will be deleted. `receipt_hash`: of the token with which the person reads the row without an account.
+CREATE TABLE cn_user.personal_data_deletion_requests (
+    deletion_request_id text PRIMARY KEY,
+    requester_pseudonym text NOT NULL,
+    job_id text NOT NULL,
+    receipt_hash text NOT NULL,
+    include_events bigint NOT NULL,
+    created_at bigint NOT NULL,
+    completed_at bigint
+);

@@ -183,6 +183,26 @@ pub enum Refused {
     /// The person does not subscribe to this topic.
     #[error("there is no active subscription to this topic")]
     NotSubscribed,
+    /// There is no such job.
+    #[error("there is no such job")]
+    UnknownJob,
+    /// There is no such export, or it is another person's, or the token is not its own.
+    #[error("there is no such export")]
+    UnknownExport,
+    /// There is no such deletion, or the token is not its receipt.
+    #[error("there is no such deletion")]
+    UnknownDeletion,
+    /// The person has an export that is not finished, or asked for as many as one may in a day.
+    #[error("{}", if *.is_running { "an export of this account is being made; wait for it" } else { "this account asked for as many exports as it may in a day" })]
+    TooManyExports {
+        /// Whether one is being made.
+        is_running: bool,
+        /// Seconds after which the next may be asked for.
+        retry_after: u64,
+    },
+    /// The export was downloaded, or it is too old.
+    #[error("this export was downloaded already, or has expired; ask for another one")]
+    DownloadExpired,
     /// There is no such plan.
     #[error("there is no plan `{0}`")]
     UnknownPlan(String),

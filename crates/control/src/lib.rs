@@ -8,6 +8,7 @@
 //! - What they agreed to: [`policy`], [`consent`]. What they may use: [`plan`], [`metric`], [`usage`].
 //! - What they asked for: [`request`], [`subscription`].
 //! - [`people`]: all of that in memory, for checks that may not wait for a database.
+//! - [`job`]: work that outlives a request and a crash. [`personal_data`]: export and deletion. [`retention`]: what is removed by age.
 //! - [`audit`]: what was changed, by whom. [`secret`]: keys and pseudonyms. [`setting`]: what is changed while the node runs.
 //!
 //! A function takes the [`Database`] if it is one statement, a [`Transaction`] if it has to be true together with others.
@@ -23,11 +24,14 @@ mod control;
 pub mod database;
 mod error;
 pub mod invite;
+pub mod job;
 pub mod metric;
 pub mod people;
+pub mod personal_data;
 pub mod plan;
 pub mod policy;
 pub mod request;
+pub mod retention;
 pub mod secret;
 pub mod setting;
 pub mod sign_in;

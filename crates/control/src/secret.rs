@@ -162,6 +162,18 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
     Ok(bytes)
 }
 
+/// A random token that is shown once, and its hash for the database.
+pub(crate) fn one_time_token() -> Result<(String, String)> {
+    let token = kukuri_domain::hex::encode(&random::<SECRET_LEN>()?);
+    let hash = hash_of_token(&token);
+    Ok((token, hash))
+}
+
+/// The hash of a one-time token, as the database knows it.
+pub(crate) fn hash_of_token(token: &str) -> String {
+    blake3::hash(token.as_bytes()).to_hex().to_string()
+}
+
 fn new_secret() -> Result<Vec<u8>> {
     Ok(random::<SECRET_LEN>()?.to_vec())
 }

@@ -68,6 +68,13 @@ pub async fn set(
     Ok(before)
 }
 
+/// Notes that an account was removed, whose row can't tell it any more ([`crate::people`]).
+pub(crate) async fn touch_removed(transaction: &mut Transaction) -> Result<()> {
+    let update = sql("UPDATE cn_admin.revision SET removed = $1");
+    let revision = transaction.revision();
+    transaction.execute(update.bind(revision)).await
+}
+
 /// Notes that something which is held in memory for all people has changed ([`crate::people`]).
 pub(crate) async fn touch_shared(transaction: &mut Transaction) -> Result<()> {
     let update = sql("UPDATE cn_admin.revision SET shared = $1");

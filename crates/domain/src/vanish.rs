@@ -33,13 +33,26 @@ pub struct VanishMark {
     pub pubkey: PublicKey,
     /// All events created up to this time are removed and stay out.
     pub until: Timestamp,
-    /// The request.
+    /// The request; [`Self::NO_REQUEST`] for a mark of this node alone.
     pub request_id: EventId,
     /// The author's latest request that may be shared with other nodes (G-7). Its time may be before `until`.
     pub shareable: Option<RequestRef>,
 }
 
 impl VanishMark {
+    /// In place of the request in a mark that was left without one. No event has this id.
+    pub const NO_REQUEST: EventId = EventId::from_bytes([0; 32]);
+
+    /// A mark without a request, of this node alone: other nodes are not told (N-2).
+    pub fn local(pubkey: PublicKey, until: Timestamp) -> Self {
+        Self { pubkey, until, request_id: Self::NO_REQUEST, shareable: None }
+    }
+
+    /// Whether it was left without a request.
+    pub fn is_local(&self) -> bool {
+        self.request_id == Self::NO_REQUEST
+    }
+
     /// The mark of a request alone.
     pub fn of(request: &Event) -> Self {
         Self {

@@ -502,6 +502,11 @@ impl Engine {
         self.observe_clock().await
     }
 
+    /// Whether the clock may be wrong, so that nothing is removed by age (P-5).
+    pub fn is_clock_held(&self) -> bool {
+        self.shared.is_clock_held.load(Relaxed)
+    }
+
     async fn note_clock(&self, is_held: bool) -> Result<(), StoreError> {
         if self.shared.is_clock_held.load(Relaxed) != is_held {
             self.observe_clock().await?;
@@ -532,6 +537,18 @@ impl Engine {
             let raised = shared.store.raise_floors(&topic, hints, clock::now()).await?;
             shared.report_stages(&raised.stages);
             Ok(raised)
+        };
+        self.writer.change(change).await
+    }
+
+    /// Removes the events of an author up to a time and keeps them out, without a request (N-2). It may take down visible
+    /// events, so the writer does it (W-3).
+    pub async fn leave_vanish_mark(&self, author: &PublicKey, until: Timestamp) -> Result<(), StoreError> {
+        let author = *author;
+        let change = async move |shared: Arc<Shared>| {
+            let stages = shared.store.leave_vanish_mark(&author, until, clock::now()).await?;
+            shared.report_stages(&stages);
+            Ok(())
         };
         self.writer.change(change).await
     }

@@ -71,6 +71,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Plan(command) => block_on(command::plan::run(settings, command)),
         Command::Usage(command) => block_on(command::usage::run(settings, command)),
         Command::Policy(command) => block_on(command::policy::run(settings, command)),
+        Command::Job(command) => block_on(command::job::run(settings, command)),
         Command::Import(options) => block_on(command::import::run(settings, options)),
         Command::Export(options) => block_on(command::export::run(settings, options)),
         Command::Stats(options) => block_on(command::stats::run(settings, options)),

@@ -6,8 +6,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{
     command::{
-        Output, account, admission, auth, backup, clock, copy, explain, export, gossip, import, invite, key, outbox,
-        plan, policy, request, retention, service, topic, usage,
+        Output, account, admission, auth, backup, clock, copy, explain, export, gossip, import, invite, job, key,
+        outbox, plan, policy, request, retention, service, topic, usage,
     },
     config::Flags,
 };
@@ -62,6 +62,9 @@ pub(crate) enum Command {
     /// Terms, privacy policy and house rules.
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
+    /// Work in the background, such as exports and deletions of personal data.
+    #[command(subcommand)]
+    Job(job::JobCommand),
     /// Imports events from a file with one JSON object per line.
     Import(import::Import),
     /// Exports events, one JSON object per line.

@@ -66,6 +66,7 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
         opened => opened?,
     };
     wiring::check_retention(settings, &*store).await?;
+    wiring::jobs::repeat_deletions(&control, &data).await?;
     let own_key = key::nostr_public_key(&data)?;
     raise_open_files_limit(settings);
     let signals = install_signals()?;
@@ -107,6 +108,7 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     let (of_control, of_engine) = (Arc::clone(&control), Arc::clone(&engine));
     let people = wiring::control::follow(of_control, of_engine, stop_unused, configure, is_stopping.clone());
     let people = tokio::spawn(people);
+    let jobs = wiring::jobs::start(&control, &engine, &data, &is_stopping);
     let routes = match monitors {
         None => kukuri_http::routes(Arc::clone(&front)),
         Some(listener) => {
@@ -140,6 +142,9 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     commands.abort();
     // Server and upkeep end because the engine stops.
     let _ = (serving.await, upkeep.await, commands.await, people.await);
+    for worker in jobs {
+        let _ = worker.await;
+    }
     control.database().close().await;
     admin_socket::server::remove(&data);
     drop((front, relay, engine, bridge));

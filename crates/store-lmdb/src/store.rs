@@ -12,7 +12,7 @@ use std::{
 use async_trait::async_trait;
 use heed::CompactionOption;
 use kukuri_domain::{
-    Address, Admitted, EventId, Millis, Sketch, State, Timestamp, TopicId,
+    Address, Admitted, EventId, Millis, PublicKey, Sketch, State, Timestamp, TopicId,
     clock::Clock,
     retention::Retention,
     sharing::FloorHint,
@@ -21,8 +21,8 @@ use kukuri_domain::{
 use kukuri_store::{
     AddressExplanation, Answer, Archive, BoundEvent, CheckReport, ConsumerOffset, Count, DryRun, DumpCursor, DumpPage,
     Epoch, Explanation, Holder, Ingested, OutboxRow, Piece, PurgeCursor, PurgeStep, Query, Raised, ReadStage, Result,
-    Seq, Shared, SharedPage, SharedSet, SnapshotCursor, SnapshotPage, Span, Stats, StoreError, Swept, TopicStats,
-    lease::Leases, outbox::check_consumer, port::*,
+    Seq, Shared, SharedPage, SharedSet, SnapshotCursor, SnapshotPage, Span, StageChange, Stats, StoreError, Swept,
+    TopicStats, lease::Leases, outbox::check_consumer, port::*,
 };
 use tokio::{runtime::Handle, sync::watch};
 
@@ -196,6 +196,11 @@ impl Events for LmdbStore {
     async fn ingest(&self, batch: Vec<Admitted>, now: Millis) -> Result<Ingested> {
         let writer = self.writer.as_ref().ok_or(StoreError::ReadOnly)?;
         Ok(writer.send_ingest_job(batch, now).await?)
+    }
+
+    async fn leave_vanish_mark(&self, author: &PublicKey, until: Timestamp, now: Millis) -> Result<Vec<StageChange>> {
+        let author = *author;
+        self.write(move |writer| writer.leave_vanish_mark(&author, until, now)).await
     }
 
     async fn known_states(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<State>>> {

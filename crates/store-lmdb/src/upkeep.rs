@@ -5,12 +5,14 @@
 use std::collections::HashMap;
 
 use kukuri_domain::{
-    Millis, Reason, Timestamp,
+    Millis, PublicKey, Reason, Timestamp,
     remains::Subject,
     retention::{Keep, Retention, RetentionClass},
 };
 use kukuri_store::{
-    DryRun, PurgeCursor, PurgeStep, Purged, StageChange, StoreError, Swept, counters::Tally as _, ingest::Ledger as _,
+    DryRun, PurgeCursor, PurgeStep, Purged, StageChange, StoreError, Swept,
+    counters::Tally as _,
+    ingest::{Ledger as _, leave_local_mark},
 };
 
 use crate::{
@@ -70,6 +72,18 @@ impl Writer {
         self.commit(batch)?;
         let more = swept.expired == rows as u64;
         Ok((swept, more))
+    }
+
+    /// Leaves a vanish mark without a request, and removes what it covers (N-2).
+    pub(crate) fn leave_vanish_mark(
+        &mut self,
+        author: &PublicKey,
+        until: Timestamp,
+        now: Millis,
+    ) -> Result<Vec<StageChange>> {
+        let mut batch = Batch::begin(self.context(), now)?;
+        leave_local_mark(&mut batch, author, until)?;
+        Ok(self.commit(batch)?.stages)
     }
 
     /// One step of a purge.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use kukuri_domain::{
-    Address, Admitted, EventId, Millis, Sketch, State, Timestamp, TopicId,
+    Address, Admitted, EventId, Millis, PublicKey, Sketch, State, Timestamp, TopicId,
     clock::Clock,
     retention::Retention,
     sharing::FloorHint,
@@ -14,7 +14,7 @@ use kukuri_postgres::{Listener, Pool};
 use kukuri_store::{
     AddressExplanation, Answer, Archive, BoundEvent, CheckReport, ConsumerOffset, Count, DryRun, DumpCursor, DumpPage,
     Epoch, Explanation, Holder, Ingested, OutboxRow, Piece, PurgeCursor, PurgeStep, Query, Raised, Result, Seq, Shared,
-    SharedPage, SharedSet, SnapshotCursor, SnapshotPage, Span, Stats, Swept, TopicStats, port::*,
+    SharedPage, SharedSet, SnapshotCursor, SnapshotPage, Span, StageChange, Stats, Swept, TopicStats, port::*,
 };
 use tokio::{sync::watch, task::JoinHandle};
 
@@ -101,6 +101,10 @@ impl Drop for PostgresStore {
 impl Events for PostgresStore {
     async fn ingest(&self, batch: Vec<Admitted>, now: Millis) -> Result<Ingested> {
         Ok(self.writer.ingest(&batch, now).await?)
+    }
+
+    async fn leave_vanish_mark(&self, author: &PublicKey, until: Timestamp, now: Millis) -> Result<Vec<StageChange>> {
+        Ok(self.writer.leave_vanish_mark(author, until, now).await?)
     }
 
     async fn known_states(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<State>>> {

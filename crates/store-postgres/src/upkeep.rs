@@ -5,12 +5,14 @@
 use std::collections::HashSet;
 
 use kukuri_domain::{
-    EventId, Millis, Reason, Timestamp, TopicId,
+    EventId, Millis, PublicKey, Reason, Timestamp, TopicId,
     capacity::Stage,
     retention::{Keep, Retention, RetentionClass},
 };
 use kukuri_store::{
-    DryRun, PurgeCursor, PurgeStep, Seq, StageChange, StoreError, Swept, counters::Tally as _, ingest::Ledger as _,
+    DryRun, PurgeCursor, PurgeStep, Seq, StageChange, StoreError, Swept,
+    counters::Tally as _,
+    ingest::{Ledger as _, leave_local_mark},
 };
 
 use crate::{
@@ -140,6 +142,19 @@ impl Writer {
         let next = self.pool.fetch_all(next).await?;
         let next: Option<Timestamp> = next.first().map(|row| row.read("expires_at")).transpose()?;
         Ok((Swept { expired: due.len() as u64, next, held: false }, due.len() as i64 == STEP))
+    }
+
+    /// Leaves a vanish mark without a request, and removes what it covers (N-2).
+    pub(crate) async fn leave_vanish_mark(
+        &self,
+        author: &PublicKey,
+        until: Timestamp,
+        now: Millis,
+    ) -> Result<Vec<StageChange>> {
+        let mut batch = Batch::begin(self, now).await?;
+        batch.read_vanish_facts(author, until).await?;
+        leave_local_mark(&mut batch.work, author, until)?;
+        Ok(batch.commit().await?.stages)
     }
 
     /// One step of a purge (P-5, P-6).

@@ -7,7 +7,7 @@
 
 use async_trait::async_trait;
 use kukuri_domain::{
-    Address, Admitted, EventId, Millis, Sketch, State, Timestamp, TopicId,
+    Address, Admitted, EventId, Millis, PublicKey, Sketch, State, Timestamp, TopicId,
     clock::Clock,
     retention::Retention,
     sharing::FloorHint,
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use crate::{
     error::Result,
-    ingest::Ingested,
+    ingest::{Ingested, StageChange},
     lease::Holder,
     maintenance::{DryRun, PurgeCursor, PurgeStep, Purged, Swept},
     outbox::{ConsumerOffset, Epoch, OutboxRow, Seq, SnapshotCursor, SnapshotPage},
@@ -37,6 +37,10 @@ pub trait Events: Send + Sync + 'static {
     /// Ingests events, in order, in one durable transaction. An event whose decision or write fails is refused alone.
     /// An error means that nothing of the batch was stored.
     async fn ingest(&self, batch: Vec<Admitted>, now: Millis) -> Result<Ingested>;
+
+    /// Removes all events of an author up to a time and keeps them out, like a vanish request of which no other node is told
+    /// (D-12, N-2). One durable transaction; done again, it changes nothing. Returns changes of capacity stages.
+    async fn leave_vanish_mark(&self, author: &PublicKey, until: Timestamp, now: Millis) -> Result<Vec<StageChange>>;
 
     /// The states of these ids, in their order. A known id is counted as seen again (P-1), so that the caller can
     /// answer a copy of an event without verifying it.

@@ -2,12 +2,14 @@
 //!
 //! - [`sign_in`]: challenge, answer, the end of a session. [`invites`]: an account by an invite.
 //! - [`me`]: the account, its plan and what was used of it.
+//! - [`personal_data`]: an export of everything, the deletion of the account.
 //! - [`policies`]: texts to read. [`consents`]: which of them were accepted.
 //! - [`topic_requests`]: asking for a topic. [`topic_subscriptions`]: the topics that were granted.
 
 pub(crate) mod consents;
 pub(crate) mod invites;
 pub(crate) mod me;
+pub(crate) mod personal_data;
 pub(crate) mod policies;
 pub(crate) mod sign_in;
 pub(crate) mod topic_requests;

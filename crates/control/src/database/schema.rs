@@ -52,7 +52,7 @@ pub(super) fn tables() -> Vec<Table> {
 fn table(declaration: &'static str) -> Option<Table> {
     let (name, body) = declaration.split_once(" (\n")?;
     let (body, _) = body.split_once("\n);")?;
-    let mut table = Table { name, columns: Vec::new(), key: Vec::new() };
+    let mut table = Table { name, columns: Vec::new(), key: Vec::new(), has_bytes: body.contains(" bytea") };
     for line in body.lines().map(str::trim) {
         if let Some((_, key)) = line.split_once("PRIMARY KEY (") {
             table.key = key.split(')').next()?.split(", ").collect();

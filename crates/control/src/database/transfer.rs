@@ -5,6 +5,8 @@ use crate::{Error, Result};
 
 /// Rows that are read, and inserted, at once. SQLite takes 32,766 values in a statement.
 const ROWS_AT_ONCE: usize = 500;
+/// The same for tables with a `bytea`, which may be large.
+const LARGE_ROWS_AT_ONCE: usize = 8;
 
 /// A table, as its migration declares it.
 #[derive(Debug, PartialEq, Eq)]
@@ -15,6 +17,8 @@ pub(super) struct Table {
     pub(super) columns: Vec<&'static str>,
     /// The columns of the primary key.
     pub(super) key: Vec<&'static str>,
+    /// Whether it has a `bytea`.
+    pub(super) has_bytes: bool,
 }
 
 /// Tables that a migration fills, which are not empty in a new database: the lock of transactions, and the plan that everybody has.
@@ -61,7 +65,8 @@ impl Database {
             Some(_) => format!("WHERE ({key}) > ({})", parameters(1, table.key.len())),
         };
         let (columns, name) = (table.columns.join(", "), table.name);
-        let select = sql(format!("SELECT {columns} FROM {name} {condition} ORDER BY {key} LIMIT {ROWS_AT_ONCE}"));
+        let limit = if table.has_bytes { LARGE_ROWS_AT_ONCE } else { ROWS_AT_ONCE };
+        let select = sql(format!("SELECT {columns} FROM {name} {condition} ORDER BY {key} LIMIT {limit}"));
         self.read(after.into_iter().flatten().fold(select, |select, value| select.bind(value))).await
     }
 

@@ -18,24 +18,25 @@ use crate::{
 /// Up to where the database has been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Revision {
-    value: i64,
+    pub(super) value: i64,
     pub(super) shared: i64,
+    pub(super) removed: i64,
 }
 
 impl Default for Revision {
     fn default() -> Self {
-        Self { value: -1, shared: -1 }
+        Self { value: -1, shared: -1, removed: 0 }
     }
 }
 
 impl Revision {
     fn statement() -> Statement {
-        sql("SELECT value, shared FROM cn_admin.revision")
+        sql("SELECT value, shared, removed FROM cn_admin.revision")
     }
 
     fn of_rows(rows: &[Row]) -> Result<Self> {
         let row = rows.first().ok_or_else(|| Error::Damaged("cn_admin.revision has no row".to_owned()))?;
-        Ok(Self { value: row.get(0)?, shared: row.get(1)? })
+        Ok(Self { value: row.get(0)?, shared: row.get(1)?, removed: row.get(2)? })
     }
 
     /// That of the database now.
@@ -70,6 +71,8 @@ const CONSENTS: &str = "SELECT a.subscriber_pubkey, c.policy_type, c.version FRO
 const PLANS: &str = "SELECT a.subscriber_pubkey, s.plan_id FROM cn_user.subscriber_accounts a \
     JOIN cn_user.subscriptions s ON s.subscriber_pubkey = a.subscriber_pubkey AND s.status = 'active' \
     WHERE a.revision > $1";
+/// All accounts, in the same state of the database: an account that was removed is not among the changed ones.
+const ALL_ACCOUNTS: &str = "SELECT subscriber_pubkey FROM cn_user.subscriber_accounts";
 const TOKENS: &str = "SELECT jti, expires_at FROM cn_user.ended_tokens WHERE revision > $1";
 
 /// All bans of people with a changed ban or a changed account: an old one that was lifted does not hide one in force.
@@ -90,18 +93,21 @@ pub(super) struct Changes {
     /// Pseudonyms of nameless bans that are over.
     pub(super) lifted: Vec<String>,
     pub(super) ended_tokens: HashMap<String, Timestamp>,
+    /// All accounts that there are, if any was removed.
+    pub(super) remaining: Option<HashSet<PublicKey>>,
 }
 
 impl Changes {
-    /// Reads what is newer than a revision. Returns the revision it was read at.
+    /// Reads what is newer than a revision. Returns the revision it was read at. `is_removed`: an account was removed since.
     pub(super) async fn read(
         database: &Database,
         since: Revision,
+        is_removed: bool,
         topics: &SharedTopics,
         now: Timestamp,
     ) -> Result<(Revision, Self)> {
         let newer = |text: &'static str| sql(text).bind(since.value);
-        let statements = vec![
+        let mut statements = vec![
             Revision::statement(),
             newer(ACCOUNTS),
             newer(TOPICS),
@@ -110,6 +116,9 @@ impl Changes {
             sql(bans()).bind(since.value),
             newer(TOKENS),
         ];
+        if is_removed {
+            statements.push(sql(ALL_ACCOUNTS));
+        }
         let mut answers = database.read_together(statements).await?.into_iter();
         let mut next = || answers.next().unwrap_or_default();
         let (revision, mut changes) = (Revision::of_rows(&next())?, Self::default());
@@ -121,12 +130,16 @@ impl Changes {
         for row in next() {
             changes.ended_tokens.insert(row.get(0)?, row.get(1)?);
         }
+        if is_removed {
+            changes.remaining = Some(next().iter().map(|row| row.get(0)).collect::<Result<_>>()?);
+        }
         Ok((revision, changes))
     }
 
     /// Whether people who were known are among them, or anybody is kept out.
     pub(super) fn concern(&self, known: &Known) -> bool {
-        !self.nameless_bans.is_empty()
+        self.remaining.is_some()
+            || !self.nameless_bans.is_empty()
             || !self.ended_tokens.is_empty()
             || self.persons.iter().any(|(key, person)| known.persons.contains_key(key) || person.ban.is_some())
     }

@@ -100,8 +100,10 @@ impl People {
         let is_changed = found != *read;
         let mut changes = None;
         if is_changed {
-            let (revision, newer) = Changes::read(database, *read, &self.topics, now).await?;
-            (found, changes) = (revision, Some(newer));
+            let is_removed = found.removed > read.removed;
+            let (revision, newer) = Changes::read(database, *read, is_removed, &self.topics, now).await?;
+            // An account that was removed between the two reads is found by the next refresh.
+            (found, changes) = (Revision { removed: found.removed, ..revision }, Some(newer));
         }
         let shared = if found.shared != read.shared { Some(read_shared(database).await?) } else { None };
         let mut known = self.known.write();
@@ -114,6 +116,9 @@ impl People {
             (known.configuration, known.all_policies) = (configuration, all_policies);
         }
         if let Some(changes) = changes {
+            if let Some(remaining) = &changes.remaining {
+                known.persons.retain(|key, person| person.status.is_none() || remaining.contains(key));
+            }
             known.persons.extend(changes.persons);
             known.nameless_bans.extend(changes.nameless_bans);
             changes.lifted.iter().for_each(|pseudonym| drop(known.nameless_bans.remove(pseudonym)));
@@ -144,6 +149,15 @@ impl People {
         let person = known.persons.get(key).ok_or(Refused::UnknownAccount)?;
         person.check_ban(now)?;
         person.status.ok_or(Refused::UnknownAccount)?.require_active()
+    }
+
+    /// Whether a person has an account that is not being deleted, whatever else its state: for what concerns own data (N-2).
+    pub fn check_account(&self, key: &PublicKey) -> Result<(), Refused> {
+        match self.known.read().persons.get(key).and_then(|person| person.status) {
+            None => Err(Refused::UnknownAccount),
+            Some(AccountStatus::Deleting) => Err(Refused::AccountDeleted),
+            Some(AccountStatus::Active | AccountStatus::Disabled) => Ok(()),
+        }
     }
 
     /// Whether a person is banned. A ban holds for people without an account as well.

@@ -3,12 +3,15 @@
 
 mod actions;
 mod admission;
+mod jobs;
 mod people;
+mod personal_data;
 mod policies;
 #[path = "../../../store-postgres/tests/support/mod.rs"]
 mod postgres;
 mod quotas;
 mod requests;
+mod retention;
 mod stories;
 mod support;
 mod tables;

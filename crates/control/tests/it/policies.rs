@@ -12,12 +12,12 @@ pub(crate) fn version(policy_type: PolicyType, version: &str) -> PolicyVersion {
     PolicyVersion::new(policy_type, version).unwrap()
 }
 
-fn hash(content: &str) -> String {
+pub(crate) fn hash(content: &str) -> String {
     blake3::hash(content.as_bytes()).to_hex().to_string()
 }
 
 /// Drafts a version in two languages and publishes it.
-async fn publish(control: &Control, of: &PolicyVersion, effective_at: Timestamp, now: Timestamp) {
+pub(crate) async fn publish(control: &Control, of: &PolicyVersion, effective_at: Timestamp, now: Timestamp) {
     let mut transaction = control.begin().await;
     for locale in ["ja", "en"] {
         let content = format!("# {}\n{locale}", of.version);

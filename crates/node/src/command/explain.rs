@@ -69,6 +69,7 @@ fn about_record(record: &IdRecord, event: Option<&Event>, lines: &mut Vec<String
         }
         Standing::Effective => lines.push("is visible".into()),
         Standing::Gone { reason, cause, since } => {
+            let cause = cause.filter(|cause| *cause != VanishMark::NO_REQUEST);
             let cause = cause.map(|cause| format!(", by {cause}")).unwrap_or_default();
             lines.push(format!("is not visible: {}{cause}, since {}", because(reason), moment(since.seconds())));
         }
@@ -136,6 +137,10 @@ fn about_tombstone(tombstone: &Tombstone) -> String {
 }
 
 fn about_vanish(mark: &VanishMark) -> String {
+    if mark.is_local() {
+        let until = moment(mark.until);
+        return format!("the deletion of the account of {} covers everything up to {until} (N-2)", mark.pubkey);
+    }
     format!(
         "vanish request {} by {} covers everything up to {} (D-12)",
         mark.request_id,

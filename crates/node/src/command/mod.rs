@@ -19,6 +19,7 @@ pub(crate) mod export;
 pub(crate) mod gossip;
 pub(crate) mod import;
 pub(crate) mod invite;
+pub(crate) mod job;
 pub(crate) mod key;
 pub(crate) mod migrate;
 pub(crate) mod outbox;

@@ -1,8 +1,10 @@
 //! Makes the node's parts from its configuration: the engine's configuration and gossip here, the store in [`stores`],
-//! the control database in [`control`], the search index in [`search_index`], outbox services in [`services`], the HTTP API in [`http_api`].
+//! the control database in [`control`], its jobs in [`jobs`], the search index in [`search_index`], outbox services in [`services`], the
+//! HTTP API in [`http_api`].
 
 pub(crate) mod control;
 pub(crate) mod http_api;
+pub(crate) mod jobs;
 pub(crate) mod search_index;
 pub(crate) mod services;
 pub(crate) mod stores;

@@ -181,6 +181,14 @@ impl<'w> Batch<'w> {
         self.read_references(&HashSet::new()).await
     }
 
+    /// Reads every fact that a vanish mark without a request needs.
+    pub(crate) async fn read_vanish_facts(&mut self, author: &PublicKey, until: Timestamp) -> Result<()> {
+        let marks = query(VANISH_MARKS).bind(array([author])).fetch_all(&self.session).await?;
+        self.take_up(FirstFact::VanishMark, &marks, &[])?;
+        self.read_vanishing(&[(*author, until)]).await?;
+        self.read_references(&HashSet::new()).await
+    }
+
     /// Reads the floors and effective versions of these keys.
     pub(crate) async fn read_keys(&mut self, keys: impl IntoIterator<Item = Address>) -> Result<()> {
         let keys = self.unread_keys(keys);

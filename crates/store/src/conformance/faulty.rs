@@ -11,7 +11,7 @@ use std::{
 
 use async_trait::async_trait;
 use kukuri_domain::{
-    Address, Admitted, EventId, Millis, Sketch, State, Timestamp, TopicId,
+    Address, Admitted, EventId, Millis, PublicKey, Sketch, State, Timestamp, TopicId,
     clock::Clock,
     retention::Retention,
     sharing::FloorHint,
@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use crate::{
     AddressExplanation, Answer, BoundEvent, CheckReport, ConsumerOffset, Count, DryRun, Epoch, Explanation, Holder,
     Ingested, OutboxRow, PurgeCursor, PurgeStep, Query, Raised, Result, Seq, Shared, SharedPage, SharedSet,
-    SnapshotCursor, SnapshotPage, Span, Stats, StoreError, Swept, TopicStats, port::*,
+    SnapshotCursor, SnapshotPage, Span, StageChange, Stats, StoreError, Swept, TopicStats, port::*,
 };
 
 /// A wrapper around a store that counts calls and can fail them.
@@ -94,6 +94,7 @@ macro_rules! pass_on {
 
 pass_on!(Events {
     ingest(batch: Vec<Admitted>, now: Millis) -> Ingested;
+    leave_vanish_mark(author: &PublicKey, until: Timestamp, now: Millis) -> Vec<StageChange>;
     known_states(ids: &[EventId], now: Millis) -> Vec<Option<State>>;
     write_duplicate_counts() -> ();
     query(query: &Query) -> Answer;

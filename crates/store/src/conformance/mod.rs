@@ -134,7 +134,8 @@ tests! { $
             a_key_shows_its_floor_and_its_effective_version;
         vanish:
             a_vanish_request_takes_everything_up_to_its_time_in_any_order
-            vanished_events_leave_no_row_and_are_announced;
+            vanished_events_leave_no_row_and_are_announced
+            a_mark_without_a_request_works_like_one_and_other_nodes_are_not_told;
         expiration:
             expired_event_is_not_served
             a_sweep_turns_off_expired_events_and_tells_the_next_expiration

@@ -1,16 +1,20 @@
 //! Requests to vanish (D-12).
 
-use kukuri_domain::{Reason, State, vanish::VanishMark};
+use std::collections::BTreeSet;
+
+use kukuri_domain::{Reason, Refusal, State, sharing::Window, vanish::VanishMark};
 
 use super::{
-    build::{ALICE, BOB, NOW, at, bare, deletion, note, profile, vanish},
-    probe::rows_after,
+    build::{ALICE, BOB, NOW, at, bare, deletion, note, profile, topic, vanish},
+    partial_sets::items,
+    probe::{effective, rows_after},
     story::{DELETED, DUPLICATE, STORED, Story, VANISHED, all_come_true},
     subject::{Harness, Subject},
 };
 use crate::{
-    ingest::StoreRules,
+    ingest::{Outcome, StoreRules},
     outbox::{Op, Seq},
+    sharing::SharedSet,
 };
 
 /// D-12, D-10.
@@ -132,4 +136,52 @@ pub(super) async fn vanished_events_leave_no_row_and_are_announced<H: Harness>(h
     let stats = store.stats().await.expect("figures");
     assert_eq!((stats.effective, stats.ids, stats.outbox_first), (1, 5, Seq(1)), "ids stay known");
     assert_eq!(store.get(&[farewell.id], NOW).await.expect("events").iter().flatten().count(), 1);
+}
+
+/// N-2, D-12: rows are removed physically, the outbox announces it, later copies are kept out, and nothing is shared.
+pub(super) async fn a_mark_without_a_request_works_like_one_and_other_nodes_are_not_told<H: Harness>(harness: &H) {
+    let [before, same, after] = [1, 2, 3].map(|second| note("text").at(second).build());
+    let bobs = note("Bob's").by(BOB).at(1).build();
+    let deleted = note("deleted").at(1).build();
+    let request = deletion().of(&deleted).at(1).build();
+    let wrapped = bare(1059).tag(["p", &ALICE.to_string()]).by(BOB).at(1).build();
+    let version = profile("old").at(2).build();
+    let address = version.address().expect("a key");
+    let mut store = Subject::open(harness, StoreRules::default()).await;
+    let sent = [&before, &after, &bobs, &deleted, &request, &wrapped, &version];
+    let head = store.send(&sent).await.head;
+
+    store.leave_vanish_mark(&ALICE, at(2), NOW).await.expect("a mark");
+    store.reopen().await;
+    let is_left = effective(&*store, NOW).await;
+    assert_eq!(is_left, [&after, &bobs].map(|event| event.id).into());
+    let rows = rows_after(&*store, head).await;
+    assert!(rows.iter().all(|row| row.op == Op::Delete(Reason::Vanish)), "{rows:?}");
+    let announced: BTreeSet<_> = rows.iter().map(|row| row.event_id).collect();
+    assert_eq!(announced, [&before, &request, &wrapped, &version].map(|event| event.id).into(), "what was visible");
+    let explained = store.explain(&deleted.id).await.expect("an explanation");
+    assert_eq!((explained.row, explained.tombstones.len()), (None, 1), "a hidden row goes, its tombstone stays");
+    let known = store.explain_address(&address).await.expect("an explanation");
+    assert_eq!(known.key.map(|key| (key.floor, key.current)), Some((version.rank(), None)), "the floor stays");
+    assert_eq!(known.vanish_mark, Some(VanishMark::local(ALICE, at(2))));
+    let check = store.check().await.expect("a report");
+    assert!(check.problems.is_empty(), "{check:?}");
+
+    let late = store.send(&[&same, &before]).await.outcomes;
+    assert_eq!(late, [Outcome::Refused(Refusal::Vanished), Outcome::Refused(Refusal::Vanished)]);
+    let head = store.stats().await.expect("figures").head;
+    store.leave_vanish_mark(&ALICE, at(2), NOW).await.expect("a mark");
+    store.leave_vanish_mark(&ALICE, at(1), NOW).await.expect("an earlier one");
+    assert_eq!(store.stats().await.expect("figures").head, head, "done again, it changes nothing");
+    assert_eq!(effective(&*store, NOW).await, is_left);
+    let set = SharedSet { topic: topic(), window: Window { regular_since: at(0), now: NOW } };
+    assert_eq!(items(&*store, &set, 10).await.len(), 2, "no trace is left");
+
+    // A request that comes later is told to other nodes, also where the mark has removed everything.
+    let farewell = bare(62).tag(["relay", "ALL_RELAYS"]).at(2).build();
+    store.send(&[&farewell]).await;
+    let told = items(&*store, &set, 10).await;
+    assert!(told.iter().any(|item| item.id == farewell.id), "{told:?}");
+    store.leave_vanish_mark(&ALICE, at(3), NOW).await.expect("a later mark");
+    assert_eq!(effective(&*store, NOW).await, [&bobs, &farewell].map(|event| event.id).into(), "requests stay (D-12)");
 }

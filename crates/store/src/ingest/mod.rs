@@ -19,7 +19,7 @@ use crate::outbox::Seq;
 
 pub use hints::apply_hints;
 pub use ledger::Ledger;
-pub use procedure::{BatchEffect, EventFailure, ingest_batch, replay_event};
+pub use procedure::{BatchEffect, EventFailure, ingest_batch, leave_local_mark, replay_event};
 
 /// Configuration of a store, given when it is opened.
 #[derive(Clone, Debug, Default)]

@@ -9,7 +9,7 @@ use std::{
 };
 
 use kukuri_domain::{
-    Admitted, Event, EventId, Kind, KindClass, Millis, Reason, Refusal, State, TopicId,
+    Admitted, Event, EventId, Kind, KindClass, Millis, PublicKey, Reason, Refusal, State, Timestamp, TopicId,
     capacity::{self, Load},
     decision::{self, Decision, Row as KnownRow, StoreFacts, Verdict},
     deletion::{DeletionResult, DeletionTarget, DeletionTargetKind, Tombstone},
@@ -82,6 +82,14 @@ pub fn replay_event<L: Ledger>(ledger: &mut L, admitted: &Admitted, now: Millis)
         apply(ledger, admitted, *decision, now, &mut DeletionResult::default())?;
     }
     Ok(())
+}
+
+/// Leaves a vanish mark of this node alone, and retires every row that it covers (N-2, D-12).
+pub fn leave_local_mark<L: Ledger>(ledger: &mut L, author: &PublicKey, until: Timestamp) -> Result<(), L::Error> {
+    let mark = VanishMark::local(*author, until);
+    // Other nodes are not told, so it leaves no traces.
+    vanish(ledger, mark, mark.request_id)?;
+    ledger.update_stages()
 }
 
 fn ingest_event<L: Ledger>(

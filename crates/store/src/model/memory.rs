@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, convert::Infallible};
 
 use bytes::Bytes;
 use kukuri_domain::{
-    Address, Admitted, Event, EventId, Kind, KindClass, Millis, PublicKey, Rank, Reason, Refusal, State, TopicId,
+    Address, Admitted, Event, EventId, Kind, KindClass, Millis, PublicKey, Rank, Reason, Refusal, State, Timestamp,
+    TopicId,
     capacity::{self, Capacity, Load, Stage, Usage},
     clock::Clock,
     decision::{self, Decision, KeyState, Row as KnownRow, StoreFacts, Verdict},
@@ -230,20 +231,8 @@ impl Memory {
             self.tombstones.insert(key, Noted { what: merged, at: now });
         }
         if let Some(mark) = decision.vanish {
-            let known = self.vanish_marks.get(&mark.pubkey).map(|noted| noted.what);
-            let merged = known.map_or(mark, |known| mark.merged_with(known));
-            if known != Some(merged) {
-                self.vanish_marks.insert(mark.pubkey, Noted { what: merged, at: now });
-            }
-            let covered = self.rows.iter().filter(|row| mark.covers(&row.event));
-            for id in covered.map(|row| row.event.id).collect::<Vec<_>>() {
-                // Nodes that received a request must also receive the vanish request that removes it.
-                traces.extend(self.topics_reached(&id).into_iter().map(|topic| (topic, Trace::of(event))));
-                if mark.shareable.is_none() {
-                    self.leave_remains_of_row(&id, Reason::Vanish);
-                }
-                self.retire(&id, Reason::Vanish, Some(mark.request_id));
-            }
+            // Nodes that received a request must also receive the vanish request that removes it.
+            traces.extend(self.vanish(mark).into_iter().map(|topic| (topic, Trace::of(event))));
         }
 
         let standing = match decision.against {
@@ -264,6 +253,31 @@ impl Memory {
             return Outcome::Stored;
         }
         decision::repeat(event, standing.state(), now).map_or(Outcome::Duplicate, Outcome::Refused)
+    }
+
+    /// Records a mark and removes what it covers. Returns the topics of that.
+    fn vanish(&mut self, mark: VanishMark) -> Vec<TopicId> {
+        let known = self.vanish_marks.get(&mark.pubkey).map(|noted| noted.what);
+        let merged = known.map_or(mark, |known| mark.merged_with(known));
+        if known != Some(merged) {
+            self.vanish_marks.insert(mark.pubkey, Noted { what: merged, at: self.clock.latest });
+        }
+        let mut topics = Vec::new();
+        let covered = self.rows.iter().filter(|row| mark.covers(&row.event));
+        for id in covered.map(|row| row.event.id).collect::<Vec<_>>() {
+            topics.extend(self.topics_reached(&id));
+            if mark.shareable.is_none() {
+                self.leave_remains_of_row(&id, Reason::Vanish);
+            }
+            self.retire(&id, Reason::Vanish, Some(mark.request_id));
+        }
+        topics
+    }
+
+    pub(super) fn leave_local_mark(&mut self, author: &PublicKey, until: Timestamp, now: Millis) -> Vec<StageChange> {
+        self.tick(now);
+        self.vanish(VanishMark::local(*author, until));
+        self.update_stages()
     }
 
     /// T-9: enabled, or with stored events.

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     error::{Result, StoreError},
-    ingest::Ingested,
+    ingest::{Ingested, StageChange},
     port::{Events, Inspect},
     query::{Answer, BoundEvent, Completeness, Count, Query, StoredEvent},
     report::{AddressExplanation, CheckReport, Explanation, RowRecord, Stats, TopicStats},
@@ -24,6 +24,10 @@ use crate::{
 impl Events for ModelStore {
     async fn ingest(&self, batch: Vec<Admitted>, now: Millis) -> Result<Ingested> {
         Ok(self.write(|memory| memory.ingest(&batch, now)))
+    }
+
+    async fn leave_vanish_mark(&self, author: &PublicKey, until: Timestamp, now: Millis) -> Result<Vec<StageChange>> {
+        Ok(self.write(|memory| memory.leave_local_mark(author, until, now)))
     }
 
     async fn known_states(&self, ids: &[EventId], now: Millis) -> Result<Vec<Option<State>>> {
