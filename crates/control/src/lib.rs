@@ -8,7 +8,7 @@
 //! - What they agreed to: [`policy`], [`consent`]. What they may use: [`plan`], [`metric`], [`usage`].
 //! - What they asked for: [`request`], [`subscription`].
 //! - [`people`]: all of that in memory, for checks that may not wait for a database.
-//! - [`audit`]: what was changed, by whom. [`secret`]: keys and pseudonyms. [`setting`]: what is changed while the node runs.
+//! - [`audit`]: what was changed, by whom. [`secret`]: keys and pseudonyms. `service_key`: keys of services. [`setting`]: what is changed while the node runs.
 //!
 //! A function takes the [`Database`] if it is one statement, a [`Transaction`] if it has to be true together with others.
 //! Time is an argument.
@@ -29,6 +29,7 @@ pub mod plan;
 pub mod policy;
 pub mod request;
 pub mod secret;
+mod service_key;
 pub mod setting;
 pub mod sign_in;
 pub mod subscription;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use kukuri_domain::{PublicKey, topic::TopicsMode};
+use kukuri_domain::{PublicKey, sign::public_key, topic::TopicsMode};
 use kukuri_engine::{Engine, EngineParts, upkeep};
 use kukuri_gossip::Bridge;
 use kukuri_http::{Exporter, HttpFront};
@@ -29,6 +29,7 @@ use crate::{
     key, output,
     wiring::{
         self,
+        bootstrap::{Issuer, ProfileSource},
         http_api::ApiParts,
         search_index,
         services::{self, ServiceParts},
@@ -63,7 +64,8 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     };
     wiring::check_retention(settings, &*store).await?;
     let control = wiring::control::for_serving(settings).await?;
-    let own_key = key::nostr_public_key(&data)?;
+    let node_key = key::for_nostr(&data)?;
+    let own_key = public_key(&node_key);
     raise_open_files_limit(settings);
     let signals = install_signals()?;
     let listen =
@@ -103,6 +105,10 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     let stop_unused = settings.subscriptions.stop_unused;
     let people = wiring::control::follow(Arc::clone(&control), Arc::clone(&engine), stop_unused, is_stopping.clone());
     let people = tokio::spawn(people);
+    let gossip_id = bridge.as_deref().map(|bridge| bridge.address()).transpose()?.map(|address| address.id());
+    let profile = ProfileSource::new(own_key, gossip_id, settings, &public_url);
+    let issuer = Issuer::new(Arc::clone(&engine), node_key, profile.subscribe());
+    let issuer = tokio::spawn(issuer.run());
     let routes = match monitors {
         None => kukuri_http::routes(Arc::clone(&front)),
         Some(listener) => {
@@ -111,12 +117,19 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
             kukuri_http::routes_without_metrics(Arc::clone(&front))
         }
     };
-    let parts = ApiParts { settings, store, finder, control: Arc::clone(&control), stopping: is_stopping };
+    let parts = ApiParts {
+        settings,
+        store,
+        finder,
+        control: Arc::clone(&control),
+        profile: profile.subscribe(),
+        stopping: is_stopping,
+    };
     let routes = routes.merge(wiring::http_api::routes(&front, parts));
     let serving = tokio::spawn(kukuri_http::serve(Arc::clone(&front), listener, routes));
 
     announce(settings, &public_url, listening, bridge.as_deref())?;
-    let reloader = Reloader { flags, loaded, listening, own_key, bridge: bridge.clone() };
+    let reloader = Reloader { flags, loaded, listening, own_key, profile, bridge: bridge.clone() };
     tokio::select! {
         () = reloader.reload_until_stop(signals, &front, &relay) => {}
         ended = &mut writer => {
@@ -135,7 +148,7 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     });
     commands.abort();
     // Server and upkeep end because the engine stops.
-    let _ = (serving.await, upkeep.await, commands.await, people.await);
+    let _ = (serving.await, upkeep.await, commands.await, people.await, issuer.await);
     control.database().close().await;
     admin_socket::server::remove(&data);
     drop((front, relay, engine, bridge));
@@ -178,6 +191,7 @@ struct Reloader {
     loaded: Loaded,
     listening: SocketAddr,
     own_key: PublicKey,
+    profile: ProfileSource,
     bridge: Option<Arc<Bridge>>,
 }
 
@@ -216,6 +230,7 @@ impl Reloader {
         raise_open_files_limit(settings);
         front.set_proxy(settings.proxy.trusted_proxy());
         relay.set_info(settings.relay.info(Some(self.own_key)));
+        self.profile.reload(settings, &public_url);
         // Last, because it makes every connection read the new configuration.
         engine.reconfigure(config);
         if let Some(bridge) = &self.bridge {
