@@ -177,20 +177,19 @@ fn is_validity(name: Option<&str>) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test may stop where it is surprised")]
 mod tests {
-    use nostr::JsonUtil;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::tests::{NOW, key, profile, topic};
 
     /// Reads the event with another library, which checks id and signature.
-    fn read(event: &Event) -> nostr::Event {
-        let read = nostr::Event::from_json(event.to_json()).unwrap();
+    fn read(event: &Event) -> nostr::event::Event {
+        let read = nostr::event::Event::from_json(event.to_json()).unwrap();
         read.verify().unwrap();
         read
     }
 
-    fn tags(event: &nostr::Event) -> Value {
+    fn tags(event: &nostr::event::Event) -> Value {
         json!(event.tags.iter().map(|tag| tag.as_slice()).collect::<Vec<_>>())
     }
 

@@ -47,7 +47,6 @@ pub fn public_key(key: &Keypair) -> PublicKey {
 
 #[cfg(test)]
 mod tests {
-    use nostr::JsonUtil;
     use secp256k1::SecretKey;
 
     use super::*;
@@ -61,7 +60,7 @@ mod tests {
         let event = unsigned.clone().sign(&key, Timestamp(1_700_000_000));
         assert_eq!((event.pubkey, event.verify()), (public_key(&key), Ok(())));
         assert_eq!(unsigned.sign(&key, Timestamp(1_700_000_000)), event);
-        let theirs = nostr::Event::from_json(event.to_json()).unwrap();
+        let theirs = nostr::event::Event::from_json(event.to_json()).unwrap();
         assert!(theirs.verify().is_ok());
         assert_eq!(theirs.content, event.content);
     }

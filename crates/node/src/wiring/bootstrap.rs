@@ -283,18 +283,19 @@ impl Issuer {
             }
         }
         for (topic, due) in topics {
-            match next.get(topic) {
-                // A failure: the reason to look is still there.
-                Some(at) if at.0 <= now.0 + RETRY_SECONDS => {
-                    drop(self.topics.insert(topic.clone(), Due { at: *at, ..*due }))
-                }
-                Some(at) => drop(self.topics.insert(topic.clone(), Due { at: *at, cause: Cause::Time })),
+            let due = match next.get(topic) {
+                // After a refusal the reason to look is still there.
+                Some(at) if at.0 <= now.0 + RETRY_SECONDS => Due { at: *at, ..*due },
+                Some(at) => Due { at: *at, cause: Cause::Time },
                 None if self.engine.is_topic_enabled(topic) => {
-                    let at = Timestamp(now.0 + TOPIC_SERVICE_TTL);
-                    self.topics.insert(topic.clone(), Due { at, cause: Cause::Time });
+                    Due { at: Timestamp(now.0 + TOPIC_SERVICE_TTL), cause: Cause::Time }
                 }
-                None => drop(self.topics.remove(topic)),
-            }
+                None => {
+                    self.topics.remove(topic);
+                    continue;
+                }
+            };
+            self.topics.insert(topic.clone(), due);
         }
         Ok(())
     }

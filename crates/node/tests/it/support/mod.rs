@@ -182,6 +182,12 @@ impl Node {
         self.http(path, "*/*")
     }
 
+    /// Requests a body over HTTP, with these header lines.
+    pub(crate) fn http_with(&self, path: &str, headers: &str) -> String {
+        // They follow that of `accept`.
+        self.http(path, format!("*/*\r\n{headers}").trim_end())
+    }
+
     fn http(&self, path: &str, accept: &str) -> String {
         let mut stream = self.ask(path, accept);
         let mut answer = String::new();
