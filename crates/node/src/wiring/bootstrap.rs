@@ -141,11 +141,13 @@ pub(crate) struct Issuer {
     descriptor: Due,
     /// Every enabled topic, and those whose events are to be taken back.
     topics: BTreeMap<TopicId, Due>,
+    /// The topics could not be read when they changed.
+    is_behind: bool,
 }
 
 impl Issuer {
     pub(crate) fn new(engine: Arc<Engine>, key: Keypair, profile: watch::Receiver<Arc<Profile>>) -> Self {
-        Self { engine, key, profile, descriptor: Due::NOW, topics: BTreeMap::new() }
+        Self { engine, key, profile, descriptor: Due::NOW, topics: BTreeMap::new(), is_behind: true }
     }
 
     /// Runs until the node stops.
@@ -157,17 +159,27 @@ impl Issuer {
         if let Err(error) = self.find_own_topics().await {
             tracing::warn!(%error, "can't look for topics that have stopped; the node's events about them end by themselves");
         }
-        self.follow_topics().await;
         loop {
+            if self.is_behind {
+                self.follow_topics().await;
+            }
             let wait = self.step().await;
             tokio::select! {
                 biased;
                 () = &mut stopped => return,
                 changed = self.profile.changed() => match changed {
-                    Ok(()) => self.look_at_all(),
+                    Ok(()) => {
+                        self.look_at_all();
+                        self.follow_topics().await;
+                    }
                     Err(_) => return,
                 },
-                Ok(()) = changes.changed() => self.follow_topics().await,
+                Ok(()) = changes.changed() => {
+                    // Topics that are opened one after the other are read once.
+                    tokio::time::sleep(STEP_PAUSE).await;
+                    changes.mark_unchanged();
+                    self.follow_topics().await;
+                }
                 () = tokio::time::sleep(wait) => {}
             }
         }
@@ -194,10 +206,16 @@ impl Issuer {
         Ok(())
     }
 
-    /// Notes which topics have been enabled or disabled. In memory: the store was read for all parts of the node.
+    /// Notes which topics have been enabled or disabled. A node that publishes nothing has nothing to tell of them.
     async fn follow_topics(&mut self) {
-        if let Err(error) = self.engine.reload_topics().await {
-            tracing::warn!(%error, "can't read the node's topics; the next change is followed");
+        if !self.profile.borrow().is_published {
+            self.is_behind = false;
+            return;
+        }
+        let read = self.engine.reload_topics().await;
+        self.is_behind = read.is_err();
+        if let Err(error) = read {
+            tracing::warn!(%error, "can't read the node's topics to tell of them; retrying in ten minutes at the latest");
             return;
         }
         let enabled = self.engine.enabled_topics();
@@ -287,7 +305,7 @@ impl Issuer {
                 // After a refusal the reason to look is still there.
                 Some(at) if at.0 <= now.0 + RETRY_SECONDS => Due { at: *at, ..*due },
                 Some(at) => Due { at: *at, cause: Cause::Time },
-                None if self.engine.is_topic_enabled(topic) => {
+                None if profile.is_published && self.engine.is_topic_enabled(topic) => {
                     Due { at: Timestamp(now.0 + TOPIC_SERVICE_TTL), cause: Cause::Time }
                 }
                 None => {

@@ -7,7 +7,7 @@ use nostr_sdk::{Event, JsonUtil, Timestamp};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::Node;
+use crate::{database::Database, support::Node};
 
 const NODES: &str = "/v1/bootstrap/nodes";
 const COMMUNITY_NODE: &str = "/.well-known/kukuri/community-node.json";
@@ -137,4 +137,28 @@ async fn node_takes_back_what_it_told_and_knows_other_nodes() {
     reload(&node, &configuration("first", "publish = 'off'")).await;
     eventually("all is taken back", async || events(&node, NODES).is_empty()).await;
     eventually("the services too", async || events(&node, &services("kukuri:global")).is_empty()).await;
+}
+
+#[tokio::test]
+async fn nodes_with_one_key_on_one_database_do_not_issue_in_turns() {
+    // B-1
+    let database = Database::new().await;
+    let on_database = |name: &str| format!("store = '{}'\n{}", database.url(), configuration(name, ""));
+    let first = Node::start_with("required", &on_database("first"));
+    eventually("the descriptor", async || events(&first, NODES).len() == 1).await;
+    enable(&first, "tea").await;
+    let told = ids(&first, &services("tea"));
+    let mut second = Node::place_for("required", &on_database("second"));
+    fs::create_dir(second.place("data")).unwrap();
+    fs::copy(first.place("data/node.key"), second.place("data/node.key")).unwrap();
+    second.start_again();
+    eventually("its descriptor", async || events(&first, NODES)[0].content.contains("second")).await;
+    let descriptor = ids(&second, NODES);
+    // What is looked at later is there, so all of it was looked at, by both.
+    for (node, topic) in [(&first, "coffee"), (&second, "milk")] {
+        enable(node, topic).await;
+    }
+    for node in [&first, &second] {
+        assert_eq!((ids(node, NODES), ids(node, &services("tea"))), (descriptor.clone(), told.clone()));
+    }
 }
