@@ -82,6 +82,8 @@ impl Relay {
             command.env_remove(name);
         }
         command.env("KUKURI_LOG", "warn");
+        // The oracle knows the events of the corpus only.
+        command.env("KUKURI_BOOTSTRAP_PUBLISH", "off");
         Ok(command)
     }
 

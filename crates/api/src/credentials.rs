@@ -73,8 +73,8 @@ pub(crate) async fn authenticate(api: &Api, request: Request, access: Access) ->
         request.extensions_mut().insert(Identity::Person(proof.key()));
     }
     match (access, proof.as_ref().map(Proof::key)) {
-        (Access::Own | Access::Account | Access::Member, None) => return Err(Error::AuthRequired),
-        (Access::Member, Some(key)) => check_consents(api, &key)?,
+        (Access::Own | Access::Account | Access::Member | Access::ListReader, None) => return Err(Error::AuthRequired),
+        (Access::Member | Access::ListReader, Some(key)) => check_consents(api, &key)?,
         _ => {}
     }
     if let Some(Proof::Token(claims)) = proof {
@@ -138,7 +138,7 @@ async fn check_account(api: &Api, proof: &Proof, access: Access) -> Result<(), E
     let people = api.control.people();
     let check = || match access {
         Access::Own => people.check_account(&key),
-        Access::Open | Access::Account | Access::Member => people.check_served(&key, now),
+        _ => people.check_served(&key, now),
     };
     match check() {
         Err(Refused::UnknownAccount) => {}
@@ -152,7 +152,7 @@ async fn check_account(api: &Api, proof: &Proof, access: Access) -> Result<(), E
             }
             return Ok(());
         }
-        (Proof::Request(_), Access::Own | Access::Account | Access::Member) => {
+        (Proof::Request(_), Access::Own | Access::Account | Access::Member | Access::ListReader) => {
             sign_in::first_visit(api.control.database(), &secrets, &key, None, now).await?;
         }
         // Another node on the database may have made the account a moment ago.

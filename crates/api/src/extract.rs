@@ -182,7 +182,8 @@ pub(crate) fn shortened(text: &str) -> String {
     first_chars(text, MAX_SHOWN_CHARS)
 }
 
-fn first_chars(text: &str, max: usize) -> String {
+/// The beginning of a text, in one line.
+pub(crate) fn first_chars(text: &str, max: usize) -> String {
     let shown = |character: char| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };
     text.chars().take(max).map(shown).collect()
 }

@@ -32,6 +32,8 @@ pub enum RouteCost {
     Static,
     /// Reads the store.
     Read,
+    /// Reads a few events of the store. Whether authentication is required is not for the gate to say.
+    Listing,
     /// Reads the search index and the store.
     Search,
     /// Reads or changes a little in the control database. Whether authentication is required is not for the gate to say.
@@ -51,6 +53,19 @@ pub(crate) enum Access {
     Account,
     /// An account, and consent to the policies in effect (L-3).
     Member,
+    /// The same, if the configuration keeps the lists of bootstrap for members (B-5); else nothing.
+    ListReader,
+}
+
+impl Access {
+    /// What the route asks for now.
+    fn now(self, state: &ApiState) -> Self {
+        match self {
+            Self::ListReader if (state.bootstrap)().access.is_for_members((state.clock)()) => Self::Member,
+            Self::ListReader => Self::Open,
+            other => other,
+        }
+    }
 }
 
 /// The caller of a request. Handlers ask its methods and never match on it, so that a new variant changes no handler.
@@ -142,6 +157,7 @@ async fn admit(
     parts.extensions.insert(state.gate.budget(&parts));
     parts.extensions.insert(AnswerBytes(state.gate.answer_bytes(&parts)));
     let request = Request::from_parts(parts, body);
+    let access = access.now(&state);
     // What is the same for everybody is answered whatever the credentials are.
     let request = match cost {
         RouteCost::Static => request,
@@ -176,10 +192,12 @@ fn describe_access(operation: &mut Operation, cost: RouteCost, access: Access) {
     );
     if access != Access::Open {
         add("410", "The account is being deleted.");
-        operation.security =
-            Some(["bearer", "nostr"].map(|name| SecurityRequirement::new::<_, _, &str>(name, [])).into());
+        let schemes = ["bearer", "nostr"].map(|name| SecurityRequirement::new::<_, _, &str>(name, []));
+        // An empty requirement says that the others are optional.
+        let none = (access == Access::ListReader).then(SecurityRequirement::default);
+        operation.security = Some(none.into_iter().chain(schemes).collect());
     }
-    if access == Access::Member {
+    if matches!(access, Access::Member | Access::ListReader) {
         add("428", "The policies in `details.required` have to be accepted first.");
     }
     add("429", "Too many requests; `Retry-After` says when the next may come.");

@@ -50,7 +50,7 @@ fn any_origin() -> CorsLayer {
         .allow_methods(AnyValue)
         // A `*` would not cover `Authorization`.
         .allow_headers(AllowHeaders::mirror_request())
-        .expose_headers([X_REQUEST_ID, header::RETRY_AFTER, header::WWW_AUTHENTICATE])
+        .expose_headers([X_REQUEST_ID, header::ETAG, header::RETRY_AFTER, header::WWW_AUTHENTICATE])
 }
 
 /// A request id goes into logs and answers: it has to be short and plain.

@@ -8,13 +8,16 @@
 //! - `search`: hits, looked up in the store (C-1).
 //! - `feed`: pages of changes (W-8); `stream`: the same as server-sent events; `changes`: reading them from the outbox;
 //!   `tail`: outbox rows shared by streams; `snapshot`: the start of a follower (O-8).
+//! - `bootstrap`: what nodes tell of themselves (B-3, B-4). `conditional`: answers that a client may have already.
 //! - `people`: sign-in, accounts, policies and consents, requests for topics.
 //! - [`extract`]: query, path and body; `cursor`: places in lists; `position`: sequences with their epoch (Y-5); `answer`: parts of answers; [`mod@error`]: errors.
 //! - `layers`: request ids, CORS, time limits, panics, logs.
 //! - `fuzzing` (a feature): what must hold for any parameters.
 
 mod answer;
+mod bootstrap;
 mod changes;
+mod conditional;
 mod credentials;
 mod cursor;
 pub mod error;
@@ -43,6 +46,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::any,
 };
+use kukuri_bootstrap::Profile;
 use kukuri_control::{
     Control,
     request::{RequestLimits, Service},
@@ -63,6 +67,7 @@ use utoipa::{
 };
 use utoipa_axum::{router::OpenApiRouter, routes as handlers};
 
+use bootstrap::ChangeTimes;
 pub use error::Error;
 use error::ErrorBody;
 pub use error::NotAdmitted;
@@ -92,6 +97,8 @@ pub struct Api {
     pub services: Vec<Service>,
     /// How much people may ask for (S-4).
     pub request_limits: RequestLimits,
+    /// What the configuration says about the node now.
+    pub bootstrap: Box<dyn Fn() -> Arc<Profile> + Send + Sync>,
     /// The time now.
     pub clock: fn() -> Millis,
     /// `true` once the node stops: streams end. They also end when the sender is dropped.
@@ -124,6 +131,7 @@ impl Api {
 struct ApiState {
     api: Api,
     tail: OutboxTail,
+    list_changes: ChangeTimes,
     /// `/v1/openapi.json`
     description: OnceLock<String>,
 }
@@ -163,14 +171,22 @@ impl Modify for Credentials {
 /// All endpoints, to be merged with other routes. A new endpoint is a handler in its own file, its `mod` above, and its
 /// line here.
 pub fn routes(api: Api) -> Router {
-    use RouteCost::{Control, Read, Search, SignIn, Static};
-    let state = Arc::new(ApiState { api, tail: OutboxTail::default(), description: OnceLock::new() });
+    use RouteCost::{Control, Listing, Read, Search, SignIn, Static};
+    let state = Arc::new(ApiState {
+        api,
+        tail: OutboxTail::default(),
+        list_changes: ChangeTimes::default(),
+        description: OnceLock::new(),
+    });
     let gated = |cost, access, handlers| gated(&state, cost, access, handlers);
     let (router, description) = OpenApiRouter::with_openapi(Description::openapi())
         .routes(gated(Search, Access::Open, handlers!(search::search)))
         .routes(gated(Read, Access::Open, handlers!(feed::list_changes)))
         .routes(gated(Read, Access::Open, handlers!(snapshot::read_snapshot)))
         .routes(gated(Static, Access::Open, handlers!(openapi)))
+        .routes(gated(Static, Access::Open, handlers!(bootstrap::community_node::read_community_node)))
+        .routes(gated(Listing, Access::Open, handlers!(bootstrap::nodes::list_nodes)))
+        .routes(gated(Listing, Access::ListReader, handlers!(bootstrap::services::list_services)))
         .routes(gated(SignIn, Access::Open, handlers!(people::sign_in::make_challenge)))
         .routes(gated(SignIn, Access::Open, handlers!(people::sign_in::verify_answer)))
         .routes(gated(SignIn, Access::Open, handlers!(people::invites::redeem_invite)))

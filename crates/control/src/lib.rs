@@ -9,7 +9,8 @@
 //! - What they asked for: [`request`], [`subscription`].
 //! - [`people`]: all of that in memory, for checks that may not wait for a database.
 //! - [`job`]: work that outlives a request and a crash. [`personal_data`]: export and deletion. [`retention`]: what is removed by age.
-//! - [`audit`]: what was changed, by whom. [`secret`]: keys and pseudonyms. [`setting`]: what is changed while the node runs.
+//! - [`audit`]: what was changed, by whom. [`secret`]: keys and pseudonyms. `service_key`: keys of services. [`setting`]: what is
+//!   changed while the node runs.
 //!
 //! A function takes the [`Database`] if it is one statement, a [`Transaction`] if it has to be true together with others.
 //! Time is an argument.
@@ -33,6 +34,7 @@ pub mod policy;
 pub mod request;
 pub mod retention;
 pub mod secret;
+mod service_key;
 pub mod setting;
 pub mod sign_in;
 pub mod subscription;

@@ -52,12 +52,21 @@ impl Secret {
 
     /// An HMAC-SHA256, to be finished or compared.
     pub(crate) fn hmac(&self, parts: &[&[u8]]) -> Hmac<Sha256> {
-        // HMAC takes keys of any length.
-        #[allow(clippy::expect_used, reason = "32 bytes are a key")]
-        let mut hmac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
-        parts.iter().for_each(|part| hmac.update(part));
-        hmac
+        hmac_with(&self.0, parts)
     }
+
+    #[cfg(test)]
+    pub(crate) fn of_bytes(bytes: [u8; SECRET_LEN]) -> Self {
+        Self(bytes)
+    }
+}
+
+/// An HMAC-SHA256 with this key, to be finished or compared.
+pub(crate) fn hmac_with(key: &[u8], parts: &[&[u8]]) -> Hmac<Sha256> {
+    #[allow(clippy::expect_used, reason = "HMAC takes keys of any length")]
+    let mut hmac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
+    parts.iter().for_each(|part| hmac.update(part));
+    hmac
 }
 
 impl fmt::Debug for Secret {

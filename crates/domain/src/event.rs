@@ -134,6 +134,18 @@ impl Event {
         decimal(self.tags.values("expiration").next()?).map(Timestamp)
     }
 
+    /// Whether a node tells of itself with this event (B-2). The kinds are those of group metadata in NIP-29 as well, so the tag `k`
+    /// decides.
+    pub fn describes_a_node(&self) -> bool {
+        matches!(self.kind, Kind::NODE_DESCRIPTOR | Kind::TOPIC_SERVICE) && self.tags.values("k").any(|k| k == "kukuri")
+    }
+
+    /// Whether the event is a sign that its topics are in use (T-8). What nodes tell of themselves is none: they tell it again and
+    /// again, and would keep a topic open that nobody uses.
+    pub fn is_sign_of_use(&self) -> bool {
+        !self.describes_a_node()
+    }
+
     /// Whether the expiration has passed: from then on the event is not served.
     pub fn is_expired(&self, now: Millis) -> bool {
         self.expiration().is_some_and(|end| end <= now.seconds())

@@ -39,6 +39,10 @@ impl Kind {
     pub const AUTHENTICATION: Self = Self(22242);
     /// A signed HTTP request (NIP-98).
     pub const HTTP_AUTHENTICATION: Self = Self(27235);
+    /// The descriptor of a node (B-1). NIP-29 uses the kind too: see [`Event::describes_a_node`](crate::Event::describes_a_node).
+    pub const NODE_DESCRIPTOR: Self = Self(39000);
+    /// A topic that a node serves, in one role (B-1).
+    pub const TOPIC_SERVICE: Self = Self(39001);
 
     /// The class of this kind (E-2); a kind in no named range is regular.
     pub const fn class(self) -> KindClass {

@@ -3,7 +3,7 @@
 //! # Layout
 //!
 //! Events:
-//! [`event`] · [`id`] · [`kind`] · [`tags`] · [`time`] · [`address`] · [`topic`] · [`hex`] · [`nip19`] (and `json`, `verify`)
+//! [`event`] · [`sign`] · [`id`] · [`kind`] · [`tags`] · [`time`] · [`address`] · [`topic`] · [`hex`] · [`nip19`] (and `json`, `verify`)
 //!
 //! Admission and decision:
 //! [`authentication`] checks proofs of a key; [`admission`] checks the event alone; [`limits`] bounds its sizes; [`refusal`] lists every reason to refuse it;
@@ -40,6 +40,7 @@ mod relay_urls;
 pub mod remains;
 pub mod retention;
 pub mod sharing;
+pub mod sign;
 pub mod sketch;
 pub mod subscription;
 pub mod tags;
@@ -60,6 +61,7 @@ pub use kind::{Kind, KindClass};
 pub use limits::Limits;
 pub use refusal::{Malformed, Refusal};
 pub use relay_urls::RelayUrls;
+pub use sign::UnsignedEvent;
 pub use sketch::Sketch;
 pub use tags::{Letter, Tags};
 pub use time::{Millis, Timestamp};

@@ -377,6 +377,11 @@ impl Engine {
         self.shared.topics.follow_members(members, stop_unused, &*self.shared.store).await
     }
 
+    /// The enabled topics, as they were last read, ordered by id.
+    pub fn enabled_topics(&self) -> Vec<TopicId> {
+        self.shared.topics.all_enabled().into_iter().map(|subscription| subscription.topic).collect()
+    }
+
     /// Whether a topic is enabled.
     pub fn is_topic_enabled(&self, topic: &TopicId) -> bool {
         self.shared.topics.is_enabled(topic)

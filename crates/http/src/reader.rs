@@ -31,6 +31,23 @@ impl HttpFront {
     pub async fn admit_reader(&self, request: &Parts, bytes: RangeInclusive<usize>) -> Result<(), ReaderRefused> {
         let client = self.allowed_client(request)?;
         self.engine().reads().check(&client, ReadKind::History, &[])?;
+        self.reserve_answer(request, &client, bytes).await
+    }
+
+    /// Admits a request for a short list, which the relay's authentication does not concern. Counts it like a REQ (U-3), and reserves
+    /// memory for its answer.
+    pub async fn admit_list_reader(&self, request: &Parts, bytes: usize) -> Result<(), ReaderRefused> {
+        let client = self.allowed_client(request)?;
+        self.engine().count_request(&client, 0)?;
+        self.reserve_answer(request, &client, bytes..=bytes).await
+    }
+
+    async fn reserve_answer(
+        &self,
+        request: &Parts,
+        client: &Client,
+        bytes: RangeInclusive<usize>,
+    ) -> Result<(), ReaderRefused> {
         let reserved = self.engine().wait_to_reserve_answer(client.ip, bytes).await;
         let memory = reserved.map_err(|_| ReaderRefused::Busy)?;
         if let Some(reserved) = request.extensions.get::<ReservedMemory>() {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use kukuri_domain::PublicKey;
+use kukuri_domain::{PublicKey, sign::public_key};
 use secp256k1::{Keypair, SecretKey};
 
 const NOSTR_FILE: &str = "node.key";
@@ -29,12 +29,16 @@ pub(crate) fn nostr_file(data: &Path) -> PathBuf {
     data.join(NOSTR_FILE)
 }
 
-/// Reads the Nostr key, or creates it. Returns its public key: nothing signs with it yet.
-pub(crate) fn nostr_public_key(data: &Path) -> anyhow::Result<PublicKey> {
+/// Reads the Nostr key, or creates it.
+pub(crate) fn for_nostr(data: &Path) -> anyhow::Result<Keypair> {
     let path = nostr_file(data);
     let secret = SecretKey::from_secret_bytes(load_or_create(&path)?).map_err(|_| not_a_key(&path))?;
-    let (key, _) = Keypair::from_secret_key(&secret).x_only_public_key();
-    Ok(PublicKey::from_bytes(key.to_byte_array()))
+    Ok(Keypair::from_secret_key(&secret))
+}
+
+/// The public key of [`for_nostr`].
+pub(crate) fn nostr_public_key(data: &Path) -> anyhow::Result<PublicKey> {
+    Ok(public_key(&for_nostr(data)?))
 }
 
 fn load_or_create(path: &Path) -> anyhow::Result<[u8; 32]> {

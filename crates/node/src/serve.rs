@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use kukuri_control::setting::Configuration;
-use kukuri_domain::{PublicKey, topic::TopicsMode};
+use kukuri_domain::{PublicKey, sign::public_key, topic::TopicsMode};
 use kukuri_engine::{Engine, EngineParts, upkeep};
 use kukuri_gossip::Bridge;
 use kukuri_http::{Exporter, HttpFront};
@@ -30,6 +30,7 @@ use crate::{
     key, output,
     wiring::{
         self,
+        bootstrap::{Issuer, ProfileSource},
         http_api::ApiParts,
         search_index,
         services::{self, ServiceParts},
@@ -67,7 +68,8 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     };
     wiring::check_retention(settings, &*store).await?;
     wiring::jobs::repeat_deletions(&control, &data).await?;
-    let own_key = key::nostr_public_key(&data)?;
+    let node_key = key::for_nostr(&data)?;
+    let own_key = public_key(&node_key);
     raise_open_files_limit(settings);
     let signals = install_signals()?;
     let listen =
@@ -109,6 +111,10 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     let people = wiring::control::follow(of_control, of_engine, stop_unused, configure, is_stopping.clone());
     let people = tokio::spawn(people);
     let jobs = wiring::jobs::start(&control, &engine, &data, &is_stopping);
+    let gossip_id = bridge.as_deref().map(|bridge| bridge.address()).transpose()?.map(|address| address.id());
+    let profile = ProfileSource::new(own_key, gossip_id, settings, &public_url);
+    let issuer = Issuer::new(Arc::clone(&engine), node_key, profile.subscribe());
+    let issuer = tokio::spawn(issuer.run());
     let routes = match monitors {
         None => kukuri_http::routes(Arc::clone(&front)),
         Some(listener) => {
@@ -117,12 +123,19 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
             kukuri_http::routes_without_metrics(Arc::clone(&front))
         }
     };
-    let parts = ApiParts { settings, store, finder, control: Arc::clone(&control), stopping: is_stopping };
+    let parts = ApiParts {
+        settings,
+        store,
+        finder,
+        control: Arc::clone(&control),
+        profile: profile.subscribe(),
+        stopping: is_stopping,
+    };
     let routes = routes.merge(wiring::http_api::routes(&front, parts));
     let serving = tokio::spawn(kukuri_http::serve(Arc::clone(&front), listener, routes));
 
     announce(settings, &public_url, listening, bridge.as_deref())?;
-    let reloader = Reloader { flags, loaded, configured, listening, own_key, bridge: bridge.clone() };
+    let reloader = Reloader { flags, loaded, configured, listening, own_key, profile, bridge: bridge.clone() };
     tokio::select! {
         () = reloader.reload_until_stop(signals, &front, &relay) => {}
         ended = &mut writer => {
@@ -141,7 +154,7 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     });
     commands.abort();
     // Server and upkeep end because the engine stops.
-    let _ = (serving.await, upkeep.await, commands.await, people.await);
+    let _ = (serving.await, upkeep.await, commands.await, people.await, issuer.await);
     for worker in jobs {
         let _ = worker.await;
     }
@@ -189,6 +202,7 @@ struct Reloader {
     configured: watch::Receiver<Configuration>,
     listening: SocketAddr,
     own_key: PublicKey,
+    profile: ProfileSource,
     bridge: Option<Arc<Bridge>>,
 }
 
@@ -227,6 +241,7 @@ impl Reloader {
         raise_open_files_limit(settings);
         front.set_proxy(settings.proxy.trusted_proxy());
         relay.set_info(settings.relay.info(Some(self.own_key)));
+        self.profile.reload(settings, &public_url);
         // Last, because it makes every connection read the new configuration.
         engine.reconfigure(config);
         if let Some(bridge) = &self.bridge {

@@ -230,7 +230,7 @@ fn stats_of_topic(topic: TopicId, record: &TopicRecord) -> TopicStats {
         effective: record.counters.effective,
         by_class: record.counters.by_class,
         stage: record.counters.stage,
-        last_event_at: Some(record.last_event_at),
+        last_event_at: Some(record.last_event_at).filter(|at| *at > Millis(0)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use kukuri_domain::{Address, EventId, TopicId, decision::KeyState, deletion::Tombstone, vanish::VanishMark};
+use kukuri_domain::{Address, EventId, Millis, TopicId, decision::KeyState, deletion::Tombstone, vanish::VanishMark};
 use kukuri_postgres::{Pool, Session, SqlRow};
 use kukuri_store::{
     AddressExplanation, ConsumerOffset, Explanation, OutboxRow, Seq, SnapshotCursor, SnapshotPage, Stats, StoreError,
@@ -108,7 +108,7 @@ fn stats_of_topic(row: &SqlRow) -> Result<TopicStats> {
         effective: counters.effective,
         by_class: counters.by_class,
         stage: counters.stage,
-        last_event_at: Some(last_event_at),
+        last_event_at: Some(last_event_at).filter(|at| *at > Millis(0)),
     })
 }
 

@@ -46,7 +46,7 @@ pub struct TopicStats {
     pub by_class: [Usage; 4],
     /// The capacity stage of the topic.
     pub stage: Stage,
-    /// When the store last ingested an event of the topic.
+    /// When the store last ingested an event of the topic that is a sign of its use (T-8). `None`: there was none.
     pub last_event_at: Option<Millis>,
 }
 

@@ -35,7 +35,12 @@ async fn start_peer(attacker: &Attacker) -> anyhow::Result<(Child, SocketAddr)> 
     std::fs::write(&config, format!("gossip.known = [{known:?}]\n[topics]\nmax = 100000000\n"))?;
     let mut command = Command::new(&attacker.program);
     command.args(["--listen", "127.0.0.1:0", "--rate-limits", "off", "--config"]).arg(&config);
-    command.arg("--data").arg(dir.join("data")).env("KUKURI_LOG", "error").kill_on_drop(true);
+    command
+        .arg("--data")
+        .arg(dir.join("data"))
+        .env("KUKURI_LOG", "error")
+        .env("KUKURI_BOOTSTRAP_PUBLISH", "off")
+        .kill_on_drop(true);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
     let mut lines = BufReader::new(child.stdout.take().context("no output")?).lines();
     let first = lines.next_line().await?.context("the peer did not start")?;

@@ -8,12 +8,13 @@ use axum::{
     body::{Body, to_bytes},
     http::{Request, StatusCode, Uri, request::Parts},
 };
+use kukuri_bootstrap::{Endpoints, Profile};
 use kukuri_control::{
     Control, Database,
     request::{RequestLimits, Service},
 };
 use kukuri_domain::{
-    RelayUrls, Visibility,
+    PublicKey, RelayUrls, Visibility,
     topic::{TopicRules, TopicsMode},
 };
 use kukuri_store::{
@@ -70,6 +71,7 @@ static ROUTES: LazyLock<Mutex<(Runtime, Router)>> = LazyLock::new(|| {
         topic_network: String::new(),
         services: Service::ALL.to_vec(),
         request_limits: RequestLimits::default(),
+        bootstrap: Box::new(|| Arc::new(Profile::new(PublicKey::from_bytes([1; 32]), Endpoints::default()))),
         clock: || NOW,
         stopping: stopping.subscribe(),
     };

@@ -7,8 +7,9 @@ use crate::support::{
     person::{answer_draft, event_json, key_of, now},
     set_clock,
 };
-use axum::http::Method;
+use axum::http::{Method, Request};
 use kukuri_api::{Error, RouteCost};
+use kukuri_bootstrap::ListAccess;
 use kukuri_control::{
     account::{self, AccountStatus},
     database::sql,
@@ -29,6 +30,9 @@ const SEARCH: &str = "/v1/search";
 const CHANGES: &str = "/v1/topics/{topic}/changes";
 const SNAPSHOT: &str = "/v1/topics/{topic}/snapshot";
 const DESCRIPTION: &str = "/v1/openapi.json";
+const COMMUNITY_NODE: &str = "/.well-known/kukuri/community-node.json";
+const NODES: &str = "/v1/bootstrap/nodes";
+const SERVICES: &str = "/v1/bootstrap/topics/{topic}/services";
 const CHALLENGE: &str = "/v1/auth/challenge";
 const VERIFY: &str = "/v1/auth/verify";
 const SESSION: &str = "/v1/auth/session";
@@ -49,16 +53,21 @@ enum Access {
     Open,
     Account,
     Member,
+    /// As `Member`, if the lists of bootstrap are for members; else as `Open`.
+    ListReader,
 }
 
-use Access::{Account, Member, Open};
+use Access::{Account, ListReader, Member, Open};
 
 /// All operations, with the cost and the access of their routes.
-const OPERATIONS: [(Method, &str, RouteCost, Access); 19] = [
+const OPERATIONS: [(Method, &str, RouteCost, Access); 22] = [
     (Method::GET, SEARCH, RouteCost::Search, Open),
     (Method::GET, CHANGES, RouteCost::Read, Open),
     (Method::GET, SNAPSHOT, RouteCost::Read, Open),
     (Method::GET, DESCRIPTION, RouteCost::Static, Open),
+    (Method::GET, COMMUNITY_NODE, RouteCost::Static, Open),
+    (Method::GET, NODES, RouteCost::Listing, Open),
+    (Method::GET, SERVICES, RouteCost::Listing, ListReader),
     (Method::POST, CHALLENGE, RouteCost::SignIn, Open),
     (Method::POST, VERIFY, RouteCost::SignIn, Open),
     (Method::POST, REDEEM, RouteCost::SignIn, Open),
@@ -164,7 +173,16 @@ async fn answers_about_events() -> Vec<Answered> {
         (SNAPSHOT, node.get(&format!("{}?cursor=0000000000000000.1.1", at(SNAPSHOT))).await),
         (SNAPSHOT, away.get(&at(SNAPSHOT)).await),
         (DESCRIPTION, node.get(DESCRIPTION).await),
+        (COMMUNITY_NODE, node.get(COMMUNITY_NODE).await),
+        (NODES, node.get(NODES).await),
+        (NODES, away.get(NODES).await),
+        (SERVICES, node.get(&at(SERVICES)).await),
+        (SERVICES, node.get("/v1/bootstrap/topics/kukuri:x/services").await),
+        (SERVICES, away.get(&at(SERVICES)).await),
     ];
+    for path in [COMMUNITY_NODE, NODES, SERVICES] {
+        answers.push((path, node.ask(Request::get(at(path)).header("if-none-match", "*")).await));
+    }
     set_clock(later(60));
     let retention = Retention { outbox: Keep::For(Duration::from_secs(1)), ..Retention::default() };
     node.store.purge(&retention, clock()).await.unwrap();
@@ -200,8 +218,9 @@ async fn answers_about_people() -> Vec<Answered> {
     for path in ["/v1/policies/terms/1", "/v1/policies/terms/9", "/v1/policies/terms/1?lang=ja"] {
         add(&get, POLICY, node.get(path).await);
     }
+    node.configure(|profile| profile.access = ListAccess::MembersFrom(clock()));
     for (method, path, _, access) in OPERATIONS {
-        if access == Member {
+        if access >= Member {
             add(&method, path, node.call(method.clone(), &at(path), &own, &none).await);
         }
     }
@@ -244,6 +263,7 @@ async fn answers_about_people() -> Vec<Answered> {
 
 async fn answers_of_a_deleted_account() -> Vec<Answered> {
     let node = Node::with_people().await;
+    node.configure(|profile| profile.access = ListAccess::MembersFrom(clock()));
     let own = node.sign_in(1).await;
     let event = event_json(&answer_draft(1, &node.challenge(1).await).sign());
     let mut transaction = node.control.database().begin().await.unwrap();
@@ -346,10 +366,10 @@ async fn description_names_the_access_of_every_operation() {
     for (method, path, _, access) in OPERATIONS {
         let operation = described(&document, &method, path);
         assert_eq!(operation.get("security").is_some(), access != Open, "{method} {path}");
-        assert_eq!(operation["responses"].get("428").is_some(), access == Member, "{method} {path}");
+        assert_eq!(operation["responses"].get("428").is_some(), access >= Member, "{method} {path}");
         let answer = node.call(method.clone(), &at(path), "", &Value::Null).await;
         let is_closed = answer.code() == (401, "AUTH_REQUIRED".to_owned());
-        assert_eq!(is_closed, access != Open || path == REDEEM, "{method} {path}: {answer:?}");
+        assert_eq!(is_closed, [Account, Member].contains(&access) || path == REDEEM, "{method} {path}: {answer:?}");
     }
     for scheme in ["bearer", "nostr"] {
         assert!(document["components"]["securitySchemes"][scheme].is_object(), "{scheme}");
@@ -399,7 +419,7 @@ async fn exactly_the_described_parameters_are_accepted() {
         if parameters.is_empty() {
             continue;
         }
-        let (node, own) = if access == Open { (&node, "") } else { (&people, own.as_str()) };
+        let (node, own) = if matches!(access, Open | ListReader) { (&node, "") } else { (&people, own.as_str()) };
         // The message lists the parameters that the handler accepts.
         let answer = node.call(method.clone(), &format!("{}?unknown=1", at(path)), own, &Value::Null).await.json();
         let message = answer["error"]["message"].as_str().unwrap();
@@ -467,7 +487,7 @@ async fn the_documentation_lists_the_described_paths_parameters_and_codes() {
     for (_, path, answer) in answers().await {
         let (status, code) = answer.code();
         let is_documented = codes.contains(&(status.to_string().as_str(), code.as_str()));
-        assert!(status == 200 || is_documented, "{path} {status} {code}");
+        assert!(matches!(status, 200 | 304) || is_documented, "{path} {status} {code}");
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod support;
 
+mod bootstrap;
 mod description;
 mod errors;
 mod feed;

@@ -4,6 +4,9 @@ use kukuri_domain::retention::RetentionError;
 
 use super::{ConfigError, IndexPlace, Loaded, StorePlace};
 
+/// A list of nodes is answered as a whole (U-4).
+const MAX_KNOWN_NODES: usize = 500;
+
 pub(crate) fn check(loaded: Loaded) -> Result<Loaded, ConfigError> {
     let settings = &loaded.settings;
     if settings.topics.network.is_empty() {
@@ -37,6 +40,9 @@ pub(crate) fn check(loaded: Loaded) -> Result<Loaded, ConfigError> {
             return Err(loaded.reject("search.index", "must be embedded or off with an embedded store"));
         }
         _ => {}
+    }
+    if settings.bootstrap.known.len() > MAX_KNOWN_NODES {
+        return Err(loaded.reject("bootstrap.known", format!("must have at most {MAX_KNOWN_NODES} keys")));
     }
     check_retention(&loaded)?;
     Ok(loaded)

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use axum::http::HeaderName;
+use kukuri_bootstrap::ShutdownStatus;
 use kukuri_config::{TextSetting, TomlValue, checked_text, choices};
 use kukuri_domain::{
     DeletionMode, PublicKey,
+    nip19::{npub, parse_public_key},
     retention::Keep,
     topic::{TopicRules, TopicsMode},
 };
@@ -80,6 +82,26 @@ texts!(
     PublicKey: "a public key of 64 lowercase hex digits",
     HeaderName: "the name of an HTTP header, such as x-forwarded-for"
 );
+
+choices!(Foreign<ShutdownStatus>: "active, winding_down or retired",
+    (Foreign(ShutdownStatus::Active)) = "active", (Foreign(ShutdownStatus::WindingDown)) = "winding_down",
+    (Foreign(ShutdownStatus::Retired)) = "retired");
+
+/// The public key of a node, as people write it (U-6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NodeKey(pub(crate) PublicKey);
+
+impl TextSetting for NodeKey {
+    const ALLOWED: &'static str = "a public key, as 64 hex digits or npub1…";
+
+    fn parse(text: &str) -> Option<Self> {
+        parse_public_key(text).ok().map(Self)
+    }
+
+    fn to_value(&self) -> TomlValue {
+        npub(&self.0).into()
+    }
+}
 
 impl TextSetting for Foreign<Keep> {
     const ALLOWED: &'static str = "forever, or a time such as 12h or 30d, at most 36500d";

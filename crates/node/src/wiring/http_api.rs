@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use axum::{Router, http::request::Parts};
 use kukuri_api::{Api, Error, Gate, Identity, RouteCost, StreamPermit};
+use kukuri_bootstrap::Profile;
 use kukuri_control::{Control, request::Service};
 use kukuri_engine::ReadRefused;
 use kukuri_http::{HttpFront, reader::ReaderRefused, streams::AdmittedStream};
@@ -29,6 +30,7 @@ impl Gate for ReadGate {
         let admitted = match cost {
             RouteCost::Static | RouteCost::Control => self.0.admit_static(request),
             RouteCost::SignIn => self.0.admit_sign_in(request),
+            RouteCost::Listing => self.0.admit_list_reader(request, PAGE_BYTES).await,
             RouteCost::Read => self.0.admit_reader(request, PAGE_BYTES..=PAGE_BYTES).await,
             RouteCost::Search => {
                 // A page ends earlier if there is less than it may need.
@@ -71,12 +73,13 @@ pub(crate) struct ApiParts<'s> {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) finder: Option<Finder>,
     pub(crate) control: Arc<Control>,
+    pub(crate) profile: watch::Receiver<Arc<Profile>>,
     pub(crate) stopping: watch::Receiver<bool>,
 }
 
 /// The routes of the API, to be merged with those of the HTTP front.
 pub(crate) fn routes(front: &Arc<HttpFront>, parts: ApiParts<'_>) -> Router {
-    let ApiParts { settings, store, finder, control, stopping } = parts;
+    let ApiParts { settings, store, finder, control, profile, stopping } = parts;
     let (engine, visibility) = (Arc::clone(front.engine()), front.engine().visibility().clone());
     let of_urls = Arc::clone(&engine);
     let services = finder.iter().map(|_| Service::Index).collect();
@@ -88,6 +91,7 @@ pub(crate) fn routes(front: &Arc<HttpFront>, parts: ApiParts<'_>) -> Router {
         topic_network: settings.topics.network.clone(),
         services,
         request_limits: settings.subscriptions.limits(),
+        bootstrap: Box::new(move || Arc::clone(&profile.borrow())),
         topics: Box::new(move || engine.config().admission.topics.clone()),
         visibility: Box::new(move || visibility.load().as_ref().clone()),
         gate: Arc::new(ReadGate(Arc::clone(front))),
@@ -100,6 +104,8 @@ pub(crate) fn routes(front: &Arc<HttpFront>, parts: ApiParts<'_>) -> Router {
 mod tests {
     use std::net::SocketAddr;
 
+    use kukuri_bootstrap::Endpoints;
+    use kukuri_domain::PublicKey;
     use kukuri_engine::{Engine, EngineParts};
     use kukuri_http::{Exporter, Proxy};
     use kukuri_relay::Relay;
@@ -142,7 +148,9 @@ mod tests {
             let address = listener.local_addr().unwrap();
             let (stop, stopping) = watch::channel(false);
             let control = crate::wiring::control::for_serving(&settings).await.unwrap();
-            let parts = ApiParts { settings: &settings, store, finder: None, control, stopping };
+            let own_key = PublicKey::from_bytes([1; 32]);
+            let (_, profile) = watch::channel(Arc::new(Profile::new(own_key, Endpoints::default())));
+            let parts = ApiParts { settings: &settings, store, finder: None, control, profile, stopping };
             let routes = routes(&front, parts);
             tokio::spawn(kukuri_http::serve(Arc::clone(&front), listener, routes));
             Self { address, _directory: directory, _stop: stop }

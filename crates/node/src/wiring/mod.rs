@@ -1,7 +1,8 @@
 //! Makes the node's parts from its configuration: the engine's configuration and gossip here, the store in [`stores`],
-//! the control database in [`control`], its jobs in [`jobs`], the search index in [`search_index`], outbox services in [`services`], the
-//! HTTP API in [`http_api`].
+//! what the node tells of itself in [`bootstrap`], the control database in [`control`], its jobs in [`jobs`], the search index in
+//! [`search_index`], outbox services in [`services`], the HTTP API in [`http_api`].
 
+pub(crate) mod bootstrap;
 pub(crate) mod control;
 pub(crate) mod http_api;
 pub(crate) mod jobs;

@@ -6,6 +6,7 @@ mod database;
 mod support;
 
 mod bench;
+mod bootstrap;
 mod clocks;
 mod copy;
 mod description;

@@ -159,7 +159,10 @@ impl Ledger for Batch<'_> {
             self.put_key(address, &KeyRecord { floor: event.rank(), raised_at: stamp, current: Some(row.no) })?;
         }
         for topic in &row.topics {
-            self.topic(*topic)?.record.last_event_at = stamp;
+            let record = &mut self.topic(*topic)?.record;
+            if event.is_sign_of_use() {
+                record.last_event_at = stamp;
+            }
         }
         self.put_id(admitted, Standing::Effective, Some(row.no))?;
         self.write_outbox(&row, address, Op::Upsert)

@@ -152,7 +152,10 @@ impl Ledger for Work {
         };
         self.count(&row, 1)?;
         for topic in &row.topics {
-            self.topic(*topic)?.last_event_at = stamp;
+            let topic = self.topic(*topic)?;
+            if event.is_sign_of_use() {
+                topic.last_event_at = stamp;
+            }
         }
         if let Some(address) = event.address() {
             self.put_key(address, event.rank(), Some(event.id));

@@ -3,7 +3,7 @@
 use kukuri_domain::{Origin, Source, State};
 
 use super::{
-    build::{NOW, admitted, admitted_from, deletion, event, later, note},
+    build::{NOW, admitted, admitted_from, deletion, event, later, note, topic},
     probe::{rows_after, topics},
     story::{DELETED, DUPLICATE, EPHEMERAL, STORED, Story, all_come_true},
     subject::{Harness, Subject},
@@ -37,6 +37,22 @@ pub(super) async fn a_repeat_is_counted_and_changes_nothing_else<H: Harness>(har
     assert_eq!(explained.row.map(|row| row.ingested_at), Some(NOW));
     let last_event_at = topics(&*store).await[0].last_event_at;
     assert_eq!(last_event_at, Some(NOW), "a repeat is no sign of life of its topic");
+}
+
+/// T-8, B-2: else nodes would keep topics open for each other that nobody uses.
+pub(super) async fn a_node_that_tells_of_itself_is_no_sign_of_use<H: Harness>(harness: &H) {
+    let store = Subject::open(harness, StoreRules::default()).await;
+    let last_event_at = async || topics(&*store).await[0].last_event_at;
+    let service = |at: u64| event(39001).tag(["d", "topic_service"]).tag(["k", "kukuri"]).at(at).build();
+    store.ingest(vec![admitted_from(&service(1), Origin::Node)], NOW).await.expect("a batch");
+    assert_eq!(last_event_at().await, None);
+    store.ingest(vec![admitted(&note("text").build())], later(5)).await.expect("a batch");
+    let gossiped = Origin::Gossip { peer: [7; 32], topic: topic() };
+    store.ingest(vec![admitted_from(&service(2), gossiped)], later(9)).await.expect("a batch");
+    assert_eq!(last_event_at().await, Some(later(5)));
+    // Of NIP-29, which has nothing to do with nodes.
+    store.ingest(vec![admitted(&event(39001).tag(["d", "group"]).build())], later(12)).await.expect("a batch");
+    assert_eq!(last_event_at().await, Some(later(12)));
 }
 
 /// E-9: also within one batch.

@@ -144,6 +144,7 @@ tests! { $
         dedupe:
             a_repeat_is_counted_and_changes_nothing_else
             a_copy_gets_the_answer_its_state_demands
+            a_node_that_tells_of_itself_is_no_sign_of_use
             known_ids_are_recalled_and_counted_as_seen_again
             an_ephemeral_event_leaves_no_trace
             ids_are_known_after_a_restart;

@@ -303,7 +303,10 @@ impl Memory {
             effective: true,
         };
         for topic in &row.topics {
-            self.topics.insert(topic.clone(), row.ingested_at);
+            let last_event_at = self.topics.entry(topic.clone()).or_default();
+            if row.event.is_sign_of_use() {
+                *last_event_at = row.ingested_at;
+            }
         }
         self.write_outbox(&row, Op::Upsert);
         self.rows.push(row);

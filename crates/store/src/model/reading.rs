@@ -91,7 +91,7 @@ impl Memory {
             effective: effective.count() as u64,
             by_class: self.usage(Some(topic)),
             stage: self.stage(Some(topic)),
-            last_event_at: Some(*last_event_at),
+            last_event_at: (*last_event_at > Millis(0)).then_some(*last_event_at),
         })
     }
 

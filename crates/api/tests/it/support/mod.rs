@@ -21,6 +21,7 @@ use axum::{
     response::Response,
 };
 use kukuri_api::{Api, Error, Gate, Identity, RouteCost, StreamPermit, StreamTurn, routes};
+use kukuri_bootstrap::{Endpoints, Profile};
 use kukuri_control::{
     Control, Database,
     request::{RequestLimits, Service},
@@ -45,6 +46,7 @@ use tempfile::TempDir;
 use tokio::sync::{Semaphore, watch};
 use tower::ServiceExt;
 
+use self::person::key_of;
 pub(crate) use self::sse::{Message, Stream};
 
 thread_local!(static TIME: Cell<Millis> = const { Cell::new(NOW) });
@@ -126,6 +128,8 @@ pub(crate) struct Node {
     pub(crate) stop: watch::Sender<bool>,
     pub(crate) gate: Arc<TestGate>,
     pub(crate) visibility: Arc<Mutex<Visibility>>,
+    /// The node's own key is that of author 7.
+    pub(crate) profile: Arc<Mutex<Arc<Profile>>>,
     index: Option<(Arc<TantivyIndex>, TempDir)>,
 }
 
@@ -195,6 +199,9 @@ impl Node {
         let (stop, stopping) = watch::channel(false);
         let visibility = Arc::<Mutex<Visibility>>::default();
         let shown = Arc::clone(&visibility);
+        let endpoints = Endpoints { http: "https://node.example".to_owned(), ws: PUBLIC_URL.to_owned(), p2p: None };
+        let profile = Arc::new(Mutex::new(Arc::new(Profile::new(key_of(7), endpoints))));
+        let told = Arc::clone(&profile);
         let router = routes(Api {
             store: Arc::clone(&store) as _,
             finder,
@@ -206,10 +213,16 @@ impl Node {
             topic_network: NETWORK_ID.to_owned(),
             services: vec![Service::Relay, Service::Index],
             request_limits: RequestLimits { pending_per_person: 3, topics: 100 },
+            bootstrap: Box::new(move || Arc::clone(&told.lock().unwrap())),
             clock,
             stopping,
         });
-        Self { control, model, store, router, stop, gate, visibility, index }
+        Self { control, model, store, router, stop, gate, visibility, profile, index }
+    }
+
+    /// Changes what the configuration says about the node.
+    pub(crate) fn configure(&self, change: impl FnOnce(&mut Profile)) {
+        change(Arc::make_mut(&mut self.profile.lock().unwrap()));
     }
 
     /// Makes the store fail from now on.

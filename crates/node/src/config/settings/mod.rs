@@ -3,6 +3,7 @@
 
 mod auth;
 mod backlog;
+mod bootstrap;
 mod capacity;
 mod clock;
 mod deny;
@@ -10,12 +11,14 @@ mod disk;
 mod gossip;
 mod limits;
 mod metrics;
+mod operator;
 mod postgres;
 mod proxy;
 mod rates;
 mod relay;
 mod retention;
 mod search;
+mod shutdown;
 mod subscriptions;
 mod topics;
 
@@ -26,9 +29,9 @@ use kukuri_domain::DeletionMode;
 
 pub(crate) use self::auth::Auth;
 use self::{
-    backlog::Backlog, capacity::Capacity, clock::Clock, deny::Deny, disk::Disk, gossip::Gossip, limits::Limits,
-    metrics::Metrics, postgres::Postgres, proxy::Proxy, rates::Rates, relay::Relay, retention::Retention,
-    search::Search, subscriptions::Subscriptions, topics::Topics,
+    backlog::Backlog, bootstrap::Bootstrap, capacity::Capacity, clock::Clock, deny::Deny, disk::Disk, gossip::Gossip,
+    limits::Limits, metrics::Metrics, operator::Operator, postgres::Postgres, proxy::Proxy, rates::Rates, relay::Relay,
+    retention::Retention, search::Search, shutdown::Shutdown, subscriptions::Subscriptions, topics::Topics,
 };
 use super::{
     Foreign,
@@ -85,6 +88,9 @@ section! {
     }
     sections {
         relay: Relay,
+        operator: Operator,
+        shutdown: Shutdown,
+        bootstrap: Bootstrap,
         topics: Topics,
         subscriptions: Subscriptions,
         auth: Auth,

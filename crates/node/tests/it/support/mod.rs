@@ -96,6 +96,10 @@ impl Node {
         command.arg(self.dir.path().join("data"));
         // Tests publish faster than the default limits allow.
         command.args(["--rate-limits", "off", "--config"]).arg(self.config_file());
+        // Most tests count the events of clients.
+        if !std::fs::read_to_string(self.config_file()).unwrap().contains("[bootstrap]") {
+            command.env("KUKURI_BOOTSTRAP_PUBLISH", "off");
+        }
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut said = String::new();
@@ -176,6 +180,12 @@ impl Node {
     /// Requests a body over HTTP.
     pub(crate) fn http_text(&self, path: &str) -> String {
         self.http(path, "*/*")
+    }
+
+    /// Requests a body over HTTP, with these header lines.
+    pub(crate) fn http_with(&self, path: &str, headers: &str) -> String {
+        // They follow that of `accept`.
+        self.http(path, format!("*/*\r\n{headers}").trim_end())
     }
 
     fn http(&self, path: &str, accept: &str) -> String {
