@@ -9,7 +9,7 @@
 //! - `feed`: pages of changes (W-8); `stream`: the same as server-sent events; `changes`: reading them from the outbox;
 //!   `tail`: outbox rows shared by streams; `snapshot`: the start of a follower (O-8).
 //! - `bootstrap`: what nodes tell of themselves (B-3, B-4). `conditional`: answers that a client may have already.
-//! - `people`: sign-in, accounts, policies and consents, requests for topics.
+//! - `people`: sign-in, accounts, own data, policies and consents, requests for topics.
 //! - [`extract`]: query, path and body; `cursor`: places in lists; `position`: sequences with their epoch (Y-5); `answer`: parts of answers; [`mod@error`]: errors.
 //! - `layers`: request ids, CORS, time limits, panics, logs.
 //! - `fuzzing` (a feature): what must hold for any parameters.

@@ -47,6 +47,12 @@ const REQUEST: &str = "/v1/topic-subscription-requests/{request_id}";
 const SUBSCRIPTIONS: &str = "/v1/topic-subscriptions";
 const SUBSCRIPTION: &str = "/v1/topic-subscriptions/{topic_id}";
 
+const EXPORTS: &str = "/v1/personal-data-export-requests";
+const EXPORT: &str = "/v1/personal-data-export-requests/{export_request_id}";
+const DOWNLOAD: &str = "/v1/personal-data-export-requests/{export_request_id}/download";
+const DELETIONS: &str = "/v1/personal-data-deletion-requests";
+const DELETION: &str = "/v1/personal-data-deletion-requests/{deletion_request_id}";
+
 /// What a route asks of its caller.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Access {
@@ -60,7 +66,7 @@ enum Access {
 use Access::{Account, ListReader, Member, Open};
 
 /// All operations, with the cost and the access of their routes.
-const OPERATIONS: [(Method, &str, RouteCost, Access); 22] = [
+const OPERATIONS: [(Method, &str, RouteCost, Access); 28] = [
     (Method::GET, SEARCH, RouteCost::Search, Open),
     (Method::GET, CHANGES, RouteCost::Read, Open),
     (Method::GET, SNAPSHOT, RouteCost::Read, Open),
@@ -83,6 +89,12 @@ const OPERATIONS: [(Method, &str, RouteCost, Access); 22] = [
     (Method::DELETE, REQUEST, RouteCost::Control, Member),
     (Method::GET, SUBSCRIPTIONS, RouteCost::Control, Member),
     (Method::DELETE, SUBSCRIPTION, RouteCost::Control, Account),
+    (Method::POST, EXPORTS, RouteCost::Control, Account),
+    (Method::GET, EXPORTS, RouteCost::Control, Account),
+    (Method::GET, EXPORT, RouteCost::Control, Account),
+    (Method::GET, DOWNLOAD, RouteCost::Control, Open),
+    (Method::POST, DELETIONS, RouteCost::Control, Account),
+    (Method::GET, DELETION, RouteCost::Control, Open),
 ];
 
 async fn document() -> Value {
@@ -127,9 +139,12 @@ fn check(document: &Value, schema: &Value, value: &Value) -> Result<(), String> 
 }
 
 fn at(path: &str) -> String {
+    const ID: &str = "0b0f6c1e-6a53-4a53-9d0a-0a8f6f8c6c1e";
     path.replace("{topic}", TOPIC)
         .replace("{topic_id}", TOPIC)
-        .replace("{request_id}", "0b0f6c1e-6a53-4a53-9d0a-0a8f6f8c6c1e")
+        .replace("{request_id}", ID)
+        .replace("{export_request_id}", ID)
+        .replace("{deletion_request_id}", ID)
         .replace("{type}/{version}", "terms/1")
 }
 
@@ -256,8 +271,43 @@ async fn answers_about_people() -> Vec<Answered> {
     add(&get, SUBSCRIPTIONS, node.call(get.clone(), SUBSCRIPTIONS, &own, &none).await);
     add(&delete, SESSION, node.call_signed(1, delete.clone(), SESSION, &none).await);
     add(&delete, SESSION, node.call(delete.clone(), SESSION, &own, &none).await);
+    answers.extend(answers_about_personal_data().await);
     answers.extend(answers_of_a_deleted_account().await);
     answers.extend(answers_without_a_database().await);
+    answers
+}
+
+async fn answers_about_personal_data() -> Vec<Answered> {
+    let (get, post) = (Method::GET, Method::POST);
+    let (node, none) = (Node::with_people().await, Value::Null);
+    let own = node.sign_in(1).await;
+    let mut answers = Vec::new();
+    let mut add = |method: &Method, path, answer: Answer| answers.push((method.clone(), path, answer));
+    let made = node.call(post.clone(), EXPORTS, &own, &none).await;
+    let path = format!("{EXPORTS}/{}", made.json()["export_request_id"].as_str().unwrap());
+    let download = format!("{path}/download?token={}", made.json()["download_token"].as_str().unwrap());
+    add(&post, EXPORTS, made);
+    add(&post, EXPORTS, node.call(post.clone(), EXPORTS, &own, &none).await);
+    add(&get, DOWNLOAD, node.get(&download).await);
+    node.work().await;
+    for query in ["", "?limit=x"] {
+        add(&get, EXPORTS, node.call(get.clone(), &format!("{EXPORTS}{query}"), &own, &none).await);
+    }
+    for path in [path, at(EXPORT), format!("{EXPORTS}/x")] {
+        add(&get, EXPORT, node.call(get.clone(), &path, &own, &none).await);
+    }
+    for path in [at(DOWNLOAD), format!("{}?token=x", at(DOWNLOAD)), download.clone(), download] {
+        add(&get, DOWNLOAD, node.get(&path).await);
+    }
+    let made = node.call(post.clone(), DELETIONS, &own, &json!({ "include_events": true })).await;
+    let path = format!("{DELETIONS}/{}", made.json()["deletion_request_id"].as_str().unwrap());
+    let receipt = format!("{path}?token={}", made.json()["receipt_token"].as_str().unwrap());
+    add(&post, DELETIONS, made);
+    add(&post, DELETIONS, node.call_signed(2, post.clone(), DELETIONS, &json!({ "include_events": 1 })).await);
+    node.work().await;
+    for path in [receipt, format!("{path}?token=x"), path] {
+        add(&get, DELETION, node.get(&path).await);
+    }
     answers
 }
 
@@ -290,6 +340,8 @@ async fn answers_without_a_database() -> Vec<Answered> {
         "cn_user.policy_consents",
         "cn_user.topic_subscription_requests",
         "cn_user.topic_subscriptions",
+        "cn_user.personal_data_export_requests",
+        "cn_user.personal_data_deletion_requests",
     ] {
         node.control.database().change(sql(format!("DROP TABLE {table}"))).await.unwrap();
     }
@@ -304,10 +356,12 @@ async fn answers_without_a_database() -> Vec<Answered> {
             (_, REDEEM) => json!({ "invite_code": "x" }),
             (_, CONSENTS) => consents.clone(),
             (&Method::POST, REQUESTS) => json!({ "topic_id": TOPIC }),
+            (_, DELETIONS) => json!({}),
             _ => Value::Null,
         };
         if matches!(cost, RouteCost::Control | RouteCost::SignIn) {
-            let answer = node.call(method.clone(), &at(path), &own, &body).await;
+            let query = if [DOWNLOAD, DELETION].contains(&path) { "?token=x" } else { "" };
+            let answer = node.call(method.clone(), &format!("{}{query}", at(path)), &own, &body).await;
             assert_eq!(answer.status, 503, "{method} {path}: {answer:?}");
             answers.push((method, path, answer));
         }
@@ -441,6 +495,10 @@ async fn unknown_fields_of_bodies_are_refused() {
     let own = node.sign_in(1).await;
     let posts = OPERATIONS.into_iter().filter(|(method, ..)| method == Method::POST);
     for (method, path, ..) in posts {
+        // One takes no body.
+        if path == EXPORTS {
+            continue;
+        }
         assert!(!body_fields(&document, &method, path).is_empty(), "{path}");
         let answer = node.call(method, path, &own, &json!({ "unknown": 1 })).await;
         assert_eq!(answer.code(), (400, "INVALID_REQUEST".to_owned()), "{path}");

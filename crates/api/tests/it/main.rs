@@ -9,6 +9,7 @@ mod errors;
 mod feed;
 mod followers;
 mod people;
+mod personal_data;
 mod search;
 mod socket;
 mod visibility;

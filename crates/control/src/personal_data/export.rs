@@ -198,10 +198,10 @@ pub struct ExportHandler {
 impl Handler for ExportHandler {
     async fn run(&self, claim: &Claim, clock: &Clock) -> Result<(), JobError> {
         let database = self.control.database();
+        let key = claim.job.parameter("pubkey").ok().and_then(|key| PublicKey::from_hex(key).ok());
+        // The account was deleted since, and an operator has the job tried again.
+        let Some(person) = key else { return Ok(()) };
         let id = claim.job.parameter("export_request_id")?;
-        let person = claim.job.parameter("pubkey")?;
-        let person = PublicKey::from_hex(person)
-            .map_err(|_| crate::Error::Damaged(format!("job {} has no key", claim.job.id)))?;
         // An attempt that broke off has left parts.
         remove(claim, database, id).await?;
         let mut parts = PartWriter { claim, database, id, next: 0, bytes: 0 };
@@ -217,7 +217,8 @@ impl Handler for ExportHandler {
         transaction.execute(update.bind(id).bind(expires_at).bind(bytes)).await?;
         let removal = NewJob {
             kind: REMOVE_KIND,
-            subject: claim.job.subject.clone(),
+            // Not about the person: it goes on when the account is deleted.
+            subject: None,
             parameters: json!({ "export_request_id": id }),
             run_at: expires_at,
         };

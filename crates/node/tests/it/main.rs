@@ -22,6 +22,7 @@ mod nostr_sdk;
 mod nostr_tools;
 mod operating;
 mod people;
+mod personal_data;
 mod postgres;
 mod reading;
 mod searching;

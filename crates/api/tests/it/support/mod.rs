@@ -264,7 +264,7 @@ impl Node {
         let response = self.router.clone().oneshot(request).await.unwrap();
         let (status, headers) = (response.status(), response.headers().clone());
         let bytes = to_bytes(response.into_body(), usize::MAX).await.unwrap();
-        Answer { status, headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
+        Answer { status, headers, text: String::from_utf8_lossy(&bytes).into_owned() }
     }
 
     pub(crate) async fn respond(&self, request: axum::http::request::Builder) -> Response {
