@@ -5,7 +5,8 @@
 //! - [`Control`]: the control plane of a running node. [`actions`]: what an operator can change.
 //! - [`database`]: one model on SQLite or Postgres. [`Error`], [`Refused`].
 //! - Who somebody is: [`account`], [`sign_in`] (challenges), [`token`], [`admission`] with [`invite`], [`ban`].
-//! - What they agreed to: [`policy`], [`consent`]. What they may use: [`plan`], [`metric`], [`usage`].
+//! - What they agreed to: [`policy`], [`consent`]. What they may use: [`plan`], [`metric`], [`usage`]; [`member_usage`]: counted in memory.
+//! - [`idempotency`]: answers to requests that may be sent again. [`topic_name`]: names of topics.
 //! - What they asked for: [`request`], [`subscription`].
 //! - [`people`]: all of that in memory, for checks that may not wait for a database.
 //! - [`audit`]: what was changed, by whom. [`secret`]: keys and pseudonyms. [`setting`]: what is changed while the node runs.
@@ -22,7 +23,9 @@ pub mod consent;
 mod control;
 pub mod database;
 mod error;
+pub mod idempotency;
 pub mod invite;
+pub mod member_usage;
 pub mod metric;
 pub mod people;
 pub mod plan;
@@ -33,6 +36,7 @@ pub mod setting;
 pub mod sign_in;
 pub mod subscription;
 pub mod token;
+pub mod topic_name;
 pub mod usage;
 
 pub use control::{Acting, Action, Control};

@@ -136,6 +136,8 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     commands.abort();
     // Server and upkeep end because the engine stops.
     let _ = (serving.await, upkeep.await, commands.await, people.await);
+    // What the last events counted.
+    wiring::control::write_usage(&control, false).await;
     control.database().close().await;
     admin_socket::server::remove(&data);
     drop((front, relay, engine, bridge));

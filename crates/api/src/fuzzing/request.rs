@@ -70,6 +70,7 @@ static ROUTES: LazyLock<Mutex<(Runtime, Router)>> = LazyLock::new(|| {
         topic_network: String::new(),
         services: Service::ALL.to_vec(),
         request_limits: RequestLimits::default(),
+        upgrade_url: None,
         clock: || NOW,
         stopping: stopping.subscribe(),
     };
