@@ -12,6 +12,7 @@ use kukuri_api::{Error, RouteCost};
 use kukuri_control::{
     account::{self, AccountStatus},
     database::sql,
+    metric::Metric,
     policy::PolicyType,
 };
 use kukuri_domain::{
@@ -20,7 +21,7 @@ use kukuri_domain::{
     topic::TopicsMode,
 };
 use kukuri_store::{
-    conformance::build::{TOPIC, article, deletion, later, note},
+    conformance::build::{OTHER_TOPIC, TOPIC, article, deletion, later, note},
     port::*,
 };
 use serde_json::{Value, json};
@@ -28,6 +29,9 @@ use serde_json::{Value, json};
 const SEARCH: &str = "/v1/search";
 const CHANGES: &str = "/v1/topics/{topic}/changes";
 const SNAPSHOT: &str = "/v1/topics/{topic}/snapshot";
+const TOPICS: &str = "/v1/topics";
+const SUGGEST: &str = "/v1/communities/suggest";
+const TRENDING: &str = "/v1/trending";
 const DESCRIPTION: &str = "/v1/openapi.json";
 const CHALLENGE: &str = "/v1/auth/challenge";
 const VERIFY: &str = "/v1/auth/verify";
@@ -47,17 +51,22 @@ const SUBSCRIPTION: &str = "/v1/topic-subscriptions/{topic_id}";
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Access {
     Open,
+    /// Open, or for members, as the node serves.
+    Reader,
     Account,
     Member,
 }
 
-use Access::{Account, Member, Open};
+use Access::{Account, Member, Open, Reader};
 
 /// All operations, with the cost and the access of their routes.
-const OPERATIONS: [(Method, &str, RouteCost, Access); 19] = [
-    (Method::GET, SEARCH, RouteCost::Search, Open),
-    (Method::GET, CHANGES, RouteCost::Read, Open),
-    (Method::GET, SNAPSHOT, RouteCost::Read, Open),
+const OPERATIONS: [(Method, &str, RouteCost, Access); 22] = [
+    (Method::GET, SEARCH, RouteCost::Search, Reader),
+    (Method::GET, CHANGES, RouteCost::Read, Reader),
+    (Method::GET, SNAPSHOT, RouteCost::Read, Reader),
+    (Method::GET, TOPICS, RouteCost::Read, Reader),
+    (Method::GET, SUGGEST, RouteCost::Read, Reader),
+    (Method::GET, TRENDING, RouteCost::Read, Reader),
     (Method::GET, DESCRIPTION, RouteCost::Static, Open),
     (Method::POST, CHALLENGE, RouteCost::SignIn, Open),
     (Method::POST, VERIFY, RouteCost::SignIn, Open),
@@ -131,8 +140,14 @@ type Answered = (Method, &'static str, Answer);
 async fn answers() -> Vec<Answered> {
     let mut answers = answers_about_events().await;
     answers.extend(answers_about_people().await);
+    answers.extend(answers_to_members().await);
     let node = Node::new(TopicsMode::Required);
-    for refusal in [Error::AuthRequired, Error::AddressDenied, Error::RateLimited { retry_after_seconds: 7 }] {
+    for (method, path, cost, _) in OPERATIONS {
+        if cost != RouteCost::Static {
+            answers.push((method.clone(), path, node.call(method, &at(path), "Bearer x", &Value::Null).await));
+        }
+    }
+    for refusal in [Error::AddressDenied, Error::RateLimited { retry_after_seconds: 7 }] {
         *node.gate.refusal.lock().unwrap() = Some(refusal);
         for (method, path, ..) in OPERATIONS {
             answers.push((method.clone(), path, node.call(method, &at(path), "", &Value::Null).await));
@@ -156,14 +171,23 @@ async fn answers_about_events() -> Vec<Answered> {
         (SEARCH, away.get(&question).await),
         (CHANGES, node.get(&at(CHANGES)).await),
         (CHANGES, node.get(&format!("{}?after=x", at(CHANGES))).await),
-        (CHANGES, node.get("/v1/topics/cats/changes").await),
+        (CHANGES, node.get("/v1/topics/kukuri:cats/changes").await),
         (CHANGES, node.get(&format!("{}?after=99", at(CHANGES))).await),
         (CHANGES, away.get(&at(CHANGES)).await),
         (SNAPSHOT, node.get(&format!("{}?limit=1", at(SNAPSHOT))).await),
-        (SNAPSHOT, node.get("/v1/topics/cats/snapshot").await),
+        (SNAPSHOT, node.get("/v1/topics/kukuri:cats/snapshot").await),
         (SNAPSHOT, node.get(&format!("{}?cursor=0000000000000000.1.1", at(SNAPSHOT))).await),
         (SNAPSHOT, away.get(&at(SNAPSHOT)).await),
         (DESCRIPTION, node.get(DESCRIPTION).await),
+        (TOPICS, node.get(TOPICS).await),
+        (TOPICS, node.get(&format!("{TOPICS}?cursor=x")).await),
+        (TOPICS, away.get(TOPICS).await),
+        (SUGGEST, node.get(&format!("{SUGGEST}?q=tea")).await),
+        (SUGGEST, node.get(SUGGEST).await),
+        (SUGGEST, away.get(&format!("{SUGGEST}?q=tea")).await),
+        (TRENDING, node.get(TRENDING).await),
+        (TRENDING, node.get(&format!("{TRENDING}?limit=x")).await),
+        (TRENDING, away.get(TRENDING).await),
     ];
     set_clock(later(60));
     let retention = Retention { outbox: Keep::For(Duration::from_secs(1)), ..Retention::default() };
@@ -200,11 +224,13 @@ async fn answers_about_people() -> Vec<Answered> {
     for path in ["/v1/policies/terms/1", "/v1/policies/terms/9", "/v1/policies/terms/1?lang=ja"] {
         add(&get, POLICY, node.get(path).await);
     }
+    *node.gate.members_topics.lock().unwrap() = Some(Vec::new());
     for (method, path, _, access) in OPERATIONS {
-        if access == Member {
+        if matches!(access, Member | Reader) {
             add(&method, path, node.call(method.clone(), &at(path), &own, &none).await);
         }
     }
+    *node.gate.members_topics.lock().unwrap() = None;
     let accept = |hash: &str| json!({ "accept": [{ "type": "terms", "version": "1", "content_hash": hash }] });
     for body in [accept(&text.content_hash), accept(&"0".repeat(64)), json!({})] {
         add(&post, CONSENTS, node.call(post.clone(), CONSENTS, &own, &body).await);
@@ -242,8 +268,43 @@ async fn answers_about_people() -> Vec<Answered> {
     answers
 }
 
+/// What members get where the node serves nobody else.
+async fn answers_to_members() -> Vec<Answered> {
+    let node = Node::for_members().await;
+    let own = node.sign_in(1).await;
+    let mut answers = Vec::new();
+    let none = Value::Null;
+    for limit in [None, Some(0)] {
+        if let Some(limit) = limit {
+            node.set_limit(Metric::SearchRequests, limit).await;
+            node.set_limit(Metric::TrendingRequests, limit).await;
+        }
+        let question = format!("{SEARCH}?topic={OTHER_TOPIC}&q=tea");
+        for (path, asked) in [(SEARCH, question.as_str()), (TRENDING, TRENDING)] {
+            answers.push((Method::GET, path, node.call(Method::GET, asked, &own, &none).await));
+        }
+    }
+    node.name_topic("tea").await;
+    node.send(&[note("tea").tag(["t", &node.topic_of("tea")]).build()]).await;
+    for (path, asked) in [(TOPICS, TOPICS), (SUGGEST, "/v1/communities/suggest?q=t")] {
+        let answer = node.call(Method::GET, asked, &own, &none).await;
+        assert_eq!(answer.json()["items"][0]["name"], "tea", "{answer:?}");
+        answers.push((Method::GET, path, answer));
+    }
+    // A key of another request.
+    for (path, bodies) in [
+        (CONSENTS, [json!({ "accept": [] }), json!({})]),
+        (REQUESTS, [json!({ "topic_name": "tea" }), json!({ "topic_name": "milk" })]),
+    ] {
+        for body in bodies {
+            answers.push((Method::POST, path, node.post_once(path, &own, path, &body).await));
+        }
+    }
+    answers
+}
+
 async fn answers_of_a_deleted_account() -> Vec<Answered> {
-    let node = Node::with_people().await;
+    let node = Node::for_members().await;
     let own = node.sign_in(1).await;
     let event = event_json(&answer_draft(1, &node.challenge(1).await).sign());
     let mut transaction = node.control.database().begin().await.unwrap();
@@ -254,7 +315,7 @@ async fn answers_of_a_deleted_account() -> Vec<Answered> {
     let signed = json!({ "auth_event_json": event });
     let mut answers = vec![(Method::POST, VERIFY, node.call(Method::POST, VERIFY, "", &signed).await)];
     for (method, path, _, access) in OPERATIONS {
-        if access >= Account || path == REDEEM {
+        if access != Open || path == REDEEM {
             answers.push((method.clone(), path, node.call(method, &at(path), &own, &Value::Null).await));
         }
     }
@@ -346,10 +407,16 @@ async fn description_names_the_access_of_every_operation() {
     for (method, path, _, access) in OPERATIONS {
         let operation = described(&document, &method, path);
         assert_eq!(operation.get("security").is_some(), access != Open, "{method} {path}");
-        assert_eq!(operation["responses"].get("428").is_some(), access == Member, "{method} {path}");
+        let has_consent = matches!(access, Member | Reader);
+        assert_eq!(operation["responses"].get("428").is_some(), has_consent, "{method} {path}");
         let answer = node.call(method.clone(), &at(path), "", &Value::Null).await;
         let is_closed = answer.code() == (401, "AUTH_REQUIRED".to_owned());
-        assert_eq!(is_closed, access != Open || path == REDEEM, "{method} {path}: {answer:?}");
+        assert_eq!(is_closed, access >= Account || path == REDEEM, "{method} {path}: {answer:?}");
+    }
+    *node.gate.members_topics.lock().unwrap() = Some(Vec::new());
+    for (method, path, ..) in OPERATIONS.into_iter().filter(|(.., access)| *access == Reader) {
+        let answer = node.call(method, &at(path), "", &Value::Null).await;
+        assert_eq!(answer.code(), (401, "AUTH_REQUIRED".to_owned()), "{path}");
     }
     for scheme in ["bearer", "nostr"] {
         assert!(document["components"]["securitySchemes"][scheme].is_object(), "{scheme}");
@@ -399,7 +466,7 @@ async fn exactly_the_described_parameters_are_accepted() {
         if parameters.is_empty() {
             continue;
         }
-        let (node, own) = if access == Open { (&node, "") } else { (&people, own.as_str()) };
+        let (node, own) = if matches!(access, Open | Reader) { (&node, "") } else { (&people, own.as_str()) };
         // The message lists the parameters that the handler accepts.
         let answer = node.call(method.clone(), &format!("{}?unknown=1", at(path)), own, &Value::Null).await.json();
         let message = answer["error"]["message"].as_str().unwrap();
