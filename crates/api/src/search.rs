@@ -113,7 +113,8 @@ async fn find(
 ) -> Result<Page<Box<RawValue>>, Error> {
     let (now, visibility) = ((api.clock)(), (api.visibility)());
     let shows = |event: &kukuri_domain::Event, topics: &[TopicId]| {
-        !cursor.has_shown(&event.id) && visibility.shows(event, topics, &viewer, None)
+        // E-10: nobody searches private events, whatever an index has.
+        !cursor.has_shown(&event.id) && !event.kind.is_private() && visibility.shows(event, topics, &viewer, None)
     };
     let (findings, items) = loop {
         let max_event_bytes = max_bytes.saturating_sub(PAGE_FRAME_BYTES + search.limit * HIT_FRAME_BYTES);

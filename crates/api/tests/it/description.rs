@@ -257,7 +257,7 @@ async fn answers_about_people() -> Vec<Answered> {
     for query in ["", "?limit=x"] {
         add(&get, SUBSCRIPTIONS, node.call(get.clone(), &format!("{SUBSCRIPTIONS}{query}"), &own, &none).await);
     }
-    for path in [at(SUBSCRIPTION), at(SUBSCRIPTION), format!("{SUBSCRIPTIONS}/cats")] {
+    for path in [at(SUBSCRIPTION), at(SUBSCRIPTION), format!("{SUBSCRIPTIONS}/kukuri:cats")] {
         add(&delete, SUBSCRIPTION, node.call(delete.clone(), &path, &own, &none).await);
     }
     add(&get, SUBSCRIPTIONS, node.call(get.clone(), SUBSCRIPTIONS, &own, &none).await);

@@ -142,10 +142,10 @@ impl Node {
 
     /// Sends a POST with an `Idempotency-Key`.
     pub(crate) async fn post_once(&self, key: &str, authorization: &str, path: &str, body: &Value) -> Answer {
-        let request = Request::post(path)
-            .header("authorization", authorization)
-            .header("content-type", "application/json")
-            .header("idempotency-key", key);
+        let mut request = Request::post(path).header("content-type", "application/json").header("idempotency-key", key);
+        if !authorization.is_empty() {
+            request = request.header("authorization", authorization);
+        }
         self.send_request(request.body(Body::from(body.to_string())).unwrap()).await
     }
 
