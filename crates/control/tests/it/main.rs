@@ -3,6 +3,7 @@
 
 mod actions;
 mod admission;
+mod idempotency;
 mod people;
 mod policies;
 #[path = "../../../store-postgres/tests/support/mod.rs"]
@@ -12,3 +13,4 @@ mod requests;
 mod stories;
 mod support;
 mod tables;
+mod topic_names;
