@@ -112,11 +112,12 @@ pub(crate) struct StreamRead<'s> {
 
 /// Reads the changes of a topic after a sequence, at most `limit`, for a page or for a stream.
 ///
-/// An upsert whose event is effective no more is skipped: its delete follows (O-1). Private kinds are skipped for
-/// every caller (E-10): a delete row does not name its parties.
+/// An upsert whose event is effective no more is skipped: its delete follows (O-1). A private event is shown to its parties only (E-10).
+/// Its delete is shown to nobody: the row does not name the parties, and the event is gone.
 pub(crate) async fn read(
     api: &ApiState,
     topic: &TopicId,
+    viewer: &Viewer,
     after: Position,
     limit: usize,
     stream: Option<StreamRead<'_>>,
@@ -133,12 +134,13 @@ pub(crate) async fn read(
         };
         rows_seen += rows.len();
         let end = rows.last().map_or(batch.next.seq, |row| row.seq);
-        let own: Vec<Arc<OutboxRow>> =
-            rows.into_iter().filter(|row| row.topic == *topic && !row.kind.is_private()).collect();
+        let may_show =
+            |row: &Arc<OutboxRow>| !row.kind.is_private() || (row.op == Op::Upsert && !viewer.is_unauthenticated());
+        let own: Vec<Arc<OutboxRow>> = rows.into_iter().filter(|row| row.topic == *topic && may_show(row)).collect();
         // The next batch reads the rows after these again.
         let fitting = own.len().min(limit - batch.changes.len());
         for rows in own[..fitting].chunks(EVENTS_PER_LOOKUP) {
-            let events = look_up(store, rows, &visibility, now).await?;
+            let events = look_up(store, rows, viewer, &visibility, now).await?;
             for (row, stored) in rows.iter().zip(events) {
                 let size = stored.as_ref().map_or(0, |stored| stored.json.len());
                 if bytes > 0 && bytes + size > MAX_ANSWER_BYTES {
@@ -162,25 +164,26 @@ pub(crate) async fn read(
     Ok(batch)
 }
 
-/// The effective events of rows; `None` for a delete, and for an event that is effective no more or withheld (M-5).
+/// The effective events of rows; `None` for a delete, and for an event that is effective no more, or not shown to the viewer (E-10, M-5).
 async fn look_up(
     store: &dyn Store,
     rows: &[Arc<OutboxRow>],
+    viewer: &Viewer,
     visibility: &Visibility,
     now: Millis,
 ) -> Result<Vec<Option<StoredEvent>>, Error> {
     let upserts: Vec<EventId> = rows.iter().filter(|row| row.op == Op::Upsert).map(|row| row.event_id).collect();
     let mut found = if upserts.is_empty() { Vec::new() } else { store.get(&upserts, now).await? }.into_iter();
-    let is_shown = |bound: &BoundEvent| {
-        // Private kinds were left out before, so that the viewer does not matter.
-        !visibility.has_overlay()
-            || bound
-                .event
-                .event()
-                .is_ok_and(|event| visibility.shows(&event, &bound.topics, &Viewer::unauthenticated(), None))
+    let is_shown = |row: &OutboxRow, bound: &BoundEvent| {
+        // Most events are public, and need not be parsed.
+        (!visibility.has_overlay() && !row.kind.is_private())
+            || bound.event.event().is_ok_and(|event| visibility.shows(&event, &bound.topics, viewer, None))
     };
-    let event = |bound: Option<BoundEvent>| bound.filter(is_shown).map(|bound| bound.event);
-    Ok(rows.iter().map(|row| if row.op == Op::Upsert { event(found.next().flatten()) } else { None }).collect())
+    let mut event = |row: &OutboxRow| {
+        let bound = found.next().flatten().filter(|bound| is_shown(row, bound));
+        bound.map(|bound| bound.event)
+    };
+    Ok(rows.iter().map(|row| if row.op == Op::Upsert { event(row) } else { None }).collect())
 }
 
 /// Refuses a sequence that this store has not reached: its caller would miss the rows written until then.

@@ -24,7 +24,7 @@ use crate::{
     Api,
     error::{Error, RequiredPolicy},
     extract::read_body,
-    gate::{Access, Identity},
+    gate::{Access, Identity, RouteCost},
 };
 
 /// Seconds for which a signed request is remembered: longer than it is timely.
@@ -65,16 +65,23 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// Finds out the caller of a request, and whether the caller may use a route (U-3). Puts the [`Identity`] into the request.
-pub(crate) async fn authenticate(api: &Api, request: Request, access: Access) -> Result<Request, Error> {
+/// Finds out the caller of a request, and whether the caller may use a route (U-3). Puts the [`Identity`] into the request. `access`: what
+/// the route asks for now ([`Access::now`]).
+pub(crate) async fn authenticate(
+    api: &Api,
+    request: Request,
+    access: Access,
+    cost: RouteCost,
+) -> Result<Request, Error> {
     let (mut request, proof) = check_header(api, request).await?;
     if let Some(proof) = &proof {
+        api.gate.admit_key(&proof.key(), cost)?;
         check_account(api, proof, access).await?;
         request.extensions_mut().insert(Identity::Person(proof.key()));
     }
     match (access, proof.as_ref().map(Proof::key)) {
-        (Access::Own | Access::Account | Access::Member | Access::ListReader, None) => return Err(Error::AuthRequired),
-        (Access::Member | Access::ListReader, Some(key)) => check_consents(api, &key)?,
+        (Access::Own | Access::Account | Access::Member, None) => return Err(Error::AuthRequired),
+        (Access::Member, Some(key)) => check_consents(api, &key)?,
         _ => {}
     }
     if let Some(Proof::Token(claims)) = proof {
@@ -146,14 +153,14 @@ async fn check_account(api: &Api, proof: &Proof, access: Access) -> Result<(), E
     }
     let secrets = api.control.secrets();
     match (proof, access) {
-        (Proof::Request(_), Access::Open) => {
+        (Proof::Request(_), Access::Own | Access::Account | Access::Member) => {
+            sign_in::first_visit(api.control.database(), &secrets, &key, None, now).await?;
+        }
+        (Proof::Request(_), _) => {
             if people.has_nameless_bans() {
                 people.check_nameless_bans(&secrets.pseudonyms(&key), now)?;
             }
             return Ok(());
-        }
-        (Proof::Request(_), Access::Own | Access::Account | Access::Member | Access::ListReader) => {
-            sign_in::first_visit(api.control.database(), &secrets, &key, None, now).await?;
         }
         // Another node on the database may have made the account a moment ago.
         (Proof::Token(_), _) => {}
@@ -163,10 +170,11 @@ async fn check_account(api: &Api, proof: &Proof, access: Access) -> Result<(), E
 }
 
 fn check_consents(api: &Api, key: &PublicKey) -> Result<(), Error> {
-    let people = api.control.people();
-    if people.has_consented(key) {
-        return Ok(());
-    }
-    let required = people.missing_consents(key);
-    Err(Error::ConsentRequired { required: required.iter().map(|policy| RequiredPolicy::of(api, policy)).collect() })
+    if api.control.people().has_consented(key) { Ok(()) } else { Err(consent_required(api, key)) }
+}
+
+/// The refusal of a person who has not accepted the policies in effect.
+pub(crate) fn consent_required(api: &Api, key: &PublicKey) -> Error {
+    let required = api.control.people().missing_consents(key);
+    Error::ConsentRequired { required: required.iter().map(|policy| RequiredPolicy::of(api, policy)).collect() }
 }

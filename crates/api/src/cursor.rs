@@ -5,7 +5,8 @@
 
 use std::fmt;
 
-use kukuri_domain::{EventId, Timestamp};
+use data_encoding::HEXLOWER;
+use kukuri_domain::{EventId, Timestamp, TopicId, topic::claims_to_be_topic};
 use kukuri_store::{Epoch, SnapshotCursor};
 use serde::Deserialize;
 
@@ -162,6 +163,34 @@ impl TryFrom<String> for RequestPlace {
     }
 }
 
+/// The next page of topics: folded name and id of the last one of the page before.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct TopicPlace {
+    pub(crate) folded_name: String,
+    pub(crate) topic: String,
+}
+
+impl fmt::Display for TopicPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", HEXLOWER.encode(self.folded_name.as_bytes()), self.topic)
+    }
+}
+
+impl TryFrom<String> for TopicPlace {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        let place = text.split_once('.').and_then(|(name, topic)| {
+            let name = HEXLOWER.decode(name.as_bytes()).ok()?;
+            let folded_name = String::from_utf8(name).ok().filter(|name| !name.contains('\0'))?;
+            let is_id = topic.len() <= TopicId::MAX_LEN && claims_to_be_topic(topic) && !topic.contains('\0');
+            is_id.then(|| Self { folded_name, topic: topic.to_owned() })
+        });
+        place.ok_or_else(unknown)
+    }
+}
+
 /// Whether a text is written as a UUID of this node.
 pub(crate) fn is_uuid(text: &str) -> bool {
     text.len() == 36
@@ -200,6 +229,8 @@ mod tests {
         let id = "0b0f6c1e-6a53-4a53-9d0a-0a8f6f8c6c1e".to_owned();
         let cursor = RequestPlace { created_at: Timestamp(1_700_000_000), id };
         assert_eq!(RequestPlace::try_from(cursor.to_string()).unwrap(), cursor);
+        let cursor = TopicPlace { folded_name: "お茶 & more".to_owned(), topic: "kukuri:global".to_owned() };
+        assert_eq!(TopicPlace::try_from(cursor.to_string()).unwrap(), cursor);
     }
 
     #[test]
@@ -237,6 +268,9 @@ mod tests {
             "1.0b0f6c1e06a53-4a53-9d0a-0a8f6f8c6c1e",
         ] {
             assert!(RequestPlace::try_from(text.to_owned()).is_err(), "{text}");
+        }
+        for text in ["", ".", "00.kukuri:global", "ff.kukuri:global", "AA.kukuri:global", "61.tea", "61"] {
+            assert!(TopicPlace::try_from(text.to_owned()).is_err(), "{text}");
         }
         assert_eq!(SearchCursor::first(Timestamp(1)).next(MAX_SKIPPED_HITS + 1, [].into_iter(), [].into_iter()), None);
     }

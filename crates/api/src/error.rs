@@ -5,12 +5,14 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use kukuri_control::{Error as ControlError, Refused, metric::Metric, request::RequestStatus};
-use kukuri_domain::Timestamp;
+use kukuri_domain::{Timestamp, TopicId};
 use kukuri_search::FindError;
 use kukuri_store::{Seq, StoreError};
 use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
+
+use crate::idempotency::RETRY_IN_PROGRESS_SECONDS;
 
 /// Seconds in `Retry-After` where the end of the trouble is not known.
 const RETRY_LATER_SECONDS: u64 = 5;
@@ -92,7 +94,23 @@ pub enum Error {
         limit: u64,
         /// When counting starts again at 0. `None`: the metric is a level, not a count.
         reset_at: Option<Timestamp>,
+        /// Where people read of larger plans, if there is such a page.
+        upgrade_url: Option<String>,
     },
+    /// The person does not subscribe to a topic, where the node serves members only (S-5).
+    #[error("{}", subscription_required(.topic.as_ref(), .service))]
+    SubscriptionRequired {
+        /// The topic. `None`: the request names none, and asks for all.
+        topic: Option<TopicId>,
+        /// The service that the subscription has to include.
+        service: &'static str,
+    },
+    /// A request with this `Idempotency-Key` had other content.
+    #[error("this `Idempotency-Key` belongs to another request; take a new one")]
+    IdempotencyKeyReused,
+    /// The same request is being worked on.
+    #[error("the same request is being worked on; send it again in a moment")]
+    RequestInProgress,
     /// The person has as many pending requests as one may have (S-4).
     #[error("{current} requests are pending, {limit} may be; wait until they are reviewed, or cancel one")]
     TooManyPendingRequests {
@@ -250,6 +268,7 @@ enum ErrorCode {
     Denied,
     AccountDisabled,
     Banned,
+    SubscriptionRequired,
     InviteRequired,
     InviteInvalid,
     InviteExpired,
@@ -260,6 +279,8 @@ enum ErrorCode {
     MethodNotAllowed,
     InvalidState,
     PolicyNotCurrent,
+    IdempotencyKeyReused,
+    RequestInProgress,
     Gone,
     AccountDeleted,
     DownloadExpired,
@@ -312,6 +333,18 @@ impl Error {
         Self::AuthFailed { reason: reason.to_string() }
     }
 
+    /// Whether the node is to blame, and not the request.
+    pub(crate) fn is_of_the_node(&self) -> bool {
+        self.status_and_code().0.is_server_error()
+    }
+
+    /// Adds the page about larger plans to a refusal that concerns the plan.
+    pub(crate) fn set_upgrade_url(&mut self, url: Option<&str>) {
+        if let Self::QuotaExceeded { upgrade_url, .. } = self {
+            *upgrade_url = url.map(str::to_owned);
+        }
+    }
+
     fn status_and_code(&self) -> (StatusCode, ErrorCode) {
         match self {
             Self::InvalidRequest { .. } => (StatusCode::BAD_REQUEST, ErrorCode::InvalidRequest),
@@ -329,6 +362,9 @@ impl Error {
             }
             Self::TooManyExports { .. } => (StatusCode::TOO_MANY_REQUESTS, ErrorCode::ExportLimitReached),
             Self::DownloadExpired => (StatusCode::GONE, ErrorCode::DownloadExpired),
+            Self::SubscriptionRequired { .. } => (StatusCode::FORBIDDEN, ErrorCode::SubscriptionRequired),
+            Self::IdempotencyKeyReused => (StatusCode::CONFLICT, ErrorCode::IdempotencyKeyReused),
+            Self::RequestInProgress => (StatusCode::CONFLICT, ErrorCode::RequestInProgress),
             Self::InvalidState { .. } => (StatusCode::CONFLICT, ErrorCode::InvalidState),
             Self::AddressDenied => (StatusCode::FORBIDDEN, ErrorCode::Denied),
             Self::RateLimited { .. } => (StatusCode::TOO_MANY_REQUESTS, ErrorCode::RateLimited),
@@ -360,9 +396,19 @@ impl Error {
                 Some(details)
             }
             Self::ConsentRequired { required } => Some(json!({ "required": required })),
-            Self::QuotaExceeded { metric, current, limit, reset_at } => {
+            Self::QuotaExceeded { metric, current, limit, reset_at, upgrade_url } => {
                 let mut details = json!({ "metric": metric.name(), "current": current, "limit": limit });
                 add_time(&mut details, "reset_at", *reset_at);
+                if let Some(url) = upgrade_url {
+                    details["upgrade_url"] = url.as_str().into();
+                }
+                Some(details)
+            }
+            Self::SubscriptionRequired { topic, service } => {
+                let mut details = json!({ "service": service });
+                if let Some(topic) = topic {
+                    details["topic_id"] = topic.as_str().into();
+                }
                 Some(details)
             }
             Self::TooManyPendingRequests { current, limit } => {
@@ -378,6 +424,7 @@ impl Error {
             Self::RateLimited { retry_after_seconds } | Self::TooManyExports { retry_after_seconds, .. } => {
                 Some((header::RETRY_AFTER, (*retry_after_seconds).into()))
             }
+            Self::RequestInProgress => Some((header::RETRY_AFTER, RETRY_IN_PROGRESS_SECONDS.into())),
             Self::StoreUnavailable | Self::ControlUnavailable | Self::TooManyStreams | Self::Busy | Self::Timeout => {
                 Some((header::RETRY_AFTER, RETRY_LATER_SECONDS.into()))
             }
@@ -392,6 +439,13 @@ impl Error {
         let (_, code) = self.status_and_code();
         let (message, request_id) = (self.to_string(), request_id.to_owned());
         ErrorBody { error: ErrorFields { code, message, details: self.details(), request_id } }
+    }
+}
+
+fn subscription_required(topic: Option<&TopicId>, service: &str) -> String {
+    match topic {
+        Some(topic) => format!("this needs a subscription to {topic} with the service {service}"),
+        None => format!("name topics that you subscribe to with the service {service}"),
     }
 }
 
@@ -474,7 +528,8 @@ impl From<Refused> for Error {
             Refused::NotAllowlisted => Self::NotAdmitted(NotAdmitted::NotAllowlisted),
             Refused::PolicyNotCurrent { .. } | Refused::OtherPolicyText { .. } => Self::PolicyNotCurrent { message },
             Refused::QuotaExceeded { metric, current, limit, reset_at } => {
-                Self::QuotaExceeded { metric, current, limit, reset_at }
+                // The gate adds the URL.
+                Self::QuotaExceeded { metric, current, limit, reset_at, upgrade_url: None }
             }
             Refused::TooManyPendingRequests { current, limit } => Self::TooManyPendingRequests { current, limit },
             Refused::TooManyExports { retry_after, .. } => {

@@ -8,6 +8,7 @@ use axum::{
     http::{HeaderMap, header, request::Parts},
     response::{IntoResponse, Response},
 };
+use kukuri_control::request::Service;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -16,8 +17,8 @@ use crate::{
     changes::{self, Change},
     error::{Error, ErrorBody},
     extract::{PageLimit, Path, Query},
-    gate::Identity,
     position::{After, Position, epoch_of},
+    reader::Reader,
     stream,
 };
 
@@ -50,7 +51,7 @@ pub(crate) struct ChangesPage {
 /// Events that became visible in a topic, and events that are visible no more, in order.
 #[utoipa::path(get, path = "/v1/topics/{topic}/changes",
     params(
-        ("topic" = String, Path, description = "A topic id."),
+        ("topic" = String, Path, description = "The topic, by its id or its name."),
         ("accept" = Option<String>, Header, description = "`text/event-stream` for a stream, which has no `limit`."),
         ("last-event-id" = Option<String>, Header, description = "Resumes a stream; overrides `after`."),
         ChangesParameters,
@@ -63,7 +64,7 @@ pub(crate) struct ChangesPage {
     ))]
 pub(crate) async fn list_changes(
     State(api): State<Arc<ApiState>>,
-    _: Identity,
+    reader: Reader,
     Path(topic): Path<String>,
     Query(parameters): Query<ChangesParameters>,
     request: Parts,
@@ -74,6 +75,7 @@ pub(crate) async fn list_changes(
         Some(id) => Some(last_event_id(id.to_str().unwrap_or_default())?),
         None => parameters.after,
     };
+    reader.check(&api, std::slice::from_ref(&topic), Service::Relay)?;
     // Before any row is read.
     let epoch = epoch_of(&*api.store);
     let after = after.unwrap_or(After::Start).seq_in(epoch)?;
@@ -81,9 +83,9 @@ pub(crate) async fn list_changes(
     let after = Position { epoch, seq: after };
     if is_stream {
         let permit = api.gate.admit_stream(&request)?;
-        return stream::begin(api, topic, after, permit).await;
+        return stream::begin(api, topic, reader, after, permit).await;
     }
-    let batch = changes::read(&api, &topic, after, parameters.limit.0, None).await?;
+    let batch = changes::read(&api, &topic, &reader.viewer(), after, parameters.limit.0, None).await?;
     let head = (*api.store.watch_outbox().borrow()).max(batch.next.seq);
     let head = Position { epoch, seq: head };
     Ok(Json(ChangesPage { items: batch.changes, next: batch.next, head }).into_response())

@@ -1,18 +1,19 @@
-//! Admission of requests, before a handler sees any input (U-3): the rate of the address, then the identity, then the account and
-//! its consents, as far as the route asks for them.
+//! Admission of requests, before a handler sees any input (U-3): the rate of the address, then the identity and the rate of its key, then
+//! the account and its consents, as far as the route asks for them.
 //!
-//! The node implements [`Gate`], which counts. Handlers get the [`Identity`] as an extractor; [`crate::credentials`] finds it.
+//! The node implements [`Gate`], which counts, and knows whom the node serves. Handlers get the [`Identity`] as an extractor;
+//! [`crate::credentials`] finds it. What a reader may read depends on the input: handlers ask [`crate::reader::Reader`].
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use axum::{
     extract::{FromRequestParts, Request, State},
-    http::{HeaderValue, header, request::Parts},
+    http::{HeaderValue, Method, header, request::Parts},
     middleware::{Next, from_fn_with_state},
     response::Response,
 };
-use kukuri_domain::{PublicKey, Viewer};
+use kukuri_domain::{PublicKey, TopicId, Viewer};
 use kukuri_store::Budget;
 use utoipa::{
     ToSchema,
@@ -23,6 +24,7 @@ use utoipa_axum::router::UtoipaMethodRouter;
 use crate::{
     ApiState, credentials,
     error::{Error, ErrorBody},
+    idempotency,
 };
 
 /// The cost of one request to the node. A gate has a rate for each.
@@ -36,7 +38,7 @@ pub enum RouteCost {
     Listing,
     /// Reads the search index and the store.
     Search,
-    /// Reads or changes a little in the control database. Whether authentication is required is not for the gate to say.
+    /// Reads or changes a little in the control database.
     Control,
     /// Makes or checks a proof of a key, and may make an account: the strictest rate. Authentication is never required.
     SignIn,
@@ -47,24 +49,43 @@ pub enum RouteCost {
 pub(crate) enum Access {
     /// Nothing. A caller may authenticate all the same, and needs no account for it.
     Open,
+    /// Nothing, like `Open`, while the node serves everybody; where it serves members only, the same as `Member`.
+    Reader,
     /// An account that is not being deleted. It may be disabled or banned: for the caller's own data (N-1, N-2).
     Own,
+    /// The same for the lists of bootstrap, which the configuration keeps for members, or not (B-5).
+    ListReader,
     /// An account.
     Account,
     /// An account, and consent to the policies in effect (L-3).
     Member,
-    /// The same, if the configuration keeps the lists of bootstrap for members (B-5); else nothing.
-    ListReader,
 }
 
 impl Access {
     /// What the route asks for now.
     fn now(self, state: &ApiState) -> Self {
-        match self {
-            Self::ListReader if (state.bootstrap)().access.is_for_members((state.clock)()) => Self::Member,
-            Self::ListReader => Self::Open,
-            other => other,
-        }
+        let is_for_members = match self {
+            Self::Reader => state.gate.serves_members_only(),
+            Self::ListReader => (state.bootstrap)().access.is_for_members((state.clock)()),
+            other => return other,
+        };
+        if is_for_members { Self::Member } else { Self::Open }
+    }
+
+    /// Whether the route is open to everybody, or for members, as the operator chooses.
+    const fn is_for_readers(self) -> bool {
+        matches!(self, Self::Reader | Self::ListReader)
+    }
+
+    /// Whether the route is for people alone.
+    const fn is_personal(self) -> bool {
+        matches!(self, Self::Own | Self::Account | Self::Member)
+    }
+
+    /// Whether a request with an `Idempotency-Key` gets the same answer again. Not one about personal data: its answer has a
+    /// token that is not stored as it is.
+    const fn is_repeatable(self) -> bool {
+        matches!(self, Self::Account | Self::Member)
     }
 }
 
@@ -97,11 +118,31 @@ impl<S: Sync> FromRequestParts<S> for Identity {
     }
 }
 
-/// Counts a request against the rates of its client, then finds out its identity.
+/// Counts a request against the rates of its client, and knows whom the node serves.
 #[async_trait]
 pub trait Gate: Send + Sync + 'static {
     /// Admits or refuses a request. The client's address is in its headers and extensions.
     async fn admit(&self, request: &Parts, cost: RouteCost) -> Result<Identity, Error>;
+
+    /// Counts an admitted request against the rate of the key that made it.
+    fn admit_key(&self, _key: &PublicKey, _cost: RouteCost) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Whether the node serves members only, now (W-7). There is no grace over HTTP: each request is a new one.
+    fn serves_members_only(&self) -> bool {
+        false
+    }
+
+    /// Whether everybody has this topic (S-6), or, without one, every topic of the node.
+    fn is_for_everybody(&self, _topic: Option<&TopicId>) -> bool {
+        true
+    }
+
+    /// Whether the node takes in this topic.
+    fn is_enabled(&self, _topic: &TopicId) -> bool {
+        true
+    }
 
     /// What reading the answer to an admitted request may cost, from now on (Y-2).
     fn budget(&self, _request: &Parts) -> Budget {
@@ -140,8 +181,16 @@ pub(crate) fn gated(
     (schemas, mut paths, router): UtoipaMethodRouter<Arc<ApiState>>,
 ) -> UtoipaMethodRouter<Arc<ApiState>> {
     for item in paths.paths.values_mut() {
-        let methods = [&mut item.get, &mut item.post, &mut item.put, &mut item.patch, &mut item.delete];
-        methods.into_iter().flatten().for_each(|operation| describe_access(operation, cost, access));
+        let methods = [
+            (Method::GET, &mut item.get),
+            (Method::POST, &mut item.post),
+            (Method::PUT, &mut item.put),
+            (Method::PATCH, &mut item.patch),
+            (Method::DELETE, &mut item.delete),
+        ];
+        for (method, operation) in methods {
+            operation.iter_mut().for_each(|operation| describe_access(operation, &method, cost, access));
+        }
     }
     (schemas, paths, router.route_layer(from_fn_with_state((Arc::clone(state), cost, access), admit)))
 }
@@ -157,20 +206,26 @@ async fn admit(
     parts.extensions.insert(state.gate.budget(&parts));
     parts.extensions.insert(AnswerBytes(state.gate.answer_bytes(&parts)));
     let request = Request::from_parts(parts, body);
-    let access = access.now(&state);
     // What is the same for everybody is answered whatever the credentials are.
     let request = match cost {
         RouteCost::Static => request,
-        _ => credentials::authenticate(&state, request, access).await?,
+        _ => credentials::authenticate(&state, request, access.now(&state), cost).await?,
     };
-    let mut response = next.run(request).await;
-    if access != Access::Open || cost == RouteCost::SignIn {
+    let is_authenticated = matches!(request.extensions().get(), Some(Identity::Person(_)));
+    let mut response = match access.is_repeatable() {
+        true => idempotency::answer(&state, request, next).await?,
+        false => next.run(request).await,
+    };
+    if let Some(error) = response.extensions_mut().get_mut::<Error>() {
+        error.set_upgrade_url(state.upgrade_url.as_deref());
+    }
+    if access.is_personal() || is_authenticated || cost == RouteCost::SignIn {
         response.headers_mut().entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     }
     Ok(response)
 }
 
-fn describe_access(operation: &mut Operation, cost: RouteCost, access: Access) {
+fn describe_access(operation: &mut Operation, method: &Method, cost: RouteCost, access: Access) {
     let has_input =
         operation.request_body.is_some() || operation.parameters.as_ref().is_some_and(|all| !all.is_empty());
     let mut add = |status: &str, description: &str| {
@@ -192,13 +247,19 @@ fn describe_access(operation: &mut Operation, cost: RouteCost, access: Access) {
     );
     if access != Access::Open {
         add("410", "The account is being deleted.");
-        let schemes = ["bearer", "nostr"].map(|name| SecurityRequirement::new::<_, _, &str>(name, []));
-        // An empty requirement says that the others are optional.
-        let none = (access == Access::ListReader).then(SecurityRequirement::default);
-        operation.security = Some(none.into_iter().chain(schemes).collect());
+        let mut forms = ["bearer", "nostr"].map(|name| SecurityRequirement::new::<_, _, &str>(name, [])).to_vec();
+        if access.is_for_readers() {
+            // While everybody is served, none is needed.
+            forms.push(SecurityRequirement::default());
+        }
+        operation.security = Some(forms);
     }
-    if matches!(access, Access::Member | Access::ListReader) {
+    if access == Access::Member || access.is_for_readers() {
         add("428", "The policies in `details.required` have to be accepted first.");
+    }
+    if access.is_repeatable() && method == Method::POST {
+        add("409", "The `Idempotency-Key` belongs to another request, or to one that is being worked on.");
+        operation.parameters.get_or_insert_default().push(RefOr::T(idempotency::parameter()));
     }
     add("429", "Too many requests; `Retry-After` says when the next may come.");
     if matches!(cost, RouteCost::Control | RouteCost::SignIn) {

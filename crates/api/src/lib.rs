@@ -8,6 +8,8 @@
 //! - `search`: hits, looked up in the store (C-1).
 //! - `feed`: pages of changes (W-8); `stream`: the same as server-sent events; `changes`: reading them from the outbox;
 //!   `tail`: outbox rows shared by streams; `snapshot`: the start of a follower (O-8).
+//! - `topics`: topics by name (S-8); `trending`: topics by what happens in them.
+//! - `reader`: whether the caller may read topics (S-5); `quota`: units of a plan; `idempotency`: requests that are sent again.
 //! - `bootstrap`: what nodes tell of themselves (B-3, B-4). `conditional`: answers that a client may have already.
 //! - `people`: sign-in, accounts, own data, policies and consents, requests for topics.
 //! - [`extract`]: query, path and body; `cursor`: places in lists; `position`: sequences with their epoch (Y-5); `answer`: parts of answers; [`mod@error`]: errors.
@@ -26,13 +28,18 @@ mod feed;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod gate;
+mod idempotency;
 mod layers;
 mod people;
 mod position;
+mod quota;
+mod reader;
 mod search;
 mod snapshot;
 mod stream;
 mod tail;
+mod topics;
+mod trending;
 
 use std::{
     ops::Deref,
@@ -74,6 +81,12 @@ pub use error::NotAdmitted;
 use gate::{Access, gated};
 pub use gate::{Gate, Identity, RouteCost, StreamPermit, StreamTurn};
 use tail::OutboxTail;
+use trending::Trending;
+
+/// The longest name of a topic, in characters.
+const MAX_NAME_CHARS: usize = 200;
+/// Characters of a reason that may repeat a parameter.
+const MAX_REASON_CHARS: usize = 300;
 
 /// The parts of a node that the API reads.
 pub struct Api {
@@ -99,6 +112,8 @@ pub struct Api {
     pub request_limits: RequestLimits,
     /// What the configuration says about the node now.
     pub bootstrap: Box<dyn Fn() -> Arc<Profile> + Send + Sync>,
+    /// A page about larger plans, which refusals by a plan name.
+    pub upgrade_url: Option<String>,
     /// The time now.
     pub clock: fn() -> Millis,
     /// `true` once the node stops: streams end. They also end when the sender is dropped.
@@ -116,15 +131,40 @@ impl Api {
         (self.relay_urls)().http_url() + path
     }
 
-    /// Reads a parameter that names a topic (T-1).
+    /// Reads a parameter that names a topic, by its id or its name (U-6).
     fn read_topic(&self, parameter: &str, text: &str) -> Result<TopicId, Error> {
+        Ok(self.read_named_topic(parameter, text)?.0)
+    }
+
+    /// The same, with the name unless it is an id (T-2).
+    fn read_named_topic(&self, parameter: &str, text: &str) -> Result<(TopicId, Option<String>), Error> {
+        let name = read_name(parameter, text)?;
+        let topic = TopicId::from_name(&self.topic_network, name, &(self.topics)());
+        let topic = topic.map_err(|error| {
+            let reason: String = error.to_string().chars().take(MAX_REASON_CHARS).collect();
+            Error::invalid_parameter(parameter, reason)
+        })?;
+        let is_id = topic.as_str() == name;
+        Ok((topic, (!is_id).then(|| name.to_owned())))
+    }
+
+    /// Reads a topic id that this node wrote.
+    fn read_topic_id(&self, text: &str) -> Option<TopicId> {
         match (self.topics)().read(text) {
-            TopicValue::Topic(topic) => Ok(topic),
-            TopicValue::Hashtag | TopicValue::Malformed => {
-                Err(Error::invalid_parameter(parameter, "not a topic id; one is kukuri:<64 lower-case hex digits>"))
-            }
+            TopicValue::Topic(topic) => Some(topic),
+            TopicValue::Hashtag | TopicValue::Malformed => None,
         }
     }
+}
+
+/// A name of a topic, or a part of one, as a parameter.
+fn read_name<'t>(parameter: &str, text: &'t str) -> Result<&'t str, Error> {
+    let name = text.trim();
+    if name.chars().count() > MAX_NAME_CHARS || name.contains(char::is_control) {
+        let reason = format!("must have at most {MAX_NAME_CHARS} characters, in one line");
+        return Err(Error::invalid_parameter(parameter, reason));
+    }
+    Ok(name)
 }
 
 /// The state of all handlers.
@@ -132,6 +172,7 @@ struct ApiState {
     api: Api,
     tail: OutboxTail,
     list_changes: ChangeTimes,
+    trending: Trending,
     /// `/v1/openapi.json`
     description: OnceLock<String>,
 }
@@ -176,13 +217,17 @@ pub fn routes(api: Api) -> Router {
         api,
         tail: OutboxTail::default(),
         list_changes: ChangeTimes::default(),
+        trending: Trending::default(),
         description: OnceLock::new(),
     });
     let gated = |cost, access, handlers| gated(&state, cost, access, handlers);
     let (router, description) = OpenApiRouter::with_openapi(Description::openapi())
-        .routes(gated(Search, Access::Open, handlers!(search::search)))
-        .routes(gated(Read, Access::Open, handlers!(feed::list_changes)))
-        .routes(gated(Read, Access::Open, handlers!(snapshot::read_snapshot)))
+        .routes(gated(Search, Access::Reader, handlers!(search::search)))
+        .routes(gated(Read, Access::Reader, handlers!(feed::list_changes)))
+        .routes(gated(Read, Access::Reader, handlers!(snapshot::read_snapshot)))
+        .routes(gated(Read, Access::Reader, handlers!(topics::list_topics)))
+        .routes(gated(Read, Access::Reader, handlers!(topics::suggest_communities)))
+        .routes(gated(Read, Access::Reader, handlers!(trending::list_trending)))
         .routes(gated(Static, Access::Open, handlers!(openapi)))
         .routes(gated(Static, Access::Open, handlers!(bootstrap::community_node::read_community_node)))
         .routes(gated(Listing, Access::Open, handlers!(bootstrap::nodes::list_nodes)))

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use axum::{Extension, Json, extract::State};
-use kukuri_domain::{Kind, PublicKey, Timestamp, TopicId, topic::TopicsMode};
-use kukuri_search::{Found, Search, SearchQuery, Snippet, Text};
+use kukuri_control::{metric::Metric, request::Service};
+use kukuri_domain::{Kind, PublicKey, Timestamp, TopicId, Viewer, nip19::parse_public_key, topic::TopicsMode};
+use kukuri_search::{Finder, Found, Search, SearchQuery, Snippet, Text};
 use kukuri_store::Budget;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
@@ -16,7 +17,9 @@ use crate::{
     cursor::{MAX_SEARCH_CURSOR_LEN, SearchCursor},
     error::{Error, ErrorBody},
     extract::{ExactInteger, PageLimit, Query, repeated_text, shortened},
-    gate::{AnswerBytes, Identity},
+    gate::AnswerBytes,
+    quota,
+    reader::Reader,
 };
 
 /// Bytes of a page besides its hits.
@@ -31,7 +34,7 @@ type Limit = PageLimit<20, 50>;
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct SearchParameters {
-    /// A topic to search in; repeated: any of them. Required where the node's topics mode is `required`.
+    /// A topic to search in, by its id or its name; repeated: any of them. Required where the node's topics mode is `required`.
     #[serde(default)]
     #[param(schema_with = repeated_text, required = false)]
     topic: Vec<String>,
@@ -39,7 +42,7 @@ pub(crate) struct SearchParameters {
     q: String,
     /// Kinds, separated by commas.
     kinds: Option<String>,
-    /// A public key in hex; repeated: any of them.
+    /// A public key, as hex or npub; repeated: any of them.
     #[serde(default)]
     #[param(schema_with = repeated_text, required = false)]
     author: Vec<String>,
@@ -79,26 +82,43 @@ struct HitSnippet {
 /// Finds events by words, the best first.
 #[utoipa::path(get, path = "/v1/search", params(SearchParameters), responses(
     (status = 200, description = "A page of hits.", body = Page<Hit>),
+    (status = 402, description = "The caller's plan has no more searches today.", body = ErrorBody),
     (status = 503, description = "Search or the store is not available.", body = ErrorBody),
 ))]
 pub(crate) async fn search(
     State(api): State<Arc<ApiState>>,
-    identity: Identity,
+    reader: Reader,
     Extension(budget): Extension<Budget>,
     Extension(AnswerBytes(max_bytes)): Extension<AnswerBytes>,
     Query(parameters): Query<SearchParameters>,
 ) -> Result<Json<Page<Box<RawValue>>>, Error> {
     let now = (api.clock)();
     let cursor = parameters.cursor.clone().unwrap_or_else(|| SearchCursor::first(now.seconds()));
-    let mut search = parameters.into_search(&api, &cursor)?;
+    let search = parameters.into_search(&api, &cursor)?;
+    reader.check(&api, search.topics.as_deref().unwrap_or_default(), Service::Index)?;
     let finder = api.finder.as_ref().ok_or(Error::SearchUnavailable)?;
-    let (viewer, visibility) = (identity.viewer(), (api.visibility)());
+    let find = find(&api, finder, search, &cursor, reader.viewer(), &budget, max_bytes);
+    quota::counted(&api, &reader, Metric::SearchRequests, find).await.map(Json)
+}
+
+/// One page of hits.
+async fn find(
+    api: &Api,
+    finder: &Finder,
+    mut search: Search,
+    cursor: &SearchCursor,
+    viewer: Viewer,
+    budget: &Budget,
+    max_bytes: usize,
+) -> Result<Page<Box<RawValue>>, Error> {
+    let (now, visibility) = ((api.clock)(), (api.visibility)());
     let shows = |event: &kukuri_domain::Event, topics: &[TopicId]| {
-        !cursor.has_shown(&event.id) && visibility.shows(event, topics, &viewer, None)
+        // E-10: nobody searches private events, whatever an index has.
+        !cursor.has_shown(&event.id) && !event.kind.is_private() && visibility.shows(event, topics, &viewer, None)
     };
     let (findings, items) = loop {
         let max_event_bytes = max_bytes.saturating_sub(PAGE_FRAME_BYTES + search.limit * HIT_FRAME_BYTES);
-        let findings = finder.begin(now, &budget).await?.find(&search, max_event_bytes, shows).await?;
+        let findings = finder.begin(now, budget).await?.find(&search, max_event_bytes, shows).await?;
         let items = fitting_hits(&findings.found, &search.query, max_bytes)?;
         if items.len() == findings.found.len() {
             break (findings, items);
@@ -114,8 +134,8 @@ pub(crate) async fn search(
     let ids = |is_indexed: bool| {
         findings.found.iter().filter(move |found| found.score.is_some() == is_indexed).map(|found| found.stored.id)
     };
-    let next = findings.next.and_then(|skip| cursor.next(skip, ids(false), ids(true)));
-    Ok(Json(Page { items, cursor: next.map(|cursor| cursor.to_string()) }))
+    let next = findings.next.and_then(|skip| cursor.clone().next(skip, ids(false), ids(true)));
+    Ok(Page { items, cursor: next.map(|cursor| cursor.to_string()) })
 }
 
 impl SearchParameters {
@@ -160,8 +180,7 @@ fn read_kinds(text: &str) -> Result<Vec<Kind>, Error> {
 }
 
 fn read_author(text: &str) -> Result<PublicKey, Error> {
-    let reason = || format!("expected 64 lower-case hex digits, got `{}`", shortened(text));
-    PublicKey::from_hex(text).map_err(|_| Error::invalid_parameter("author", reason()))
+    parse_public_key(text).map_err(|error| Error::invalid_parameter("author", error))
 }
 
 /// The first of these hits, as many as fit into a page of this size. The first one is shown whatever its size.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
+use kukuri_control::request::Service;
 use kukuri_domain::{Millis, TopicId, Viewer, Visibility};
 use kukuri_store::{BoundEvent, StoreError, StoredEvent, outbox::MAX_SNAPSHOT_PAGE_BYTES};
 use serde::{Deserialize, Serialize};
@@ -16,8 +17,8 @@ use crate::{
     cursor::SnapshotPlace,
     error::{Error, ErrorBody},
     extract::{PageLimit, Path, Query},
-    gate::Identity,
     position::{Position, epoch_of},
+    reader::Reader,
 };
 
 /// Events of all topics in one read of the store, which is bounded in bytes as well.
@@ -56,7 +57,7 @@ pub(crate) struct SnapshotPage {
 
 /// All events visible in a topic, for a follower to begin with.
 #[utoipa::path(get, path = "/v1/topics/{topic}/snapshot",
-    params(("topic" = String, Path, description = "A topic id."), SnapshotParameters),
+    params(("topic" = String, Path, description = "The topic, by its id or its name."), SnapshotParameters),
     responses(
         (status = 200, description = "A page of events.", body = SnapshotPage),
         (status = 410, description = "The store went back since the first page: begin without a cursor.", body = ErrorBody),
@@ -64,12 +65,13 @@ pub(crate) struct SnapshotPage {
     ))]
 pub(crate) async fn read_snapshot(
     State(api): State<Arc<ApiState>>,
-    identity: Identity,
+    reader: Reader,
     Path(topic): Path<String>,
     Query(parameters): Query<SnapshotParameters>,
 ) -> Result<Json<SnapshotPage>, Error> {
     let topic = api.read_topic("topic", &topic)?;
-    let (viewer, visibility, limit) = (identity.viewer(), (api.visibility)(), parameters.limit.0);
+    reader.check(&api, std::slice::from_ref(&topic), Service::Relay)?;
+    let (viewer, visibility, limit) = (reader.viewer(), (api.visibility)(), parameters.limit.0);
     // Before any row is read.
     let epoch = epoch_of(&*api.store);
     let mut cursor = match parameters.cursor {

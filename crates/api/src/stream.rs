@@ -11,11 +11,12 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use kukuri_domain::TopicId;
+use kukuri_control::request::Service;
+use kukuri_domain::{TopicId, Viewer};
 use kukuri_store::{Epoch, Seq};
 use tokio::{
     sync::watch,
-    time::{Instant, sleep_until, timeout_at},
+    time::{Instant, sleep, sleep_until, timeout_at},
 };
 use tracing::{Instrument, Span};
 
@@ -25,6 +26,7 @@ use crate::{
     error::Error,
     gate::StreamPermit,
     position::Position,
+    reader::Reader,
 };
 
 /// The longest silence on a stream, so that each end notices that the other is gone. A heartbeat also polls (O-4).
@@ -33,6 +35,8 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 const MIN_READ_INTERVAL: Duration = Duration::from_millis(50);
 /// A stream ends then; a browser resumes it by itself, and passes the gate again (U-4).
 const MAX_STREAM_AGE: Duration = Duration::from_secs(3600);
+/// How often a silent stream asks whether its reader may still read.
+const RIGHT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// In place of a sequence that is not known: the store is asked.
 const UNKNOWN_HEAD: Seq = Seq(u64::MAX);
 const CHANGES_PER_BATCH: usize = 100;
@@ -40,6 +44,8 @@ const CHANGES_PER_BATCH: usize = 100;
 struct ChangeStream {
     api: Arc<ApiState>,
     topic: TopicId,
+    reader: Arc<Reader>,
+    viewer: Viewer,
     next: Position,
     /// The last `id` sent: the reader would resume there.
     last_sent: Position,
@@ -56,16 +62,20 @@ struct ChangeStream {
 pub(crate) async fn begin(
     api: Arc<ApiState>,
     topic: TopicId,
+    reader: Reader,
     after: Position,
     permit: StreamPermit,
 ) -> Result<Response, Error> {
     let (outbox_head, epochs) = (api.store.watch_outbox(), api.store.watch_epoch());
     let now = Instant::now();
     let reading = StreamRead { head: UNKNOWN_HEAD, turn: &permit.turn };
-    let first = changes::read(&api, &topic, after, CHANGES_PER_BATCH, Some(reading)).await?;
+    let viewer = reader.viewer();
+    let first = changes::read(&api, &topic, &viewer, after, CHANGES_PER_BATCH, Some(reading)).await?;
     let stream = ChangeStream {
         api,
         topic,
+        reader: Arc::new(reader),
+        viewer,
         next: after,
         last_sent: after,
         outbox_head,
@@ -91,16 +101,41 @@ pub(crate) async fn begin(
     Ok((headers, Body::from_stream(frames)).into_response())
 }
 
+/// The right to read a stream, which its reader may lose: by a ban, the end of a subscription, policies that are new (S-5). The stream
+/// ends then; connecting again gets the reason.
+struct ReadingRight {
+    api: Arc<ApiState>,
+    topic: TopicId,
+    reader: Arc<Reader>,
+}
+
+impl ReadingRight {
+    fn is_held(&self) -> bool {
+        self.reader.check(&self.api, std::slice::from_ref(&self.topic), Service::Relay).is_ok()
+    }
+
+    async fn lost(&self) {
+        while self.is_held() {
+            sleep(RIGHT_CHECK_INTERVAL).await;
+        }
+    }
+}
+
 impl ChangeStream {
     /// `None` ends the stream.
     async fn next_frames(&mut self) -> Option<Bytes> {
         let (mut stopping, ends_at) = (self.api.stopping.clone(), self.ends_at);
-        tokio::select! {
+        let right =
+            ReadingRight { api: Arc::clone(&self.api), topic: self.topic.clone(), reader: Arc::clone(&self.reader) };
+        let frames = tokio::select! {
             biased;
             // An error means that the sender is gone: the node stops.
             _ = stopping.wait_for(|is_stopping| *is_stopping) => None,
+            () = right.lost() => None,
             frames = timeout_at(ends_at, self.wait_for_frames()) => frames.ok().flatten(),
-        }
+        };
+        // Lost while the changes were read.
+        frames.filter(|_| right.is_held())
     }
 
     async fn wait_for_frames(&mut self) -> Option<Bytes> {
@@ -134,7 +169,8 @@ impl ChangeStream {
         // A wake-up may be lost: each heartbeat asks the store itself (O-4).
         let head = if self.read_at >= self.heartbeat_at { UNKNOWN_HEAD } else { known_head };
         let reading = StreamRead { head, turn: &self.permit.turn };
-        let batch = changes::read(&self.api, &self.topic, self.next, CHANGES_PER_BATCH, Some(reading)).await.ok();
+        let batch =
+            changes::read(&self.api, &self.topic, &self.viewer, self.next, CHANGES_PER_BATCH, Some(reading)).await.ok();
         // The store went back: resuming gets 410 (Y-5).
         batch.filter(|_| *self.epochs.borrow() == self.next.epoch)
     }

@@ -11,6 +11,7 @@ use crate::{
     Refused, Result, Transaction,
     audit::Actor,
     database::Database,
+    member_usage::MemberUsage,
     people::{People, Refreshed},
     secret::{Purpose, Secrets},
 };
@@ -20,6 +21,7 @@ pub struct Control {
     database: Database,
     secrets: ArcSwap<Secrets>,
     people: People,
+    member_usage: MemberUsage,
     /// The most that any refresh has found since [`Control::take_refreshed`].
     refreshed: Mutex<Refreshed>,
     changed: Notify,
@@ -30,7 +32,14 @@ impl Control {
     pub async fn open(database: Database, now: Timestamp) -> Result<Self> {
         let secrets = ArcSwap::from_pointee(Secrets::load_or_create(&database, now).await?);
         let people = People::load(&database, now).await?;
-        Ok(Self { database, secrets, people, refreshed: Mutex::new(Refreshed::Same), changed: Notify::new() })
+        Ok(Self {
+            database,
+            secrets,
+            people,
+            member_usage: MemberUsage::default(),
+            refreshed: Mutex::new(Refreshed::Same),
+            changed: Notify::new(),
+        })
     }
 
     /// The database.
@@ -46,6 +55,16 @@ impl Control {
     /// What is known of people, in memory.
     pub fn people(&self) -> &People {
         &self.people
+    }
+
+    /// What members use over WebSocket, counted in memory.
+    pub fn member_usage(&self) -> &MemberUsage {
+        &self.member_usage
+    }
+
+    /// Writes what was counted in memory.
+    pub async fn write_member_usage(&self, now: Timestamp) -> Result<()> {
+        self.member_usage.write(&self.database, now).await
     }
 
     /// Reads what has changed, in this process or another.

@@ -5,7 +5,8 @@
 //! - [`Control`]: the control plane of a running node. [`actions`]: what an operator can change.
 //! - [`database`]: one model on SQLite or Postgres. [`Error`], [`Refused`].
 //! - Who somebody is: [`account`], [`sign_in`] (challenges), [`token`], [`admission`] with [`invite`], [`ban`].
-//! - What they agreed to: [`policy`], [`consent`]. What they may use: [`plan`], [`metric`], [`usage`].
+//! - What they agreed to: [`policy`], [`consent`]. What they may use: [`plan`], [`metric`], [`usage`]; [`member_usage`]: counted in memory.
+//! - [`idempotency`]: answers to requests that may be sent again. [`topic_name`]: names of topics.
 //! - What they asked for: [`request`], [`subscription`].
 //! - [`people`]: all of that in memory, for checks that may not wait for a database.
 //! - [`job`]: work that outlives a request and a crash. [`personal_data`]: export and deletion. [`retention`]: what is removed by age.
@@ -24,8 +25,10 @@ pub mod consent;
 mod control;
 pub mod database;
 mod error;
+pub mod idempotency;
 pub mod invite;
 pub mod job;
+pub mod member_usage;
 pub mod metric;
 pub mod people;
 pub mod personal_data;
@@ -39,6 +42,7 @@ pub mod setting;
 pub mod sign_in;
 pub mod subscription;
 pub mod token;
+pub mod topic_name;
 pub mod usage;
 
 pub use control::{Acting, Action, Control};

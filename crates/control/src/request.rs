@@ -11,7 +11,7 @@ use crate::{
     metric::Metric,
     plan,
     secret::Secrets,
-    subscription,
+    subscription, topic_name,
 };
 
 /// The longest reason of a person, and note of a reviewer, in characters.
@@ -250,6 +250,9 @@ pub async fn approve(
         }
     }
     subscription::begin(transaction, &person, &topic, &request.services, now).await?;
+    if let Some(name) = &request.topic_name {
+        topic_name::keep_first(transaction, &request.topic, name).await?;
+    }
     Ok(request)
 }
 

@@ -1,14 +1,14 @@
 //! What people have used (Q-2). A unit is reserved by one conditional statement before the work, and given back if the work fails:
 //! requests at the same time can't exceed a limit. Every use leaves a row with its outcome.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use kukuri_domain::{PublicKey, Timestamp};
 use uuid::Uuid;
 
 use crate::{
     Refused, Result,
-    database::{Database, sql},
+    database::{Database, Statement, sql},
     metric::Metric,
 };
 
@@ -102,14 +102,54 @@ pub async fn settle(
     database.change(insert.bind(outcome.name()).bind(request_id).bind(now)).await.map(drop)
 }
 
-/// Adds units that were counted in memory. Returns the day's count on all nodes.
-pub async fn add(database: &Database, person: &PublicKey, metric: Metric, units: u64, now: Timestamp) -> Result<u64> {
-    let upsert = sql(
-        "INSERT INTO cn_user.usage_counters_daily AS counter (pubkey, metric, day, count) VALUES ($1, $2, $3, $4) \
-         ON CONFLICT (pubkey, metric, day) DO UPDATE SET count = counter.count + excluded.count RETURNING count",
-    );
-    let rows = database.change(upsert.bind(person).bind(metric.name()).bind(day_of(now)).bind(units)).await?;
-    rows.first().map_or(Ok(units), |row| row.get(0))
+/// Units of a person's day that were counted in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DailyUse {
+    /// The person.
+    pub person: PublicKey,
+    /// The metric.
+    pub metric: Metric,
+    /// The day, since 1970, UTC.
+    pub day: u64,
+    /// The units.
+    pub units: u64,
+}
+
+/// The numbers of rows that one statement adds: a database keeps few statements prepared.
+const BATCH_LENS: [usize; 3] = [64, 8, 1];
+
+/// How many of some counters the next [`add_all`] takes.
+pub fn batch_len(counters: usize) -> usize {
+    BATCH_LENS.into_iter().find(|len| *len <= counters).unwrap_or(0)
+}
+
+/// Adds units that were counted in memory to counters, each of which is named once: all in one statement. Returns the day's
+/// counts on all nodes, in the order of the units. Of a person whose account was deleted meanwhile nothing is written (N-2).
+pub async fn add_all(database: &Database, units: &[DailyUse]) -> Result<Vec<u64>> {
+    if units.is_empty() {
+        return Ok(Vec::new());
+    }
+    let row = |at: usize| {
+        let [person, metric, day, units] = [1, 2, 3, 4].map(|column| 4 * at + column);
+        format!("(CAST(${person} AS text), CAST(${metric} AS text), CAST(${day} AS bigint), CAST(${units} AS bigint))")
+    };
+    let rows = (0..units.len()).map(row).collect::<Vec<_>>().join(", ");
+    let upsert = sql(format!(
+        "INSERT INTO cn_user.usage_counters_daily AS counter (pubkey, metric, day, count) \
+         SELECT column1, column2, column3, column4 FROM (VALUES {rows}) AS used \
+         WHERE EXISTS (SELECT 1 FROM cn_user.subscriber_accounts a WHERE a.subscriber_pubkey = column1) \
+         ON CONFLICT (pubkey, metric, day) DO UPDATE SET count = counter.count + excluded.count \
+         RETURNING pubkey, metric, day, count"
+    ));
+    let bind = |upsert: Statement, one: &DailyUse| {
+        upsert.bind(&one.person).bind(one.metric.name()).bind(one.day).bind(one.units)
+    };
+    let mut totals = HashMap::new();
+    for row in database.change(units.iter().fold(upsert, bind)).await? {
+        totals.insert((row.get::<PublicKey>(0)?, row.get::<String>(1)?, row.get::<u64>(2)?), row.get(3)?);
+    }
+    let total = |one: &DailyUse| totals.get(&(one.person, one.metric.name().to_owned(), one.day)).copied().unwrap_or(0);
+    Ok(units.iter().map(total).collect())
 }
 
 /// What a person has used today.

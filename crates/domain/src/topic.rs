@@ -47,7 +47,7 @@ impl TopicId {
     /// The topic that a name maps to in a network: `kukuri:` and the hex of blake3 over network id and normalized name.
     /// An id maps to itself (T-2).
     pub fn from_name(network: &str, name: &str, rules: &TopicRules) -> Result<Self, TopicError> {
-        let normalized = normalize(name);
+        let normalized = fold_name(name);
         // A typing error in an id must not become a topic of its own, whatever its case or white space.
         for text in [name, &normalized] {
             match rules.read(text) {
@@ -80,8 +80,8 @@ impl TopicId {
     }
 }
 
-/// Normalizes a name: NFKC, lower case without a locale, trimmed, runs of white space as one space (T-2).
-fn normalize(name: &str) -> String {
+/// A name as it is hashed: NFKC, lower case without a locale, trimmed, runs of white space as one space (T-2).
+pub fn fold_name(name: &str) -> String {
     let lower = name.nfkc().collect::<String>().to_lowercase();
     lower.split_whitespace().collect::<Vec<_>>().join(" ")
 }

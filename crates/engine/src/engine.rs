@@ -47,12 +47,12 @@ use crate::{
     permanent::{PermanentLevel, PermanentWatch},
     permits::{ClientGate, ReadPermits},
     policies::{
-        Client, Context, Policies, Policy,
+        Client, Context, Policies, Policy, ReadKind,
         rates::{Act, RatePolicy},
     },
     reads::Reads,
     recent::RecentIds,
-    refused::{ClientRefused, ConnectRefused, PublishRefused, ReadRefused, TooFast},
+    refused::{ClientRefused, ConnectRefused, PublishRefused, TooFast},
     topics::Topics,
     writer::WriterHandle,
 };
@@ -340,8 +340,22 @@ impl Engine {
 
     /// Counts a request, before its text of this many bytes is parsed: also one that can't be read, and one that everybody
     /// may make (W-4). A request for history is counted again by [`Reads::check`].
-    pub fn count_request(&self, client: &Client, bytes: usize) -> Result<(), ReadRefused> {
-        Ok(self.shared.rates.check_text(Act::Request, bytes, client.ip, &client.keys)?)
+    pub fn count_request(&self, client: &Client, bytes: usize) -> Result<(), TooFast> {
+        self.shared.rates.check_text(Act::Request, bytes, client.ip, &client.keys)
+    }
+
+    /// Counts a page over HTTP, as a request for history.
+    pub fn count_page(&self, client: &Client) -> Result<(), TooFast> {
+        self.shared.rates.check(Act::Backfill, client.ip, &client.keys)
+    }
+
+    /// Counts a request by the key that made it, which is known only after its address was counted (U-3).
+    pub fn count_key(&self, key: &PublicKey, kind: ReadKind) -> Result<(), TooFast> {
+        let act = match kind {
+            ReadKind::Recent => Act::Request,
+            ReadKind::History => Act::Backfill,
+        };
+        self.shared.rates.check_key(act, key)
     }
 
     /// Counts a request for the status page, health or metrics (Y-4).
@@ -350,8 +364,21 @@ impl Engine {
     }
 
     /// Counts an attempt to sign in over HTTP (U-3).
-    pub fn count_sign_in(&self, client: &Client) -> Result<(), ReadRefused> {
-        Ok(self.shared.rates.check(Act::SignIn, client.ip, &[])?)
+    pub fn count_sign_in(&self, client: &Client) -> Result<(), TooFast> {
+        self.shared.rates.check(Act::SignIn, client.ip, &[])
+    }
+
+    /// Whether clients that come now are served only if they authenticate (W-7).
+    pub fn requires_authentication(&self) -> bool {
+        let now = clock::now();
+        self.config().auth.is_demanded(now, now)
+    }
+
+    /// Whether everybody has this topic (S-6), or, without one, every topic of this node.
+    pub fn is_for_everybody(&self, topic: Option<&TopicId>) -> bool {
+        let config = self.config();
+        let context = self.shared.context(&config);
+        topic.map_or_else(|| context.are_all_topics_for_everybody(), |topic| context.is_for_everybody(topic))
     }
 
     /// Whether the policies let clients authenticate as this key.

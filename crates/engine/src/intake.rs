@@ -113,6 +113,13 @@ impl Intake {
         if let Err(refused) = self.shared.rates.check_permanent(admitted.event(), client.ip) {
             return Submitted::Answered(Err(refused.into()));
         }
+        let config = self.shared.config.load_full();
+        let context = self.shared.context(&config);
+        if let Err(refused) =
+            self.shared.policies.ask(|policy| policy.check_admitted(&context, client, admitted.event()))
+        {
+            return Submitted::Answered(Err(refused));
+        }
         if topics == TopicState::ToOpen
             && let Err(refused) = self.open_topics(&admitted, client).await
         {

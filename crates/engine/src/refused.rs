@@ -1,9 +1,10 @@
 //! Why the engine refuses to publish, to read, or to accept a connection: each reason with the prefix and text its sender
 //! reads.
 
-use kukuri_domain::{Refusal, TopicId, topic::FilterWithoutTopic};
+use kukuri_domain::{Refusal, Timestamp, TopicId, topic::FilterWithoutTopic};
 use kukuri_search::{FindError, QueryError};
 use kukuri_store::StoreError;
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::{live::VALUES_PER_FILTER, metric_label};
 
@@ -53,6 +54,18 @@ pub enum PersonRefused {
     /// A filter names no topic, and so would read topics that are not subscribed to.
     #[error("restricted: subscription required: a filter has to name topics in #t")]
     FilterWithoutTopic,
+    /// The plan's limit of a day is reached.
+    #[error("restricted: quota exceeded until {}", utc(*until))]
+    QuotaExceeded {
+        /// When counting starts again at 0.
+        until: Timestamp,
+    },
+}
+
+/// A time for people and programs, in UTC (RFC 3339).
+fn utc(time: Timestamp) -> String {
+    let moment = i64::try_from(time.0).ok().and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
+    moment.and_then(|moment| moment.format(&Rfc3339).ok()).unwrap_or_else(|| time.to_string())
 }
 
 impl PersonRefused {
@@ -67,6 +80,7 @@ impl PersonRefused {
             Self::NoAccount { .. } | Self::AccountInactive => "account",
             Self::ConsentRequired { .. } => "consent",
             Self::SubscriptionRequired { .. } | Self::FilterWithoutTopic => "subscription",
+            Self::QuotaExceeded { .. } => "quota",
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kukuri_control::{Control, Refused, request::Service};
+use kukuri_control::{Control, Refused, people::MemberRefused, request::Service};
 use kukuri_domain::{Filter, Kind, Letter, PublicKey, TopicId, admission::Screened, topic::TopicValue};
 use kukuri_engine::{
     Client, PublishRefused, ReadRefused,
@@ -25,7 +25,7 @@ struct Asked<'t> {
 
 impl MemberPolicy {
     /// Whether the client has to be a member: not before enforcement begins, nor within the grace of an older connection.
-    fn is_for_members(context: &Context<'_>, client: &Client) -> bool {
+    pub(crate) fn is_for_members(context: &Context<'_>, client: &Client) -> bool {
         !client.keys.is_empty() && context.config.auth.is_demanded(client.connected_at, context.now)
     }
 
@@ -43,22 +43,16 @@ impl MemberPolicy {
     }
 
     fn check_key(&self, context: &Context<'_>, key: &PublicKey, asked: &Asked<'_>) -> Result<(), PersonRefused> {
+        let is_for_everybody = |topic: &TopicId| context.is_for_everybody(topic);
         let people = self.0.people();
-        match people.check_served(key, context.now.seconds()) {
-            Ok(()) => {}
-            Err(Refused::UnknownAccount) => return Err(PersonRefused::NoAccount { url: policies_url(context) }),
-            Err(Refused::Banned { reason, .. }) => return Err(PersonRefused::Banned { reason }),
-            Err(_) => return Err(PersonRefused::AccountInactive),
-        }
-        if !people.has_consented(key) {
-            return Err(PersonRefused::ConsentRequired { url: policies_url(context) });
-        }
-        let is_entitled =
-            |topic: &&TopicId| context.is_for_everybody(topic) || people.is_subscribed(key, topic, asked.service);
-        match asked.topics.iter().find(|topic| !is_entitled(topic)) {
-            None => Ok(()),
-            Some(topic) => Err(PersonRefused::SubscriptionRequired { topic: topic.clone() }),
-        }
+        let checked = people.check_member(key, asked.topics, asked.service, is_for_everybody, context.now.seconds());
+        checked.map_err(|refused| match refused {
+            MemberRefused::Person(Refused::UnknownAccount) => PersonRefused::NoAccount { url: policies_url(context) },
+            MemberRefused::Person(Refused::Banned { reason, .. }) => PersonRefused::Banned { reason },
+            MemberRefused::Person(_) => PersonRefused::AccountInactive,
+            MemberRefused::ConsentRequired => PersonRefused::ConsentRequired { url: policies_url(context) },
+            MemberRefused::SubscriptionRequired(topic) => PersonRefused::SubscriptionRequired { topic },
+        })
     }
 
     fn check_filter(&self, context: &Context<'_>, client: &Client, filter: &Filter) -> Result<(), PersonRefused> {
@@ -88,7 +82,7 @@ impl Policy for MemberPolicy {
         if !Self::is_for_members(context, request.client) {
             return Ok(());
         }
-        // Of a request over HTTP the API knows the topics.
+        // The rest of a reconciliation has the filter of its beginning.
         if request.filters.is_empty() {
             return Ok(self.check(context, request.client, &Asked { topics: &[], service: Service::Relay })?);
         }

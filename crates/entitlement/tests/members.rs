@@ -8,9 +8,11 @@ use kukuri_control::{
     actions::{Ban, LiftBan},
     audit::Actor,
     consent::{self, Acceptance},
+    metric::Metric,
+    plan,
     policy::{self, PolicyType, PolicyVersion},
     request::{self, NewRequest, RequestLimits},
-    sign_in, subscription,
+    sign_in, subscription, usage,
 };
 use kukuri_domain::{
     Admission, Event, Filter, Millis, PublicKey, Refusal, RelayUrls, Timestamp, TopicId,
@@ -22,7 +24,7 @@ use kukuri_engine::{
     intake::Submitted,
     live::client_queue,
 };
-use kukuri_entitlement::{BanPolicy, MemberPolicy};
+use kukuri_entitlement::{BanPolicy, MemberPolicy, QuotaPolicy};
 use kukuri_store::{
     StoreRules,
     conformance::build::{note, topic},
@@ -67,7 +69,11 @@ impl Node {
                 topics: TopicIntake::Closed,
                 ..EngineConfig::default()
             },
-            policies: vec![Box::new(BanPolicy(Arc::clone(&control))), Box::new(MemberPolicy(Arc::clone(&control)))],
+            policies: vec![
+                Box::new(BanPolicy(Arc::clone(&control))),
+                Box::new(MemberPolicy(Arc::clone(&control))),
+                Box::new(QuotaPolicy(Arc::clone(&control))),
+            ],
             recorder: Arc::new(metrics::NoopRecorder),
         };
         let (engine, _writer) = Engine::start(parts).await.unwrap();
@@ -96,6 +102,20 @@ impl Node {
         request::approve(&mut transaction, &secrets, &request.id, None, "command", limits, now()).await.unwrap();
         transaction.commit().await.unwrap();
         self.refresh().await;
+    }
+
+    async fn set_limit(&self, metric: Metric, limit: Option<u64>) {
+        let mut transaction = self.control.database().begin().await.unwrap();
+        plan::set_limit(&mut transaction, plan::FREE, metric, limit, now()).await.unwrap();
+        transaction.commit().await.unwrap();
+        self.refresh().await;
+    }
+
+    /// What was counted for a person today, after it is written.
+    async fn used(&self, person: &PublicKey, metric: Metric) -> u64 {
+        self.control.write_member_usage(now()).await.unwrap();
+        let used = usage::of_day(self.control.database(), person, now()).await.unwrap();
+        used.get(&metric).copied().unwrap_or_default()
     }
 
     async fn refresh(&self) {
@@ -231,4 +251,58 @@ async fn ban_holds_in_any_mode_for_events_of_the_author_and_its_connections() {
     assert!(node.engine.check_client(&stranger).is_ok());
     node.control.perform(&LiftBan { pubkey: author }, &Actor::command(), now()).await.unwrap();
     assert_eq!(node.publish(&stranger, &event).await, "ok");
+}
+
+/// A REQ that pages back, a COUNT, or a NEG-OPEN.
+fn history(node: &Node, client: &Client, filters: &[&str]) -> String {
+    let filters: Vec<Filter> = filters.iter().map(|filter| Filter::from_json(filter).unwrap()).collect();
+    let answer = node.engine.reads().check(client, ReadKind::History, &filters);
+    answer.map_or_else(|refused| shortened(&refused.to_string()), |()| "ok".to_owned())
+}
+
+#[tokio::test]
+async fn requests_for_history_and_searches_are_counted_by_the_last_key_up_to_the_plan() {
+    // Q-1, Q-2, S-5
+    let node = Node::start(required()).await;
+    for number in [1, 2] {
+        node.join(&person(number)).await;
+        node.accept(&person(number)).await;
+    }
+    node.set_limit(Metric::BackfillRequests, Some(2)).await;
+    node.set_limit(Metric::SearchRequests, Some(3)).await;
+    let client = client(&[person(1), person(2), person(9)], clock::now());
+    let (page, search) = (of_topic(&TopicId::global()), r##"{"#t":["kukuri:global"],"search":"tea"}"##);
+    for _ in 0..9 {
+        assert_eq!(node.read(&client, &page), "ok", "what is new is not counted");
+    }
+    assert_eq!(history(&node, &client, &[&page, &page]), "ok");
+    assert_eq!(history(&node, &client, &[search, search]), "ok");
+    assert_eq!(history(&node, &client, &[&page, search]), "ok");
+    for (filters, why) in [(&page[..], "history"), (search, "searches")] {
+        let refused = history(&node, &client, &[filters]);
+        assert!(
+            refused.starts_with("restricted: quota exceeded until 2") && refused.ends_with("T00:00:00Z"),
+            "{why}: {refused}"
+        );
+    }
+    for (number, expected) in [(1, (0, 0)), (2, (2, 3)), (9, (0, 0))] {
+        let used = (
+            node.used(&person(number), Metric::BackfillRequests).await,
+            node.used(&person(number), Metric::SearchRequests).await,
+        );
+        assert_eq!(used, expected, "{number}: the last key with an account");
+    }
+    node.set_limit(Metric::BackfillRequests, None).await;
+    assert_eq!(history(&node, &client, &[&page]), "ok");
+    assert_eq!(node.used(&person(2), Metric::BackfillRequests).await, 2, "an unlimited plan is not counted");
+}
+
+#[tokio::test]
+async fn nothing_is_counted_while_everybody_is_served() {
+    // S-5
+    let node = Node::start(Auth::Off).await;
+    node.join(&person(1)).await;
+    node.set_limit(Metric::BackfillRequests, Some(0)).await;
+    assert_eq!(history(&node, &client(&[person(1)], clock::now()), &[&of_topic(&topic())]), "ok");
+    assert_eq!(node.used(&person(1), Metric::BackfillRequests).await, 0);
 }

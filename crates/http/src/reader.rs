@@ -1,9 +1,11 @@
-//! Access control for readers over HTTP: the same addresses, rates and authentication as on WebSocket (W-4, W-7).
+//! Access control for readers over HTTP: the same addresses and rates as on WebSocket (W-4). Whom the node serves, the API decides when it
+//! knows the caller.
 
 use std::{ops::RangeInclusive, sync::Arc};
 
 use axum::http::request::Parts;
-use kukuri_engine::{Client, ReadKind, ReadRefused, clock};
+use kukuri_domain::PublicKey;
+use kukuri_engine::{Client, ReadKind, TooFast, clock};
 use kukuri_store::Budget;
 
 use crate::{front::HttpFront, held_answer::ReservedMemory, listener::Connection, streams::AdmittedStream};
@@ -11,9 +13,9 @@ use crate::{front::HttpFront, held_answer::ReservedMemory, listener::Connection,
 /// Why a reader over HTTP is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReaderRefused {
-    /// A policy refuses it.
+    /// Its address, or its key, asks too often.
     #[error(transparent)]
-    Policy(#[from] ReadRefused),
+    TooFast(#[from] TooFast),
     /// Its address is denied, or its proxy named none.
     #[error("this address is denied")]
     Denied,
@@ -30,7 +32,7 @@ impl HttpFront {
     /// is, see [`Self::answer_bytes`].
     pub async fn admit_reader(&self, request: &Parts, bytes: RangeInclusive<usize>) -> Result<(), ReaderRefused> {
         let client = self.allowed_client(request)?;
-        self.engine().reads().check(&client, ReadKind::History, &[])?;
+        self.engine().count_page(&client)?;
         self.reserve_answer(request, &client, bytes).await
     }
 
@@ -76,6 +78,11 @@ impl HttpFront {
     /// Admits an attempt to sign in, which never requires authentication. It has the strictest rate (U-3).
     pub fn admit_sign_in(&self, request: &Parts) -> Result<(), ReaderRefused> {
         Ok(self.engine().count_sign_in(&self.allowed_client(request)?)?)
+    }
+
+    /// Counts an admitted request by the key that made it (U-3).
+    pub fn admit_key(&self, key: &PublicKey, kind: ReadKind) -> Result<(), ReaderRefused> {
+        Ok(self.engine().count_key(key, kind)?)
     }
 
     /// What reading the answer to an admitted request may cost (Y-2).

@@ -158,6 +158,8 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     for worker in jobs {
         let _ = worker.await;
     }
+    // What the last events counted.
+    wiring::control::write_usage(&control, false).await;
     control.database().close().await;
     admin_socket::server::remove(&data);
     drop((front, relay, engine, bridge));

@@ -7,7 +7,6 @@ use kukuri_control::{
     Refused,
     request::{self, NewRequest, Service, TopicRequest},
 };
-use kukuri_domain::TopicId;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -21,15 +20,12 @@ use crate::{
     extract::{Json as JsonBody, PageLimit, Path, Query, shortened},
 };
 
-/// The longest name of a topic, in characters.
-const MAX_NAME: usize = 200;
-
 type Limit = PageLimit<50, 200>;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewTopicRequest {
-    /// The topic, or its name.
+    /// The topic, by its id or its name.
     topic_id: Option<String>,
     /// The topic's name; with `topic_id`, the name has to be that topic's.
     topic_name: Option<String>,
@@ -82,11 +78,11 @@ impl NewTopicRequest {
     fn read(self, api: &Api) -> Result<NewRequest, Error> {
         let (topic, topic_name) = match (&self.topic_id, &self.topic_name) {
             (None, None) => return Err(Error::invalid_parameter("topic_id", "is required, or `topic_name`")),
-            (Some(id), None) => (api.read_topic("topic_id", id)?, None),
-            (None, Some(name)) => read_name(api, name)?,
+            (Some(id), None) => api.read_named_topic("topic_id", id)?,
+            (None, Some(name)) => api.read_named_topic("topic_name", name)?,
             (Some(id), Some(name)) => {
                 let topic = api.read_topic("topic_id", id)?;
-                let (named, name) = read_name(api, name)?;
+                let (named, name) = api.read_named_topic("topic_name", name)?;
                 if named != topic {
                     return Err(Error::invalid_parameter("topic_name", "is not the name of this `topic_id`"));
                 }
@@ -100,23 +96,6 @@ impl NewTopicRequest {
             reason: self.reason,
         })
     }
-}
-
-/// The topic of a name, and the name unless it is an id (T-2).
-fn read_name(api: &Api, name: &str) -> Result<(TopicId, Option<String>), Error> {
-    let refused = |reason: &str| Error::invalid_parameter("topic_name", reason);
-    let name = name.trim();
-    if name.chars().count() > MAX_NAME || name.contains(char::is_control) {
-        return Err(refused("must have at most 200 characters, in one line"));
-    }
-    let topic = TopicId::from_name(&api.topic_network, name, &(api.topics)());
-    let topic = topic.map_err(|error| refused(&shortened_reason(&error.to_string())))?;
-    let is_id = topic.as_str() == name;
-    Ok((topic, (!is_id).then(|| name.to_owned())))
-}
-
-fn shortened_reason(reason: &str) -> String {
-    reason.chars().take(300).collect()
 }
 
 fn read_services(api: &Api, names: &[String]) -> Result<Vec<Service>, Error> {

@@ -13,6 +13,7 @@ use crate::{
     ApiState,
     answer::Page,
     credentials::Caller,
+    cursor::unknown,
     error::{Error, ErrorBody},
     extract::{PageLimit, Path, Query},
 };
@@ -70,7 +71,10 @@ pub(crate) async fn list_topic_subscriptions(
     Query(parameters): Query<TopicSubscriptionsParameters>,
 ) -> Result<Json<Page<TopicSubscriptionItem>>, Error> {
     let limit = parameters.limit.0;
-    let after = parameters.cursor.map(|cursor| api.read_topic("cursor", &cursor)).transpose()?;
+    let after = parameters
+        .cursor
+        .map(|cursor| api.read_topic_id(&cursor).ok_or_else(|| Error::invalid_parameter("cursor", unknown())));
+    let after = after.transpose()?;
     let mut found = subscription::list(api.control.database(), &person).await?;
     // A database may sort texts by a language.
     found.sort_unstable_by(|one, other| one.topic.cmp(&other.topic));
@@ -83,7 +87,7 @@ pub(crate) async fn list_topic_subscriptions(
 
 /// Ends a subscription of the caller.
 #[utoipa::path(delete, path = "/v1/topic-subscriptions/{topic_id}",
-    params(("topic_id" = String, Path, description = "The topic.")),
+    params(("topic_id" = String, Path, description = "The topic, by its id or its name.")),
     responses(
         (status = 200, description = "The subscription has ended.", body = Ended),
         (status = 404, description = "The caller does not subscribe to this topic.", body = ErrorBody),

@@ -13,6 +13,7 @@ use kukuri_bootstrap::ListAccess;
 use kukuri_control::{
     account::{self, AccountStatus},
     database::sql,
+    metric::Metric,
     policy::PolicyType,
 };
 use kukuri_domain::{
@@ -21,7 +22,7 @@ use kukuri_domain::{
     topic::TopicsMode,
 };
 use kukuri_store::{
-    conformance::build::{TOPIC, article, deletion, later, note},
+    conformance::build::{OTHER_TOPIC, TOPIC, article, deletion, later, note},
     port::*,
 };
 use serde_json::{Value, json};
@@ -29,6 +30,9 @@ use serde_json::{Value, json};
 const SEARCH: &str = "/v1/search";
 const CHANGES: &str = "/v1/topics/{topic}/changes";
 const SNAPSHOT: &str = "/v1/topics/{topic}/snapshot";
+const TOPICS: &str = "/v1/topics";
+const SUGGEST: &str = "/v1/communities/suggest";
+const TRENDING: &str = "/v1/trending";
 const DESCRIPTION: &str = "/v1/openapi.json";
 const COMMUNITY_NODE: &str = "/.well-known/kukuri/community-node.json";
 const NODES: &str = "/v1/bootstrap/nodes";
@@ -57,19 +61,24 @@ const DELETION: &str = "/v1/personal-data-deletion-requests/{deletion_request_id
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Access {
     Open,
+    /// Open, or for members, as the node serves.
+    Reader,
+    /// The same for the lists of bootstrap.
+    ListReader,
     Account,
     Member,
-    /// As `Member`, if the lists of bootstrap are for members; else as `Open`.
-    ListReader,
 }
 
-use Access::{Account, ListReader, Member, Open};
+use Access::{Account, ListReader, Member, Open, Reader};
 
 /// All operations, with the cost and the access of their routes.
-const OPERATIONS: [(Method, &str, RouteCost, Access); 28] = [
-    (Method::GET, SEARCH, RouteCost::Search, Open),
-    (Method::GET, CHANGES, RouteCost::Read, Open),
-    (Method::GET, SNAPSHOT, RouteCost::Read, Open),
+const OPERATIONS: [(Method, &str, RouteCost, Access); 31] = [
+    (Method::GET, SEARCH, RouteCost::Search, Reader),
+    (Method::GET, CHANGES, RouteCost::Read, Reader),
+    (Method::GET, SNAPSHOT, RouteCost::Read, Reader),
+    (Method::GET, TOPICS, RouteCost::Read, Reader),
+    (Method::GET, SUGGEST, RouteCost::Read, Reader),
+    (Method::GET, TRENDING, RouteCost::Read, Reader),
     (Method::GET, DESCRIPTION, RouteCost::Static, Open),
     (Method::GET, COMMUNITY_NODE, RouteCost::Static, Open),
     (Method::GET, NODES, RouteCost::Listing, Open),
@@ -155,8 +164,14 @@ type Answered = (Method, &'static str, Answer);
 async fn answers() -> Vec<Answered> {
     let mut answers = answers_about_events().await;
     answers.extend(answers_about_people().await);
+    answers.extend(answers_to_members().await);
     let node = Node::new(TopicsMode::Required);
-    for refusal in [Error::AuthRequired, Error::AddressDenied, Error::RateLimited { retry_after_seconds: 7 }] {
+    for (method, path, cost, _) in OPERATIONS {
+        if cost != RouteCost::Static {
+            answers.push((method.clone(), path, node.call(method, &at(path), "Bearer x", &Value::Null).await));
+        }
+    }
+    for refusal in [Error::AddressDenied, Error::RateLimited { retry_after_seconds: 7 }] {
         *node.gate.refusal.lock().unwrap() = Some(refusal);
         for (method, path, ..) in OPERATIONS {
             answers.push((method.clone(), path, node.call(method, &at(path), "", &Value::Null).await));
@@ -180,11 +195,11 @@ async fn answers_about_events() -> Vec<Answered> {
         (SEARCH, away.get(&question).await),
         (CHANGES, node.get(&at(CHANGES)).await),
         (CHANGES, node.get(&format!("{}?after=x", at(CHANGES))).await),
-        (CHANGES, node.get("/v1/topics/cats/changes").await),
+        (CHANGES, node.get("/v1/topics/kukuri:cats/changes").await),
         (CHANGES, node.get(&format!("{}?after=99", at(CHANGES))).await),
         (CHANGES, away.get(&at(CHANGES)).await),
         (SNAPSHOT, node.get(&format!("{}?limit=1", at(SNAPSHOT))).await),
-        (SNAPSHOT, node.get("/v1/topics/cats/snapshot").await),
+        (SNAPSHOT, node.get("/v1/topics/kukuri:cats/snapshot").await),
         (SNAPSHOT, node.get(&format!("{}?cursor=0000000000000000.1.1", at(SNAPSHOT))).await),
         (SNAPSHOT, away.get(&at(SNAPSHOT)).await),
         (DESCRIPTION, node.get(DESCRIPTION).await),
@@ -194,6 +209,15 @@ async fn answers_about_events() -> Vec<Answered> {
         (SERVICES, node.get(&at(SERVICES)).await),
         (SERVICES, node.get("/v1/bootstrap/topics/kukuri:x/services").await),
         (SERVICES, away.get(&at(SERVICES)).await),
+        (TOPICS, node.get(TOPICS).await),
+        (TOPICS, node.get(&format!("{TOPICS}?cursor=x")).await),
+        (TOPICS, away.get(TOPICS).await),
+        (SUGGEST, node.get(&format!("{SUGGEST}?q=tea")).await),
+        (SUGGEST, node.get(SUGGEST).await),
+        (SUGGEST, away.get(&format!("{SUGGEST}?q=tea")).await),
+        (TRENDING, node.get(TRENDING).await),
+        (TRENDING, node.get(&format!("{TRENDING}?limit=x")).await),
+        (TRENDING, away.get(TRENDING).await),
     ];
     for path in [COMMUNITY_NODE, NODES, SERVICES] {
         answers.push((path, node.ask(Request::get(at(path)).header("if-none-match", "*")).await));
@@ -233,12 +257,14 @@ async fn answers_about_people() -> Vec<Answered> {
     for path in ["/v1/policies/terms/1", "/v1/policies/terms/9", "/v1/policies/terms/1?lang=ja"] {
         add(&get, POLICY, node.get(path).await);
     }
+    *node.gate.members_topics.lock().unwrap() = Some(Vec::new());
     node.configure(|profile| profile.access = ListAccess::MembersFrom(clock()));
     for (method, path, _, access) in OPERATIONS {
-        if access >= Member {
+        if matches!(access, Member | Reader | ListReader) {
             add(&method, path, node.call(method.clone(), &at(path), &own, &none).await);
         }
     }
+    *node.gate.members_topics.lock().unwrap() = None;
     let accept = |hash: &str| json!({ "accept": [{ "type": "terms", "version": "1", "content_hash": hash }] });
     for body in [accept(&text.content_hash), accept(&"0".repeat(64)), json!({})] {
         add(&post, CONSENTS, node.call(post.clone(), CONSENTS, &own, &body).await);
@@ -265,7 +291,7 @@ async fn answers_about_people() -> Vec<Answered> {
     for query in ["", "?limit=x"] {
         add(&get, SUBSCRIPTIONS, node.call(get.clone(), &format!("{SUBSCRIPTIONS}{query}"), &own, &none).await);
     }
-    for path in [at(SUBSCRIPTION), at(SUBSCRIPTION), format!("{SUBSCRIPTIONS}/cats")] {
+    for path in [at(SUBSCRIPTION), at(SUBSCRIPTION), format!("{SUBSCRIPTIONS}/kukuri:cats")] {
         add(&delete, SUBSCRIPTION, node.call(delete.clone(), &path, &own, &none).await);
     }
     add(&get, SUBSCRIPTIONS, node.call(get.clone(), SUBSCRIPTIONS, &own, &none).await);
@@ -311,8 +337,43 @@ async fn answers_about_personal_data() -> Vec<Answered> {
     answers
 }
 
+/// What members get where the node serves nobody else.
+async fn answers_to_members() -> Vec<Answered> {
+    let node = Node::for_members().await;
+    let own = node.sign_in(1).await;
+    let mut answers = Vec::new();
+    let none = Value::Null;
+    for limit in [None, Some(0)] {
+        if let Some(limit) = limit {
+            node.set_limit(Metric::SearchRequests, limit).await;
+            node.set_limit(Metric::TrendingRequests, limit).await;
+        }
+        let question = format!("{SEARCH}?topic={OTHER_TOPIC}&q=tea");
+        for (path, asked) in [(SEARCH, question.as_str()), (TRENDING, TRENDING)] {
+            answers.push((Method::GET, path, node.call(Method::GET, asked, &own, &none).await));
+        }
+    }
+    node.name_topic("tea").await;
+    node.send(&[note("tea").tag(["t", &node.topic_of("tea")]).build()]).await;
+    for (path, asked) in [(TOPICS, TOPICS), (SUGGEST, "/v1/communities/suggest?q=t")] {
+        let answer = node.call(Method::GET, asked, &own, &none).await;
+        assert_eq!(answer.json()["items"][0]["name"], "tea", "{answer:?}");
+        answers.push((Method::GET, path, answer));
+    }
+    // A key of another request.
+    for (path, bodies) in [
+        (CONSENTS, [json!({ "accept": [] }), json!({})]),
+        (REQUESTS, [json!({ "topic_name": "tea" }), json!({ "topic_name": "milk" })]),
+    ] {
+        for body in bodies {
+            answers.push((Method::POST, path, node.post_once(path, &own, path, &body).await));
+        }
+    }
+    answers
+}
+
 async fn answers_of_a_deleted_account() -> Vec<Answered> {
-    let node = Node::with_people().await;
+    let node = Node::for_members().await;
     node.configure(|profile| profile.access = ListAccess::MembersFrom(clock()));
     let own = node.sign_in(1).await;
     let event = event_json(&answer_draft(1, &node.challenge(1).await).sign());
@@ -324,7 +385,7 @@ async fn answers_of_a_deleted_account() -> Vec<Answered> {
     let signed = json!({ "auth_event_json": event });
     let mut answers = vec![(Method::POST, VERIFY, node.call(Method::POST, VERIFY, "", &signed).await)];
     for (method, path, _, access) in OPERATIONS {
-        if access >= Account || path == REDEEM {
+        if access != Open || path == REDEEM {
             answers.push((method.clone(), path, node.call(method, &at(path), &own, &Value::Null).await));
         }
     }
@@ -420,10 +481,18 @@ async fn description_names_the_access_of_every_operation() {
     for (method, path, _, access) in OPERATIONS {
         let operation = described(&document, &method, path);
         assert_eq!(operation.get("security").is_some(), access != Open, "{method} {path}");
-        assert_eq!(operation["responses"].get("428").is_some(), access >= Member, "{method} {path}");
+        let has_consent = matches!(access, Member | Reader | ListReader);
+        assert_eq!(operation["responses"].get("428").is_some(), has_consent, "{method} {path}");
         let answer = node.call(method.clone(), &at(path), "", &Value::Null).await;
         let is_closed = answer.code() == (401, "AUTH_REQUIRED".to_owned());
-        assert_eq!(is_closed, [Account, Member].contains(&access) || path == REDEEM, "{method} {path}: {answer:?}");
+        assert_eq!(is_closed, matches!(access, Account | Member) || path == REDEEM, "{method} {path}: {answer:?}");
+    }
+    *node.gate.members_topics.lock().unwrap() = Some(Vec::new());
+    node.configure(|profile| profile.access = ListAccess::MembersFrom(clock()));
+    let for_members = |access| matches!(access, Reader | ListReader);
+    for (method, path, ..) in OPERATIONS.into_iter().filter(|(.., access)| for_members(*access)) {
+        let answer = node.call(method, &at(path), "", &Value::Null).await;
+        assert_eq!(answer.code(), (401, "AUTH_REQUIRED".to_owned()), "{path}");
     }
     for scheme in ["bearer", "nostr"] {
         assert!(document["components"]["securitySchemes"][scheme].is_object(), "{scheme}");
@@ -473,7 +542,8 @@ async fn exactly_the_described_parameters_are_accepted() {
         if parameters.is_empty() {
             continue;
         }
-        let (node, own) = if matches!(access, Open | ListReader) { (&node, "") } else { (&people, own.as_str()) };
+        let is_open = matches!(access, Open | Reader | ListReader);
+        let (node, own) = if is_open { (&node, "") } else { (&people, own.as_str()) };
         // The message lists the parameters that the handler accepts.
         let answer = node.call(method.clone(), &format!("{}?unknown=1", at(path)), own, &Value::Null).await.json();
         let message = answer["error"]["message"].as_str().unwrap();

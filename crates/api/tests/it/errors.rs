@@ -2,7 +2,6 @@
 
 use crate::support::Node;
 use axum::http::Request;
-use kukuri_api::Error;
 use kukuri_domain::topic::TopicsMode;
 use kukuri_store::conformance::build::TOPIC;
 
@@ -18,7 +17,7 @@ async fn every_error_has_the_same_body() {
         (node.get("/v1/topics/kukuri:global").await, 404, "NOT_FOUND"),
         (node.ask(Request::post("/v1/unknown")).await, 404, "NOT_FOUND"),
         (node.ask(Request::delete(&changes)).await, 405, "METHOD_NOT_ALLOWED"),
-        (node.get("/v1/topics/cats/changes").await, 400, "INVALID_REQUEST"),
+        (node.get("/v1/topics/kukuri:cats/changes").await, 400, "INVALID_REQUEST"),
         (node.get("/v1/topics/%FF/changes").await, 400, "INVALID_REQUEST"),
         (node.get(&format!("{changes}?after=99")).await, 410, "GONE"),
         (failing.get(&changes).await, 503, "STORE_UNAVAILABLE"),
@@ -56,7 +55,7 @@ async fn request_id_is_echoed_if_it_is_short_and_plain_and_replaced_otherwise() 
 async fn auth_required_names_the_scheme() {
     //
     let node = Node::new(TopicsMode::Required);
-    *node.gate.refusal.lock().unwrap() = Some(Error::AuthRequired);
+    *node.gate.members_topics.lock().unwrap() = Some(Vec::new());
     let answer = node.get(&format!("/v1/topics/{TOPIC}/changes")).await;
     assert_eq!(answer.code(), (401, "AUTH_REQUIRED".to_owned()));
     assert_eq!(answer.headers["www-authenticate"], "Bearer realm=\"kukuri-node\"");

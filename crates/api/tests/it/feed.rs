@@ -257,7 +257,7 @@ async fn invalid_parameters_get_400_with_a_reason() {
         (format!("/v1/topics/{TOPIC}/snapshot?cursor=1"), "cursor"),
         (format!("/v1/topics/{TOPIC}/snapshot?after=1"), "after"),
         // T-1
-        ("/v1/topics/cats/changes".to_owned(), "topic"),
+        ("/v1/topics/kukuri:CATS/changes".to_owned(), "topic"),
         ("/v1/topics/kukuri:cats/snapshot".to_owned(), "topic"),
     ] {
         assert_eq!(node.get(&path).await.refused_parameter().as_deref(), Some(parameter), "{path}");

@@ -34,6 +34,20 @@ pub struct People {
     topics: SharedTopics,
 }
 
+/// Why a person may not use a service in topics, where the node serves members only.
+#[derive(Debug, thiserror::Error)]
+pub enum MemberRefused {
+    /// The person has no account, or one that is not served.
+    #[error(transparent)]
+    Person(#[from] Refused),
+    /// Policies in effect are not accepted.
+    #[error("policies in effect are not accepted")]
+    ConsentRequired,
+    /// The person does not subscribe to this topic with the service.
+    #[error("{0} is not subscribed to")]
+    SubscriptionRequired(TopicId),
+}
+
 /// What a refresh found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Refreshed {
@@ -197,6 +211,27 @@ impl People {
         let Some(person) = known.persons.get(key) else { return false };
         let found = person.topics.binary_search_by(|(known, _)| known.cmp(topic));
         found.is_ok_and(|found| person.topics[found].1.has(service))
+    }
+
+    /// Whether a person may use a service in topics where the node serves members only: the one decision for WebSocket and HTTP (S-5).
+    /// Some topics are everybody's (S-6).
+    pub fn check_member(
+        &self,
+        key: &PublicKey,
+        topics: &[TopicId],
+        service: Service,
+        is_for_everybody: impl Fn(&TopicId) -> bool,
+        now: Timestamp,
+    ) -> Result<(), MemberRefused> {
+        self.check_served(key, now)?;
+        if !self.has_consented(key) {
+            return Err(MemberRefused::ConsentRequired);
+        }
+        let is_entitled = |topic: &&TopicId| is_for_everybody(topic) || self.is_subscribed(key, topic, service);
+        match topics.iter().find(|topic| !is_entitled(topic)) {
+            None => Ok(()),
+            Some(topic) => Err(MemberRefused::SubscriptionRequired(topic.clone())),
+        }
     }
 
     /// The limit of a metric for a person. `None`: there is none.

@@ -3,6 +3,7 @@
 
 mod actions;
 mod admission;
+mod idempotency;
 mod jobs;
 mod people;
 mod personal_data;
@@ -15,3 +16,4 @@ mod retention;
 mod stories;
 mod support;
 mod tables;
+mod topic_names;

@@ -483,7 +483,8 @@ on_both! {
             let number = polls as u8;
             let key = person(number);
             control.join(&key).await;
-            usage::add(control_database(&office), &key, Metric::SearchRequests, 1, START).await.unwrap();
+            let used = usage::DailyUse { person: key, metric: Metric::EventPublishes, day: usage::day_of(START), units: 1 };
+            usage::add_all(control_database(&office), &[used]).await.unwrap();
             let reserved = usage::reserve(control_database(&office), &key, Metric::SearchRequests, None, START).await.unwrap();
             usage::settle(control_database(&office), reserved, usage::Outcome::Ok, None, START).await.unwrap();
             office.events.events.lock().insert(key, vec![b"{}".to_vec()]);

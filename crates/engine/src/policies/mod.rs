@@ -71,7 +71,7 @@ impl Context<'_> {
 pub enum ReadKind {
     /// New and recent events: a REQ.
     Recent,
-    /// History: a REQ with `until` or words, a COUNT, a NEG-OPEN, a page over HTTP.
+    /// History: a REQ with `until` or words, a COUNT, a NEG-OPEN.
     History,
 }
 
@@ -81,7 +81,7 @@ pub struct ReadRequest<'r> {
     pub client: &'r Client,
     /// Its cost class.
     pub kind: ReadKind,
-    /// The filters; none for a request over HTTP.
+    /// The filters; none for a message that continues a reconciliation (NIP-77).
     pub filters: &'r [Filter],
 }
 
@@ -125,6 +125,11 @@ pub trait Policy: Send + Sync + 'static {
         _screened: &Screened,
         _client: Option<&Client>,
     ) -> Result<(), PublishRefused> {
+        Ok(())
+    }
+
+    /// A new event of a client, verified, before it is queued for the writer: the last check, for policies that count.
+    fn check_admitted(&self, _context: &Context<'_>, _client: &Client, _event: &Event) -> Result<(), PublishRefused> {
         Ok(())
     }
 

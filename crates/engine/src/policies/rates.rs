@@ -108,6 +108,12 @@ impl RatePolicy {
         self.check_weighted(act, ONE, ip, keys)
     }
 
+    /// Counts an act of a key, whose address was counted before.
+    pub(crate) fn check_key(&self, act: Act, key: &PublicKey) -> Result<(), TooFast> {
+        let check = |limiters: &Arc<RateLimiters>| limiters.check_subject(act, ONE, Subject::Key(*key));
+        self.limiters.load().as_ref().map_or(Ok(()), check)
+    }
+
     /// Counts topics that an event of a peer makes known (T-4).
     pub(crate) fn check_new_topics(&self, topics: NonZeroU32, peer: [u8; 32]) -> Result<(), TooFast> {
         let check = |limiters: &Arc<RateLimiters>| limiters.check_subject(Act::OpenTopic, topics, Subject::Peer(peer));

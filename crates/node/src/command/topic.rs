@@ -2,6 +2,7 @@
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
+use kukuri_control::topic_name;
 use kukuri_domain::{
     TopicId,
     retention::Keep,
@@ -15,7 +16,7 @@ use crate::{
     admin_socket::{AdminRequest, client::AdminClient},
     config::{ByteSize, Foreign, Settings, Switch, format_text, parse_text},
     output,
-    wiring::stores,
+    wiring::{self, stores},
 };
 
 #[derive(Subcommand)]
@@ -31,7 +32,7 @@ pub(crate) enum Topic {
         #[arg(long)]
         json: bool,
     },
-    /// Enables a topic. A running node accepts its events within two seconds.
+    /// Enables a topic. A running node accepts its events within two seconds. A topic that is enabled by its name is listed by it.
     Enable {
         /// A name, or an id.
         topic: String,
@@ -97,7 +98,23 @@ pub(crate) fn topic_id(settings: &Settings, name: &str) -> anyhow::Result<TopicI
 async fn switch(settings: &Settings, topic: &str, enabled: bool) -> anyhow::Result<()> {
     let id = topic_id(settings, topic)?;
     change(settings, &id, Some(enabled), None).await?;
-    output::print(&format!("{id} {}\n", if enabled { "is enabled" } else { "is disabled" }))
+    output::print(&format!("{id} {}\n", if enabled { "is enabled" } else { "is disabled" }))?;
+    if !enabled || id.as_str() == topic {
+        return Ok(());
+    }
+    // The topic is enabled, whatever becomes of its name.
+    match keep_name(settings, &id, topic).await {
+        Ok(()) => Ok(()),
+        Err(error) => output::print(&format!("its name is not listed: {}\n", output::one_line(&error))),
+    }
+}
+
+/// Keeps the name of a topic, so that people find the topic by it (S-8).
+async fn keep_name(settings: &Settings, id: &TopicId, name: &str) -> anyhow::Result<()> {
+    let control = wiring::control::for_serving(settings).await?;
+    topic_name::keep(control.database(), id, name).await?;
+    control.database().close().await;
+    Ok(())
 }
 
 async fn change(

@@ -17,7 +17,7 @@ use kukuri_control::{
     subscription,
 };
 use kukuri_engine::{Engine, policies::Policy};
-use kukuri_entitlement::{BanPolicy, MemberPolicy};
+use kukuri_entitlement::{BanPolicy, MemberPolicy, QuotaPolicy};
 use tokio::{sync::watch, time::MissedTickBehavior};
 
 use crate::config::{
@@ -107,14 +107,54 @@ fn prepare(file: &Path, may_create: bool) -> anyhow::Result<()> {
 
 /// The policies that ask for people.
 pub(crate) fn policies(control: &Arc<Control>) -> Vec<Box<dyn Policy>> {
-    vec![Box::new(BanPolicy(Arc::clone(control))), Box::new(MemberPolicy(Arc::clone(control)))]
+    vec![
+        Box::new(BanPolicy(Arc::clone(control))),
+        Box::new(MemberPolicy(Arc::clone(control))),
+        // Last: it counts what the others let pass.
+        Box::new(QuotaPolicy(Arc::clone(control))),
+    ]
 }
 
-/// Keeps what is held in memory up to date, and the topics that members subscribe to, until the node stops. A change counts on open
-/// connections at once. `configuration`: the keys that the node runs with; it is told of new values.
+/// Keeps what is held in memory up to date, and the topics that members subscribe to, and writes what was counted in memory, until the
+/// node stops. A change counts on open connections at once. `configuration`: the keys that the node runs with; it is told of new values.
 pub(crate) async fn follow(
     control: Arc<Control>,
     engine: Arc<Engine>,
+    stop_unused: bool,
+    configuration: watch::Sender<Configuration>,
+    stopping: watch::Receiver<bool>,
+) {
+    let writing = write_usage_until_stop(&control, stopping.clone());
+    tokio::join!(follow_changes(&control, &engine, stop_unused, configuration, stopping), writing);
+}
+
+/// Writes what members use over WebSocket, until the node stops.
+async fn write_usage_until_stop(control: &Control, mut stopping: watch::Receiver<bool>) {
+    let mut is_failing = false;
+    loop {
+        tokio::select! {
+            () = control.member_usage().write_is_due() => {}
+            _ = stopping.wait_for(|stopping| *stopping) => return,
+        }
+        is_failing = !write_usage(control, is_failing).await;
+    }
+}
+
+/// Writes what members use over WebSocket. Returns whether that was possible.
+pub(crate) async fn write_usage(control: &Control, was_failing: bool) -> bool {
+    let written = control.write_member_usage(super::now().seconds()).await;
+    if let Err(error) = &written
+        && !was_failing
+    {
+        tracing::error!(%error, "what members use can't be written; it is counted in memory until the next try");
+    }
+    written.is_ok()
+}
+
+/// Keeps what is held in memory up to date, and the topics that members subscribe to. A change counts on open connections at once.
+async fn follow_changes(
+    control: &Control,
+    engine: &Engine,
     stop_unused: bool,
     configuration: watch::Sender<Configuration>,
     mut stopping: watch::Receiver<bool>,
@@ -129,7 +169,7 @@ pub(crate) async fn follow(
             _ = stopping.wait_for(|stopping| *stopping) => return,
         }
         let is_due = followed_at.is_none_or(|at| at.elapsed() >= FOLLOW_INTERVAL);
-        let followed = follow_once(&control, &engine, stop_unused, is_due).await;
+        let followed = follow_once(control, engine, stop_unused, is_due).await;
         configuration.send_if_modified(|known| {
             let set = control.people().configuration();
             let is_changed = *known != set;

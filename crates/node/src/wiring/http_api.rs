@@ -7,7 +7,8 @@ use axum::{Router, http::request::Parts};
 use kukuri_api::{Api, Error, Gate, Identity, RouteCost, StreamPermit};
 use kukuri_bootstrap::Profile;
 use kukuri_control::{Control, request::Service};
-use kukuri_engine::ReadRefused;
+use kukuri_domain::{PublicKey, TopicId};
+use kukuri_engine::ReadKind;
 use kukuri_http::{HttpFront, reader::ReaderRefused, streams::AdmittedStream};
 use kukuri_search::Finder;
 use kukuri_store::{Budget, Store};
@@ -41,6 +42,26 @@ impl Gate for ReadGate {
         admitted.map(|()| Identity::Anonymous).map_err(error_of)
     }
 
+    fn admit_key(&self, key: &PublicKey, cost: RouteCost) -> Result<(), Error> {
+        let kind = match cost {
+            RouteCost::Read | RouteCost::Search => ReadKind::History,
+            _ => ReadKind::Recent,
+        };
+        self.0.admit_key(key, kind).map_err(error_of)
+    }
+
+    fn serves_members_only(&self) -> bool {
+        self.0.engine().requires_authentication()
+    }
+
+    fn is_for_everybody(&self, topic: Option<&TopicId>) -> bool {
+        self.0.engine().is_for_everybody(topic)
+    }
+
+    fn is_enabled(&self, topic: &TopicId) -> bool {
+        self.0.engine().is_topic_enabled(topic)
+    }
+
     fn budget(&self, request: &Parts) -> Budget {
         self.0.read_budget(request)
     }
@@ -57,10 +78,7 @@ impl Gate for ReadGate {
 
 fn error_of(refused: ReaderRefused) -> Error {
     match refused {
-        ReaderRefused::Policy(ReadRefused::TooFast(too_fast)) => {
-            Error::RateLimited { retry_after_seconds: too_fast.seconds }
-        }
-        ReaderRefused::Policy(_) => Error::AuthRequired,
+        ReaderRefused::TooFast(too_fast) => Error::RateLimited { retry_after_seconds: too_fast.seconds },
         ReaderRefused::Denied => Error::AddressDenied,
         ReaderRefused::Busy => Error::Busy,
         ReaderRefused::TooManyStreams => Error::TooManyStreams,
@@ -92,6 +110,7 @@ pub(crate) fn routes(front: &Arc<HttpFront>, parts: ApiParts<'_>) -> Router {
         services,
         request_limits: settings.subscriptions.limits(),
         bootstrap: Box::new(move || Arc::clone(&profile.borrow())),
+        upgrade_url: settings.subscriptions.upgrade_url.as_ref().map(|url| url.as_ref().to_owned()),
         topics: Box::new(move || engine.config().admission.topics.clone()),
         visibility: Box::new(move || visibility.load().as_ref().clone()),
         gate: Arc::new(ReadGate(Arc::clone(front))),

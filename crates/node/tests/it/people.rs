@@ -177,7 +177,8 @@ async fn plan_is_set_and_assigned_to_accounts_only() {
     assert_eq!(gold["limits"], json!([{ "metric": "index.search_requests", "window": "day", "limit": 5000 }]));
 
     let time = Timestamp(now());
-    usage::add(control.database(), &member, Metric::SearchRequests, 12, time).await.unwrap();
+    let used = usage::DailyUse { person: member, metric: Metric::SearchRequests, day: usage::day_of(time), units: 12 };
+    usage::add_all(control.database(), &[used]).await.unwrap();
     let hex = member.to_string();
     let used = node.run(&["usage", "show", &hex, "--days", "2"]).ok();
     assert!(used.lines().any(|line| cells(line)[1..] == ["index.search_requests", "12", "5000"]), "{used}");

@@ -56,7 +56,7 @@ impl Session {
             CountedAs::Nothing => {}
             CountedAs::Request => {
                 if let Err(refused) = self.relay.engine.count_request(&self.client, text.len()) {
-                    return self.refuse_unparsed(&head, refused).await;
+                    return self.refuse_unparsed(&head, refused.into()).await;
                 }
             }
         }

@@ -27,7 +27,7 @@ use kukuri_control::{
     request::{RequestLimits, Service},
 };
 use kukuri_domain::{
-    Event, Kind, Millis, RelayUrls, Visibility,
+    Event, Kind, Millis, RelayUrls, TopicId, Visibility,
     topic::{TopicRules, TopicsMode},
 };
 use kukuri_search::{Document, DocumentChange, Finder, SearchIndex, document::DEFAULT_KINDS};
@@ -35,7 +35,7 @@ use kukuri_search_tantivy::TantivyIndex;
 use kukuri_store::{
     Budget, Seq, StoreRules,
     conformance::{
-        build::{NOW, admitted},
+        build::{NOW, TOPIC, admitted},
         faulty::FaultyStore,
     },
     model::ModelStore,
@@ -60,7 +60,7 @@ pub(crate) fn set_clock(now: Millis) {
     TIME.set(now);
 }
 
-/// Refuses every request with the error it is given. As in a node, a static route never requires authentication.
+/// Refuses every request with the error it is given.
 pub(crate) struct TestGate {
     pub(crate) streams: Arc<Semaphore>,
     /// By the network that a stream's request names in [`NETWORK`].
@@ -70,6 +70,10 @@ pub(crate) struct TestGate {
     /// Memory that is reserved for each answer.
     pub(crate) answer_bytes: AtomicUsize,
     pub(crate) refusal: Mutex<Option<Error>>,
+    /// Topics that members need to subscribe to, where the node serves members only. `None`: it serves everybody.
+    pub(crate) members_topics: Mutex<Option<Vec<String>>>,
+    /// Topics that the node does not take in.
+    pub(crate) disabled: Mutex<Vec<String>>,
     pub(crate) costs: Mutex<Vec<RouteCost>>,
 }
 
@@ -78,9 +82,24 @@ impl Gate for TestGate {
     async fn admit(&self, _request: &Parts, cost: RouteCost) -> Result<Identity, Error> {
         self.costs.lock().unwrap().push(cost);
         match self.refusal.lock().unwrap().clone() {
-            Some(error) if cost != RouteCost::Static || error != Error::AuthRequired => Err(error),
-            _ => Ok(Identity::Anonymous),
+            Some(error) => Err(error),
+            None => Ok(Identity::Anonymous),
         }
+    }
+
+    fn serves_members_only(&self) -> bool {
+        self.members_topics.lock().unwrap().is_some()
+    }
+
+    fn is_for_everybody(&self, topic: Option<&TopicId>) -> bool {
+        let topics = self.members_topics.lock().unwrap();
+        let is_of_members =
+            |topics: &Vec<String>| topic.is_none_or(|topic| topics.iter().any(|of| of == topic.as_str()));
+        !topics.as_ref().is_some_and(is_of_members)
+    }
+
+    fn is_enabled(&self, topic: &TopicId) -> bool {
+        !self.disabled.lock().unwrap().iter().any(|disabled| disabled == topic.as_str())
     }
 
     fn budget(&self, _request: &Parts) -> Budget {
@@ -117,6 +136,8 @@ static UNUSED_CONTROL: LazyLock<Arc<Control>> = LazyLock::new(|| {
 
 /// The public URL of every node.
 pub(crate) const PUBLIC_URL: &str = "wss://node.example";
+/// The page about larger plans.
+pub(crate) const UPGRADE_URL: &str = "https://node.example/plans";
 /// The network of names of topics.
 pub(crate) const NETWORK_ID: &str = "kukuri:test:";
 
@@ -175,6 +196,15 @@ impl Node {
         Self::with_parts(TopicsMode::Required, None, new_control().await)
     }
 
+    /// With a control database of its own and an index, for members only: they subscribe to [`TOPIC`], and everybody has the others.
+    pub(crate) async fn for_members() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let index = Arc::new(TantivyIndex::open(directory.path()).unwrap());
+        let node = Self::with_parts(TopicsMode::Required, Some((index, directory)), new_control().await);
+        *node.gate.members_topics.lock().unwrap() = Some(vec![TOPIC.to_owned()]);
+        node
+    }
+
     /// With an index that tests fill.
     pub(crate) fn searching(mode: TopicsMode) -> Self {
         let directory = tempfile::tempdir().unwrap();
@@ -194,6 +224,8 @@ impl Node {
             deadline: Mutex::default(),
             answer_bytes: AtomicUsize::new(usize::MAX),
             refusal: Mutex::default(),
+            members_topics: Mutex::default(),
+            disabled: Mutex::default(),
             costs: Mutex::default(),
         });
         let (stop, stopping) = watch::channel(false);
@@ -214,6 +246,7 @@ impl Node {
             services: vec![Service::Relay, Service::Index],
             request_limits: RequestLimits { pending_per_person: 3, topics: 100 },
             bootstrap: Box::new(move || Arc::clone(&told.lock().unwrap())),
+            upgrade_url: Some(UPGRADE_URL.to_owned()),
             clock,
             stopping,
         });

@@ -8,15 +8,18 @@ use axum::{
 };
 use data_encoding::{BASE64, HEXLOWER};
 use kukuri_control::{
+    metric::Metric,
+    plan,
     policy::{self, PolicyText, PolicyType, PolicyVersion},
     request::{self, RequestLimits},
+    topic_name,
 };
-use kukuri_domain::{Event, PublicKey, Timestamp};
+use kukuri_domain::{Event, PublicKey, Timestamp, TopicId, topic::TopicRules};
 use kukuri_testing::{Draft, draft};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{Answer, Node, PUBLIC_URL, clock};
+use super::{Answer, NETWORK_ID, Node, PUBLIC_URL, clock};
 
 /// Makes events of the same second different.
 static NONCE: AtomicU64 = AtomicU64::new(0);
@@ -108,6 +111,42 @@ impl Node {
             .unwrap();
         transaction.commit().await.unwrap();
         self.control.refresh(Timestamp(now())).await.unwrap();
+    }
+
+    /// Asks for a topic with the search in it, or without, and approves that.
+    pub(crate) async fn subscribe(&self, authorization: &str, topic: &str, services: &[&str]) {
+        let body = json!({ "topic_id": topic, "requested_services": services });
+        let asked = self.call(Method::POST, "/v1/topic-subscription-requests", authorization, &body).await;
+        assert_eq!(asked.status, 200, "{asked:?}");
+        self.approve(asked.json()["request_id"].as_str().unwrap()).await;
+    }
+
+    /// Sets a limit of the free plan.
+    pub(crate) async fn set_limit(&self, metric: Metric, limit: u64) {
+        let mut transaction = self.control.database().begin().await.unwrap();
+        plan::set_limit(&mut transaction, plan::FREE, metric, Some(limit), Timestamp(now())).await.unwrap();
+        transaction.commit().await.unwrap();
+        self.control.refresh(Timestamp(now())).await.unwrap();
+    }
+
+    /// The topic of a name.
+    pub(crate) fn topic_of(&self, name: &str) -> String {
+        TopicId::from_name(NETWORK_ID, name, &TopicRules::default()).unwrap().to_string()
+    }
+
+    /// Keeps the name of a topic, as an operator's command does.
+    pub(crate) async fn name_topic(&self, name: &str) {
+        let topic = TopicId::from_name(NETWORK_ID, name, &TopicRules::default()).unwrap();
+        topic_name::keep(self.control.database(), &topic, name).await.unwrap();
+    }
+
+    /// Sends a POST with an `Idempotency-Key`.
+    pub(crate) async fn post_once(&self, key: &str, authorization: &str, path: &str, body: &Value) -> Answer {
+        let mut request = Request::post(path).header("content-type", "application/json").header("idempotency-key", key);
+        if !authorization.is_empty() {
+            request = request.header("authorization", authorization);
+        }
+        self.send_request(request.body(Body::from(body.to_string())).unwrap()).await
     }
 
     /// Publishes a policy in Japanese and English, in effect from a time on.

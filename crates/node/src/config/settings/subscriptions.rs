@@ -1,6 +1,6 @@
 //! `[subscriptions]`
 
-use kukuri_config::section;
+use kukuri_config::{HttpUrl, section};
 use kukuri_control::request::RequestLimits;
 
 section! {
@@ -18,6 +18,9 @@ section! {
         /// The most topics that the node takes in for its members.
         ja "ノードがメンバーのために取り込むトピックの最大数。"
         max_topics: u64 = 100, needs restart;
+        /// The URL of a page about larger plans. Answers that refuse a request because its plan has no more name it.
+        ja "より大きなプランを案内するページの URL。プランの上限で断る応答に含めます。"
+        upgrade_url: Option<HttpUrl> = None, such as "https://example.com/plans", needs restart;
     }
 }
 
