@@ -88,12 +88,14 @@ pub(crate) enum Part {
     Store,
     /// An index by itself, as it grows, and the time until a node finds an accepted event.
     Search,
+    /// What policies for members, tokens and accounts cost.
+    People,
 }
 
 impl Part {
     /// Whether every relay is measured, not our own store and index alone.
     pub(crate) fn is_of_relays(self) -> bool {
-        !matches!(self, Self::Postgres | Self::Store | Self::Search)
+        !matches!(self, Self::Postgres | Self::Store | Self::Search | Self::People)
     }
 }
 

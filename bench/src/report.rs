@@ -17,7 +17,7 @@ use crate::{
 const CPU_BY_VERIFICATION: &str = "CPU each / one verification";
 
 /// Targets of our own relay on two cores with the clients beside it, by part, row and name of the figure.
-const TARGETS: [(Part, &str, &str, &str); 17] = [
+const TARGETS: [(Part, &str, &str, &str); 21] = [
     (Part::Ingest, "durability", "synced before OK", "≥ 100"),
     (Part::Ingest, "8 x 64 in flight", "throughput", "≥ 10,000"),
     (Part::Ingest, "8 x 64 in flight", CPU_BY_VERIFICATION, "≤ 2.40"),
@@ -35,10 +35,14 @@ const TARGETS: [(Part, &str, &str, &str); 17] = [
     (Part::Live, "fan-out", "p99", "≤ 20.0"),
     (Part::Idle, "connections", "memory of each", "≤ 15.0"),
     (Part::Growth, "in all", "query CPU", "≤ 1.50"),
+    (Part::People, "100,000 accounts", "memory", "≤ 100"),
+    (Part::People, "token", "CPU each", "≤ 50.0"),
+    (Part::People, "REQ", "CPU of the policies", "≤ 5.00"),
+    (Part::People, "event", "CPU of the policies", "≤ 2.00"),
 ];
 
 /// The parts in the order of the page, and how each is measured.
-const SECTIONS: [(Part, &str); 8] = [
+const SECTIONS: [(Part, &str); 9] = [
     (
         Part::Ingest,
         "Signed events into an empty relay, \"connections x events in flight\"; latency is from sending to OK. Durability is \
@@ -65,6 +69,11 @@ const SECTIONS: [(Part, &str); 8] = [
     ),
     (Part::Store, "One writer, durable; queries warm, one at a time; answers are compared as for requests."),
     (Part::Search, "The time until a search finds an accepted event; an index by itself, filled and asked."),
+    (
+        Part::People,
+        "A hundred thousand accounts with consents and a subscription each, in memory. CPU with the policies for members less CPU without them, \
+         in turns, in one process: of the check of a REQ, and of an event up to its signature.",
+    ),
 ];
 
 /// Everything about one run.

@@ -6,11 +6,13 @@
 //!
 //! - [`ingest`], [`live`], [`idle`]: each on an empty relay. [`req`], [`growth`]: on a filled one.
 //! - [`postgres`]: our relay on Postgres, near and far. [`store`], [`search`]: stores and indexes without a relay.
+//! - [`people`]: accounts, and the policies that ask for them.
 
 mod growth;
 mod idle;
 mod ingest;
 mod live;
+mod people;
 mod postgres;
 mod req;
 mod search;
@@ -52,6 +54,7 @@ pub(crate) async fn measure(bench: &mut Bench, part: Part, relay: &Relay) {
         Part::Postgres => postgres::measure(bench, relay).await,
         Part::Store => store::measure(bench).await,
         Part::Search => search::measure(bench, relay).await,
+        Part::People => people::measure(bench).await,
     };
     if let Err(error) = measured {
         let reason = format!("{error:#}");

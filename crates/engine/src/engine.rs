@@ -634,11 +634,6 @@ impl Engine {
         self.busiest_topics.get(read).await
     }
 
-    /// Whether a topic is enabled.
-    pub fn is_enabled(&self, topic: &TopicId) -> bool {
-        self.shared.topics.is_enabled(topic)
-    }
-
     /// The engine's state. Sets its gauges as well.
     pub async fn health(&self) -> Result<Health, StoreUnavailable> {
         let stats = self.stats.get(self.shared.store.stats()).await?;
