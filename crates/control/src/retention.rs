@@ -34,6 +34,17 @@ struct Rule {
     is_over: &'static str,
 }
 
+/// Rows that are over, and those that a request in progress has left behind when its account was deleted (N-2).
+macro_rules! or_is_left {
+    ($is_over:literal) => {
+        concat!(
+            $is_over,
+            " OR (length(pubkey) = 64 AND NOT EXISTS \
+              (SELECT 1 FROM cn_user.subscriber_accounts a WHERE a.subscriber_pubkey = pubkey))"
+        )
+    };
+}
+
 /// All tables with a retention. Others keep what they have: accounts, invites, bans, policies, plans, secrets, names.
 const RULES: [Rule; 15] = [
     Rule { table: "cn_user.auth_challenges", key: "challenge", keep: 0, is_over: "expires_at <= $1" },
@@ -45,12 +56,12 @@ const RULES: [Rule; 15] = [
         keep: DAY,
         is_over: "created_at <= $1",
     },
-    Rule { table: "cn_user.usage_events", key: "usage_id", keep: 180 * DAY, is_over: "created_at <= $1" },
+    Rule { table: "cn_user.usage_events", key: "usage_id", keep: 180 * DAY, is_over: or_is_left!("created_at <= $1") },
     Rule {
         table: "cn_user.usage_counters_daily",
         key: "pubkey, metric, day",
         keep: 90 * DAY,
-        is_over: "day < CAST($1 AS bigint) / 86400",
+        is_over: or_is_left!("day < CAST($1 AS bigint) / 86400"),
     },
     Rule {
         table: "cn_user.topic_subscriptions",

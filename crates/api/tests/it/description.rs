@@ -120,6 +120,7 @@ fn check(document: &Value, schema: &Value, value: &Value) -> Result<(), String> 
         "object" => value.is_object(),
         "array" => value.is_array(),
         "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
         "integer" => value.is_u64(),
         "number" => value.is_number(),
         "null" => value.is_null(),

@@ -59,9 +59,11 @@ impl Sqlite {
 
     pub(super) async fn begin(&self) -> Result<SqliteTransaction> {
         let turn = self.take_turn().await?;
+        // Before it begins: a caller that goes while it begins has it rolled back.
+        let transaction = SqliteTransaction { writer: Some(self.writer.clone()), _turn: turn };
         // Another process may change the file, too.
         self.writer.run(|connection| Ok(connection.execute_batch("BEGIN IMMEDIATE")?)).await?;
-        Ok(SqliteTransaction { writer: Some(self.writer.clone()), _turn: turn })
+        Ok(transaction)
     }
 
     pub(super) async fn backup(&self, file: &Path) -> Result<()> {

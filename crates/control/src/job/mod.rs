@@ -199,7 +199,8 @@ pub async fn claim(
             4,
         );
         let update = bind_kinds(sql(update).bind(now).bind(&holder).bind(lease_until));
-        let Some(row) = database.change(update).await?.into_iter().next() else { continue };
+        // Another worker was faster; there may be other jobs the next time.
+        let Some(row) = database.change(update).await?.into_iter().next() else { return Ok(None) };
         let claim = Claim { job: Job::of_row(&row)?, holder };
         if claim.job.attempts <= MAX_ATTEMPTS {
             return Ok(Some(claim));

@@ -13,7 +13,9 @@ use kukuri_control::{
         self, JobStatus,
         worker::{Handler, Worker, WorkerSettings},
     },
+    metric::Metric,
     retention::{self, RetentionHandler},
+    usage,
 };
 use kukuri_domain::Timestamp;
 
@@ -173,6 +175,19 @@ on_both! {
         let runs = retention::list(&control.database).await.unwrap();
         let run = runs.iter().find(|run| run.table == "cn_user.used_credentials").unwrap();
         assert_eq!(run.removed, 1_200);
+    }
+
+    async fn what_a_request_in_progress_left_of_a_deleted_account_goes(control) {
+        // N-2
+        control.join(&person(1)).await;
+        for number in [1, 2] {
+            let reserved = usage::reserve(&control.database, &person(number), Metric::SearchRequests, None, START).await;
+            usage::settle(&control.database, reserved.unwrap(), usage::Outcome::Ok, None, START).await.unwrap();
+        }
+        sweep(control, false).await;
+        for table in ["cn_user.usage_events", "cn_user.usage_counters_daily"] {
+            assert_eq!(values(control, table, "pubkey").await, [person(1).to_string()], "{table}");
+        }
     }
 
     async fn audit_log_is_kept_for_180_days_and_its_numbers_go_on(control) {
