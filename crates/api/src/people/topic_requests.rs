@@ -83,10 +83,10 @@ impl NewTopicRequest {
         let (topic, topic_name) = match (&self.topic_id, &self.topic_name) {
             (None, None) => return Err(Error::invalid_parameter("topic_id", "is required, or `topic_name`")),
             (Some(id), None) => (api.read_topic("topic_id", id)?, None),
-            (None, Some(name)) => read_name(api, name)?,
+            (None, Some(name)) => read_name(api, "topic_name", name)?,
             (Some(id), Some(name)) => {
                 let topic = api.read_topic("topic_id", id)?;
-                let (named, name) = read_name(api, name)?;
+                let (named, name) = read_name(api, "topic_name", name)?;
                 if named != topic {
                     return Err(Error::invalid_parameter("topic_name", "is not the name of this `topic_id`"));
                 }
@@ -103,8 +103,8 @@ impl NewTopicRequest {
 }
 
 /// The topic of a name, and the name unless it is an id (T-2).
-fn read_name(api: &Api, name: &str) -> Result<(TopicId, Option<String>), Error> {
-    let refused = |reason: &str| Error::invalid_parameter("topic_name", reason);
+pub(crate) fn read_name(api: &Api, parameter: &str, name: &str) -> Result<(TopicId, Option<String>), Error> {
+    let refused = |reason: &str| Error::invalid_parameter(parameter, reason);
     let name = name.trim();
     if name.chars().count() > MAX_NAME || name.contains(char::is_control) {
         return Err(refused("must have at most 200 characters, in one line"));
