@@ -182,8 +182,7 @@ pub(crate) fn shortened(text: &str) -> String {
     first_chars(text, MAX_SHOWN_CHARS)
 }
 
-/// The beginning of a text, in one line.
-pub(crate) fn first_chars(text: &str, max: usize) -> String {
+fn first_chars(text: &str, max: usize) -> String {
     let shown = |character: char| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };
     text.chars().take(max).map(shown).collect()
 }

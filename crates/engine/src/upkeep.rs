@@ -171,10 +171,10 @@ mod tests {
         let engine = start(&store, EngineConfig::default()).await;
         assert_eq!(engine.expire().await.unwrap(), 0);
         engine.close_idle_topics().await;
-        assert!(engine.is_enabled(&topic()));
+        assert!(engine.is_topic_enabled(&topic()));
         assert!(!engine.confirm_clock().await.unwrap().is_held());
         engine.close_idle_topics().await;
-        assert!(!engine.is_enabled(&topic()));
+        assert!(!engine.is_topic_enabled(&topic()));
     }
 
     #[tokio::test]

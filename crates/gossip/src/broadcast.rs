@@ -97,7 +97,7 @@ impl Broadcaster {
         };
         // A request may name topics that are not known here (T-9).
         let ctx = Arc::clone(&self.ctx);
-        for topic in admitted.topics().iter().filter(|topic| ctx.engine.is_enabled(topic)) {
+        for topic in admitted.topics().iter().filter(|topic| ctx.engine.is_topic_enabled(topic)) {
             let (topic, content) = (topic.clone(), message.encode());
             let outgoing = OutgoingMessage { topic, content, what, published_at: Instant::now() };
             if let Err(reason) = self.schedule(outgoing) {

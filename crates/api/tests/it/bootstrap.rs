@@ -165,7 +165,7 @@ async fn lists_for_members_show_strangers_this_node_only() {
     assert_eq!(ids(&stranger), ids_of(&[&own]));
     assert!(header(&stranger, "vary").contains("authorization"), "{stranger:?}");
     let refused = node.get(&services).await;
-    assert_eq!((refused.code(), header(&refused, "cache-control")), ((401, "AUTH_REQUIRED".to_owned()), "no-store"));
+    assert_eq!(refused.code(), (401, "AUTH_REQUIRED".to_owned()));
     assert!(refused.headers.contains_key("www-authenticate"));
     let ask_as = async |path: &str| ask(&node, path, &[("authorization", &member)]).await;
     for (path, expected) in [(NODES, ids_of(&[&own, &known])), (&services, ids_of(&[&service]))] {
