@@ -155,3 +155,44 @@ async fn members_of_a_node_on_postgres_do_the_same() {
 async fn connections_from_before_authentication_was_required_are_told_and_closed_after_the_grace() {
     run_on("transition.mjs", Node::start("required")).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn worked_example_of_the_documentation_works() {
+    let node = Node::start_with("required", MEMBERS);
+    let text = node.place("terms.md");
+    fs::write(&text, "# Terms\n\nBe kind.").unwrap();
+    node.run(&["policy", "draft", "terms", "1", "--locale", "en", "--file", text.to_str().unwrap()]).ok();
+    node.run(&["policy", "publish", "terms", "1"]).ok();
+
+    let docs = include_str!("../../../../docs/api.md");
+    let (_, section) = docs.split_once("## A worked example\n").unwrap();
+    let (_, code) = section.split_once("```js\n").unwrap();
+    let (code, _) = code.split_once("```").unwrap();
+    let url = node.url().replacen("ws", "http", 1);
+    assert!(code.contains("'https://relay.example.com'"));
+    // Node.js has no WebSocket of its own in all versions.
+    fs::write(scripts().join("websocket.mjs"), "import WebSocket from 'ws'\nglobalThis.WebSocket = WebSocket\n")
+        .unwrap();
+    let script = scripts().join("worked_example.mjs");
+    fs::write(&script, code.replace("https://relay.example.com", &url)).unwrap();
+    let mut command = Command::new("node");
+    command.current_dir(scripts()).args(["--import", "./websocket.mjs"]).arg(script).kill_on_drop(true);
+    let example = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+
+    let approve = async {
+        loop {
+            let listed = node.run(&["request", "list", "--status", "pending", "--json"]).ok();
+            if let Some(request) = listed.lines().next() {
+                let request: serde_json::Value = serde_json::from_str(request).unwrap();
+                return node.run(&["request", "approve", request["id"].as_str().unwrap()]).ok();
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let both = async { tokio::join!(example.wait_with_output(), approve) };
+    let (output, _) = tokio::time::timeout(TIMEOUT, both).await.expect("it ends");
+    let output = output.unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("Be kind.") && said.contains("tonkotsu with extra garlic"), "{said}");
+}
