@@ -41,7 +41,7 @@ const URL: &str = "https://node.example";
 pub(super) async fn measure(bench: &mut Bench) -> anyhow::Result<()> {
     let place = bench.dir.join("people");
     std::fs::create_dir_all(&place)?;
-    let member = PublicKey::from_hex(&kukuri_testing::events::key_of(1)).context("a key of the tests")?;
+    let member = PublicKey::from_hex(kukuri_testing::events::key_of(1)).context("a key of the tests")?;
     let before = resident_bytes()?;
     let control = control_of_many(&place.join("control.db"), &member).await?;
     let memory = resident_bytes()?.saturating_sub(before) as f64 / 1e6;
@@ -162,7 +162,7 @@ async fn engine(place: &Path, policies: Vec<Box<dyn Policy>>) -> anyhow::Result<
 }
 
 fn cpu_of_requests(engine: &Engine, client: &Client) -> anyhow::Result<f64> {
-    let filters = [Filter::from_json(&format!("{{\"#t\":[\"{}\"],\"limit\":50}}", topic(1)))?];
+    let filters = [Filter::from_json(format!("{{\"#t\":[\"{}\"],\"limit\":50}}", topic(1)))?];
     cpu_of(REQUESTS, || Ok(engine.reads().check(client, ReadKind::Recent, &filters)?))
 }
 

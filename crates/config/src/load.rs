@@ -151,8 +151,8 @@ mod tests {
     #[test]
     fn of_two_values_in_the_wrong_order_the_error_names_the_one_from_the_higher_layer() {
         for (file, variable, expected) in [
-            ("[stages]\nhigh = 5", "", "kukuri.toml: stages.high = 5: must be more than stages.low (10)"),
-            ("[stages]\nhigh = 5", "6", "KUKURI_STAGES_LOW = 6: must be less than stages.high (5)"),
+            ("[stages]\nhigh = 3", "", "kukuri.toml: stages.high = 3: must be more than stages.low (4)"),
+            ("[stages]\nhigh = 3", "6", "KUKURI_STAGES_LOW = 6: must be less than stages.high (3)"),
         ] {
             let loaded = load_sample(file, variable, "").unwrap();
             let stages = &loaded.settings.stages;

@@ -135,7 +135,7 @@ on_both! {
 
     async fn many_counts_are_written_together(control) {
         let usage = MemberUsage::default();
-        let people: Vec<PublicKey> = (0..150).map(|number| person(number)).collect();
+        let people: Vec<PublicKey> = (0..150).map(person).collect();
         for person in &people {
             control.join(person).await;
         }

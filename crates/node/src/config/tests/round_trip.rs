@@ -24,6 +24,7 @@ const CANDIDATES: &[&str] = &[
     r#""global""#,
     r#""physical""#,
     r#""known""#,
+    r#""retired""#,
     r#""[::]:80""#,
     r#""warn,kukuri_relay=debug""#,
     r#"[4, "20000-29999"]"#,
