@@ -15,6 +15,7 @@ mod gossip;
 mod gossip_catchup;
 mod gossip_faults;
 mod gossip_peers;
+mod members;
 mod metrics;
 mod nostr_sdk;
 mod nostr_tools;
