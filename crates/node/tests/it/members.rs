@@ -74,6 +74,11 @@ fn stream_lines(node: &Node, authorization: &str) -> impl Iterator<Item = String
     BufReader::new(stream).lines().map_while(Result::ok)
 }
 
+/// Waits until a stream tells of an event. Returns `false` if it ends before.
+fn is_told(lines: &mut impl Iterator<Item = String>, id: &str) -> bool {
+    tokio::task::block_in_place(|| lines.any(|line| line.starts_with("data:") && line.contains(id)))
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_read_by_their_plan_strangers_do_not_and_a_ban_ends_a_stream() {
     let node = Node::start_with("required", CONFIGURATION);
@@ -111,9 +116,6 @@ async fn members_read_by_their_plan_strangers_do_not_and_a_ban_ends_a_stream() {
     assert!(details["reset_at"].as_u64().unwrap() > now(), "{details}");
 
     let mut lines = stream_lines(&node, &own);
-    let is_told = |lines: &mut dyn Iterator<Item = String>, id: &str| {
-        tokio::task::block_in_place(|| lines.any(|line| line.starts_with("data:") && line.contains(id)))
-    };
     assert!(is_told(&mut lines, &sent.id.to_string()));
     let live = note(1, "another lantern").sign();
     publisher.accepted(&live).await;
