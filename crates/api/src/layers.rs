@@ -17,7 +17,7 @@ use tower_http::{
 };
 use tracing::Instrument;
 
-use crate::error::Error;
+use crate::{error::Error, idempotency::IDEMPOTENCY_REPLAYED};
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// A longer request id of a client is replaced.
@@ -50,7 +50,7 @@ fn any_origin() -> CorsLayer {
         .allow_methods(AnyValue)
         // A `*` would not cover `Authorization`.
         .allow_headers(AllowHeaders::mirror_request())
-        .expose_headers([X_REQUEST_ID, header::RETRY_AFTER, header::WWW_AUTHENTICATE])
+        .expose_headers([X_REQUEST_ID, IDEMPOTENCY_REPLAYED, header::RETRY_AFTER, header::WWW_AUTHENTICATE])
 }
 
 /// A request id goes into logs and answers: it has to be short and plain.

@@ -15,6 +15,8 @@ use crate::{
 pub struct TopicSubscription {
     /// The topic.
     pub topic: TopicId,
+    /// The topic's name, if it is known.
+    pub topic_name: Option<String>,
     /// The services that were granted.
     pub services: Vec<Service>,
     /// When it began.
@@ -27,6 +29,7 @@ impl TopicSubscription {
     fn of_row(row: &Row) -> Result<Self> {
         Ok(Self {
             topic: TopicId::new_unchecked(&row.get::<String>(0)?),
+            topic_name: row.get(4)?,
             services: Service::read_list(&row.get::<String>(1)?)?,
             started_at: row.get(2)?,
             ended_at: row.get(3)?,
@@ -36,8 +39,8 @@ impl TopicSubscription {
 
 /// The subscriptions of a person, by topic.
 pub async fn list(database: &Database, person: &PublicKey) -> Result<Vec<TopicSubscription>> {
-    let select = sql("SELECT topic_id, services, started_at, ended_at FROM cn_user.topic_subscriptions \
-         WHERE subscriber_pubkey = $1 ORDER BY topic_id");
+    let select = sql("SELECT t.topic_id, t.services, t.started_at, t.ended_at, n.name FROM cn_user.topic_subscriptions t \
+         LEFT JOIN cn_user.topic_names n ON n.topic_id = t.topic_id WHERE t.subscriber_pubkey = $1 ORDER BY t.topic_id");
     database.read(select.bind(person)).await?.iter().map(TopicSubscription::of_row).collect()
 }
 

@@ -6,7 +6,7 @@
 //! - [`front`]: what all requests share. [`listener`]: accepting connections. `connections`: how many there may be.
 //!   `door`: what every request passes. `min_rate`: cuts off clients that do not read. `held_answer`: what an answer holds until it
 //!   is read.
-//! - [`client_address`]: the client's address, also behind a proxy. [`reader`]: who may read over HTTP. [`streams`]: how many streams
+//! - [`client_address`]: the client's address, also behind a proxy. [`reader`]: rates and memory of requests over HTTP. [`streams`]: how many streams
 //!   there may be, and their turns.
 //! - `routes`: what is served here, `/healthz` included. `websocket`: the upgrade. [`exporter`]: `/metrics`. `page`: `/`.
 //! - `fuzzing` (a feature): what must hold for any request.

@@ -23,6 +23,9 @@ type Limit = PageLimit<50, 200>;
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TopicSubscriptionItem {
     topic_id: String,
+    /// Its name, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    topic_name: Option<String>,
     services: Vec<&'static str>,
     status: SubscriptionStatus,
     started_at: u64,
@@ -39,9 +42,10 @@ enum SubscriptionStatus {
 
 impl From<TopicSubscription> for TopicSubscriptionItem {
     fn from(subscription: TopicSubscription) -> Self {
-        let TopicSubscription { topic, services, started_at, ended_at } = subscription;
+        let TopicSubscription { topic, topic_name, services, started_at, ended_at } = subscription;
         Self {
             topic_id: topic.to_string(),
+            topic_name,
             services: names_of(&services),
             status: if ended_at.is_none() { SubscriptionStatus::Active } else { SubscriptionStatus::Ended },
             started_at: started_at.0,

@@ -11,7 +11,7 @@ use kukuri_control::{
     token,
 };
 use kukuri_domain::{PublicKey, Timestamp, TopicId};
-use kukuri_testing::{Client, eventually, key_of, note, now};
+use kukuri_testing::{Client, draft, eventually, key_of, note, now};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -174,6 +174,37 @@ async fn what_members_publish_and_ask_of_the_past_is_counted_over_restarts() {
     };
     assert!(refused.starts_with("restricted: quota exceeded until 2"), "{refused}");
     assert_eq!(client.request("s", &[json!({ "#t": [TOPIC] })]).await.len(), 3, "what is new is not limited");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn private_event_is_read_by_its_parties_alone() {
+    // E-10
+    let node = Node::start_with("required", CONFIGURATION);
+    let control = control(&node).await;
+    for author in [1, 2, 3] {
+        join(&control, &key(author)).await;
+        subscribe(&node, &control, author).await;
+    }
+    let own = [1, 2, 3].map(|author| authorization(&node, &control, author));
+    let mut publisher = authenticated(&node, 1).await;
+    let open = note(1, "a lantern for all").sign();
+    eventually("the topic is taken in", async || publisher.publish(&open).await.0).await;
+    let private = draft(1, 4).tag(["t", TOPIC]).tag(["p", &key_of(2)]).content("a lantern for one").sign();
+    publisher.accepted(&private).await;
+    for (reader, count) in own.iter().zip([2, 2, 1]) {
+        for path in [path_of("changes"), path_of("snapshot")] {
+            let answer = node.get_as(reader, &path);
+            assert_eq!(answer.1["items"].as_array().map(Vec::len), Some(count), "{path}: {answer:?}");
+        }
+        let found = node.get_as(reader, &search("lantern"));
+        assert_eq!(found.1["items"].as_array().map(Vec::len), Some(1), "search has none: {found:?}");
+    }
+    publisher.accepted(&draft(1, 5).tag(["t", TOPIC]).tag(["e", &private.id.to_string()]).sign()).await;
+    for reader in &own {
+        let (_, page) = node.get_as(reader, &path_of("changes"));
+        let items = page["items"].as_array().unwrap();
+        assert_eq!(items.iter().map(|change| &change["op"]).collect::<Vec<_>>(), ["upsert", "upsert"], "{page}");
+    }
 }
 
 #[tokio::test]
