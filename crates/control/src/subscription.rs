@@ -39,8 +39,10 @@ impl TopicSubscription {
 
 /// The subscriptions of a person, by topic.
 pub async fn list(database: &Database, person: &PublicKey) -> Result<Vec<TopicSubscription>> {
-    let select = sql("SELECT t.topic_id, t.services, t.started_at, t.ended_at, n.name FROM cn_user.topic_subscriptions t \
-         LEFT JOIN cn_user.topic_names n ON n.topic_id = t.topic_id WHERE t.subscriber_pubkey = $1 ORDER BY t.topic_id");
+    let select = sql(
+        "SELECT t.topic_id, t.services, t.started_at, t.ended_at, n.name FROM cn_user.topic_subscriptions t \
+         LEFT JOIN cn_user.topic_names n ON n.topic_id = t.topic_id WHERE t.subscriber_pubkey = $1 ORDER BY t.topic_id",
+    );
     database.read(select.bind(person)).await?.iter().map(TopicSubscription::of_row).collect()
 }
 

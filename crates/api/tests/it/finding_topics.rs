@@ -67,7 +67,11 @@ async fn name_of_an_approved_request_is_listed_with_its_members_and_events() {
     let listed = node.get("/v1/topics?q=oolong").await.json();
     assert_eq!(listed["items"], json!([{ "topic_id": topic, "name": "Oolong  Tea", "events": 1, "members": 1 }]));
     let own = node.call(Method::GET, "/v1/topic-subscriptions", &own, &Value::Null).await.json();
-    assert_eq!((&own["items"][0]["topic_id"], &own["items"][0]["topic_name"]), (&json!(topic), &json!("Oolong  Tea")), "U-6");
+    assert_eq!(
+        (&own["items"][0]["topic_id"], &own["items"][0]["topic_name"]),
+        (&json!(topic), &json!("Oolong  Tea")),
+        "U-6"
+    );
 }
 
 #[tokio::test]

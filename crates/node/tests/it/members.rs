@@ -104,10 +104,9 @@ async fn members_read_by_their_plan_strangers_do_not_and_a_ban_ends_a_stream() {
     }
 
     node.run(&["plan", "set", "free", "index.search_requests", "day", "2"]).ok();
-    eventually("the plan is in effect", async || {
-        node.get_as(&own, "/v1/me").1["plan"]["limits"].to_string().contains(":2")
-    })
-    .await;
+    let limits = json!({ "metric": "index.search_requests", "window": "day", "limit": 2 });
+    let knows_plan = async || node.get_as(&own, "/v1/me").1["plan"]["limits"].as_array().unwrap().contains(&limits);
+    eventually("the plan is in effect", knows_plan).await;
     assert_eq!(node.get_as(&own, &search("lantern")).0, 200);
     let refused = node.get_as(&own, &search("lantern"));
     assert_eq!(code(&refused), (402, "QUOTA_EXCEEDED"), "{refused:?}");
