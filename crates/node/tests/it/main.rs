@@ -17,6 +17,7 @@ mod gossip;
 mod gossip_catchup;
 mod gossip_faults;
 mod gossip_peers;
+mod members;
 mod metrics;
 mod nostr_sdk;
 mod nostr_tools;

@@ -40,13 +40,13 @@ fn error(node: &Node, arguments: &[&str]) -> String {
 }
 
 /// The node's control database, opened beside it.
-async fn control(node: &Node) -> Control {
+pub(crate) async fn control(node: &Node) -> Control {
     let database = Database::open_sqlite(&node.place("data/control.db")).await.unwrap();
     Control::open(database, Timestamp(now())).await.unwrap()
 }
 
 /// Signs a person in who has no account yet.
-async fn join(control: &Control, key: &PublicKey) {
+pub(crate) async fn join(control: &Control, key: &PublicKey) {
     let time = Timestamp(now());
     sign_in::first_visit(control.database(), &control.secrets(), key, None, time).await.unwrap();
 }

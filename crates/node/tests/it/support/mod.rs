@@ -172,7 +172,13 @@ impl Node {
 
     /// Requests JSON over HTTP: status and body.
     pub(crate) fn get(&self, path: &str) -> (u16, serde_json::Value) {
-        let answer = self.http(path, "application/json");
+        self.get_as("", path)
+    }
+
+    /// Requests JSON over HTTP with this `Authorization`, unless it is empty: status and body.
+    pub(crate) fn get_as(&self, authorization: &str, path: &str) -> (u16, serde_json::Value) {
+        let mut answer = String::new();
+        self.ask_as(authorization, path, "application/json").read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         (head.split(' ').nth(1).unwrap().parse().unwrap(), serde_json::from_str(body).unwrap())
     }
@@ -197,8 +203,17 @@ impl Node {
 
     /// Sends an HTTP request; the caller reads the answer.
     pub(crate) fn ask(&self, path: &str, accept: &str) -> TcpStream {
+        self.ask_as("", path, accept)
+    }
+
+    /// Sends an HTTP request with this `Authorization`, unless it is empty; the caller reads the answer.
+    pub(crate) fn ask_as(&self, authorization: &str, path: &str, accept: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).unwrap();
-        let head = format!("GET {path} HTTP/1.1\r\nhost: node\r\nconnection: close\r\naccept: {accept}\r\n\r\n");
+        let mut head = format!("GET {path} HTTP/1.1\r\nhost: node\r\nconnection: close\r\naccept: {accept}\r\n");
+        if !authorization.is_empty() {
+            head += &format!("authorization: {authorization}\r\n");
+        }
+        head += "\r\n";
         stream.write_all(head.as_bytes()).unwrap();
         stream
     }
