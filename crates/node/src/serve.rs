@@ -55,17 +55,18 @@ pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
 async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     let data = loaded.settings.data.clone();
     let _lock = lock_directory(&data)?;
-    let control = wiring::control::for_serving(&loaded.settings).await?;
-    let (configure, configured) = watch::channel(control.people().configuration());
-    let loaded = config::load(&flags, &configured.borrow())?;
-    let settings = &loaded.settings;
-    let store = match stores::for_serving(settings).await {
+    let store = match stores::for_serving(&loaded.settings).await {
         Err(error) if stores::is_locked(&error) => bail!(
             "another node runs on {}; stop it first, or choose another directory with --data",
-            settings.store_place()
+            loaded.settings.store_place()
         ),
         opened => opened?,
     };
+    let control = wiring::control::for_serving(&loaded.settings).await?;
+    let (configure, configured) = watch::channel(control.people().configuration());
+    // What the databases are opened with is never set while the node runs.
+    let loaded = config::load(&flags, &configured.borrow())?;
+    let settings = &loaded.settings;
     wiring::check_retention(settings, &*store).await?;
     wiring::jobs::repeat_deletions(&control, &data).await?;
     let node_key = key::for_nostr(&data)?;

@@ -69,9 +69,12 @@ fn about_record(record: &IdRecord, event: Option<&Event>, lines: &mut Vec<String
         }
         Standing::Effective => lines.push("is visible".into()),
         Standing::Gone { reason, cause, since } => {
-            let cause = cause.filter(|cause| *cause != VanishMark::NO_REQUEST);
-            let cause = cause.map(|cause| format!(", by {cause}")).unwrap_or_default();
-            lines.push(format!("is not visible: {}{cause}, since {}", because(reason), moment(since.seconds())));
+            let why = match cause {
+                Some(VanishMark::NO_REQUEST) => "its author's account was deleted, with its events (N-2)".to_owned(),
+                Some(cause) => format!("{}, by {cause}", because(reason)),
+                None => because(reason).to_owned(),
+            };
+            lines.push(format!("is not visible: {why}, since {}", moment(since.seconds())));
         }
     }
     let from = match record.source {

@@ -105,6 +105,8 @@ async fn a_node_moves_to_postgres_and_back_and_consumers_continue() {
     assert!(matches!(new, [row] if row.contains(&later.id.to_hex())), "then what is new, once: {new:?}");
 
     let back = format!("lmdb:{}", node.place("back").display());
+    fs::write(node.config_file(), format!("store = \"{url}\"\n")).unwrap();
+    node.run(&["plan", "set", "free", "max_topics", "level", "7"]).ok();
     let there = (exported(&node, &url), rows, subscriptions(&node, &url));
     let refused = node.run(&["copy", "--from", &url, "--to", &back]).refusal();
     assert!(refused.contains("there is a control database here already; move the file away first"), "{refused}");

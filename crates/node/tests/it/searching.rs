@@ -176,6 +176,9 @@ async fn index_is_rebuilt_for_a_restored_or_another_store() {
     wait_until_indexed(&node);
     node.stop(Signal::TERM).await;
     fs::remove_dir_all(node.place("data/store")).unwrap();
+    for file in ["control.db", "control.db-wal", "control.db-shm"] {
+        let _ = fs::remove_file(node.place("data").join(file));
+    }
     node.run(&["restore", backup.to_str().unwrap()]).ok();
     node.start_again();
     wait_until_found(&node, "harbour", &posts).await;
