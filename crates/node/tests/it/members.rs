@@ -6,7 +6,7 @@ use std::{
 };
 
 use kukuri_control::{
-    Control,
+    Control, PostgresSettings,
     request::{self, NewRequest, RequestLimits, Service},
     token,
 };
@@ -16,6 +16,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
+    database::Database,
     people::{control, join},
     support::{Node, TOPIC},
 };
@@ -222,4 +223,34 @@ async fn topic_that_an_operator_enables_by_name_is_listed_by_it() {
     assert_eq!(node.get("/v1/topics/green%20tea/changes").0, 200);
     node.run(&["topic", "disable", "green tea"]).ok();
     eventually("a disabled topic is not listed", async || listed() == json!([])).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_on_one_database_agree_on_members() {
+    // S-5, A-6: what an operator does beside one node holds on the other, on open connections too.
+    let server = Database::new().await;
+    let configuration = format!("store = \"{}\"\n{CONFIGURATION}", server.url());
+    let [one, other] = [(); 2].map(|()| Node::start_with("required", &configuration));
+    let settings = PostgresSettings { migrate: false };
+    let database = kukuri_control::Database::connect_postgres(&server.url(), settings).await.unwrap();
+    let control = Control::open(database, Timestamp(now())).await.unwrap();
+    join(&control, &key(1)).await;
+    let mut client = authenticated(&other, 1).await;
+    let refusal = client.publish(&note(1, "too early").sign()).await.1;
+    assert!(refusal.starts_with("restricted: "), "{refusal}");
+    subscribe(&one, &control, 1).await;
+    let sent = note(1, "a lantern").sign();
+    eventually("the other node serves the member", async || client.publish(&sent).await.0).await;
+    assert_eq!(client.request("live", &[json!({ "#t": [TOPIC] })]).await, [sent.id.to_string()]);
+
+    one.run(&["account", "ban", &key_of(1), "--reason", "spam"]).ok();
+    let ended = client.ended().await;
+    assert_eq!(ended.code, 1008, "{ended:?}");
+    assert!(ended.before.iter().any(|said| said[0] == "NOTICE" && said.to_string().contains("spam")), "{ended:?}");
+    one.run(&["account", "unban", &key_of(1)]).ok();
+    let is_back = async || {
+        let mut client = other.client().await;
+        client.authenticate(1, &other.url()).await.0 && client.publish(&note(1, "back").sign()).await.0
+    };
+    eventually("the ban is lifted on the other node", is_back).await;
 }
