@@ -62,7 +62,7 @@ pub(super) async fn measure(bench: &mut Bench) -> anyhow::Result<()> {
     let policies: Vec<Box<dyn Policy>> = vec![
         Box::new(BanPolicy(Arc::clone(&control))),
         Box::new(MemberPolicy(Arc::clone(&control))),
-        Box::new(QuotaPolicy(Arc::clone(&control))),
+        Box::new(QuotaPolicy::new(Arc::clone(&control))),
     ];
     let with = engine(&place.join("with"), policies).await?;
     let without = engine(&place.join("without"), Vec::new()).await?;
@@ -118,7 +118,7 @@ async fn control_of_many(file: &Path, member: &PublicKey) -> anyhow::Result<Arc<
             .execute(rows(
                 "INSERT INTO cn_user.topic_subscriptions (topic_id, subscriber_pubkey, services, status, started_at) VALUES",
                 keys.iter().enumerate().map(|(at, key)| {
-                    format!("('{}', '{key}', '[\"relay\",\"index\"]', 'active', {now})", topic_of(at))
+                    format!("('{}', '{key}', 'relay,index', 'active', {now})", topic_of(at))
                 }),
             ))
             .await?;

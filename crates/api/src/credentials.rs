@@ -27,8 +27,8 @@ use crate::{
     gate::{Access, Identity, RouteCost},
 };
 
-/// Seconds for which a signed request is remembered: longer than it is timely.
-const USED_REQUEST_TTL: u64 = 120;
+/// Seconds for which a signed request is remembered: longer than it is timely, by clocks that differ a little.
+const USED_REQUEST_TTL: u64 = 300;
 /// A longer event is no signature of a request.
 const MAX_ENCODED_EVENT_LEN: usize = 16 << 10;
 
@@ -73,10 +73,14 @@ pub(crate) async fn authenticate(
     access: Access,
     cost: RouteCost,
 ) -> Result<Request, Error> {
-    let (mut request, proof) = check_header(api, request).await?;
+    let (request, proof) = check_header(api, request).await?;
+    let (parts, body) = request.into_parts();
     if let Some(proof) = &proof {
         api.gate.admit_key(&proof.key(), cost)?;
-        check_account(api, proof, access).await?;
+        check_account(api, proof, access, cost, &parts).await?;
+    }
+    let mut request = Request::from_parts(parts, body);
+    if let Some(proof) = &proof {
         request.extensions_mut().insert(Identity::Person(proof.key()));
     }
     match (access, proof.as_ref().map(Proof::key)) {
@@ -140,7 +144,7 @@ async fn check_signed(api: &Api, event: &Event, request: Request) -> Result<(Req
 }
 
 /// Checks that the person has an account that is served. Where a route is open to everybody, a signed request needs none.
-async fn check_account(api: &Api, proof: &Proof, access: Access) -> Result<(), Error> {
+async fn check_account(api: &Api, proof: &Proof, access: Access, cost: RouteCost, parts: &Parts) -> Result<(), Error> {
     let (key, now) = (proof.key(), api.now());
     let people = api.control.people();
     let check = || match access {
@@ -154,6 +158,9 @@ async fn check_account(api: &Api, proof: &Proof, access: Access) -> Result<(), E
     let secrets = api.control.secrets();
     match (proof, access) {
         (Proof::Request(_), Access::Own | Access::Account | Access::Member) => {
+            if cost != RouteCost::SignIn {
+                api.gate.admit_first_visit(parts)?;
+            }
             sign_in::first_visit(api.control.database(), &secrets, &key, None, now).await?;
         }
         (Proof::Request(_), _) => {

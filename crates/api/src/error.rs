@@ -19,6 +19,7 @@ const RETRY_LATER_SECONDS: u64 = 5;
 
 /// The metric that details name where a person has too many pending requests (S-4).
 const PENDING_REQUESTS: &str = "topic_subscription_requests.pending";
+const ENABLED_TOPICS: &str = "node_subscriptions.enabled_topics";
 
 /// A policy that has to be accepted first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -117,6 +118,14 @@ pub enum Error {
         /// Pending requests.
         current: u64,
         /// Pending requests allowed.
+        limit: u64,
+    },
+    /// The node carries as many topics for its members as it may (S-4).
+    #[error("this node carries {current} topics for its members, {limit} may be; ask its operator")]
+    TooManyTopics {
+        /// Topics that it carries.
+        current: u64,
+        /// Topics allowed.
         limit: u64,
     },
     /// The person has asked for as many exports as one may, or one is being made (N-1).
@@ -288,6 +297,7 @@ enum ErrorCode {
     ConsentRequired,
     RateLimited,
     PendingSubscriptionRequestLimitReached,
+    NodeSubscriptionTopicLimitReached,
     ExportLimitReached,
     Internal,
     SearchUnavailable,
@@ -360,6 +370,7 @@ impl Error {
             Self::TooManyPendingRequests { .. } => {
                 (StatusCode::TOO_MANY_REQUESTS, ErrorCode::PendingSubscriptionRequestLimitReached)
             }
+            Self::TooManyTopics { .. } => (StatusCode::TOO_MANY_REQUESTS, ErrorCode::NodeSubscriptionTopicLimitReached),
             Self::TooManyExports { .. } => (StatusCode::TOO_MANY_REQUESTS, ErrorCode::ExportLimitReached),
             Self::DownloadExpired => (StatusCode::GONE, ErrorCode::DownloadExpired),
             Self::SubscriptionRequired { .. } => (StatusCode::FORBIDDEN, ErrorCode::SubscriptionRequired),
@@ -413,6 +424,9 @@ impl Error {
             }
             Self::TooManyPendingRequests { current, limit } => {
                 Some(json!({ "metric": PENDING_REQUESTS, "scope": "pubkey", "current": current, "limit": limit }))
+            }
+            Self::TooManyTopics { current, limit } => {
+                Some(json!({ "metric": ENABLED_TOPICS, "scope": "node", "current": current, "limit": limit }))
             }
             Self::InvalidState { status, .. } => status.map(|status| json!({ "status": status.name() })),
             _ => None,
@@ -532,6 +546,7 @@ impl From<Refused> for Error {
                 Self::QuotaExceeded { metric, current, limit, reset_at, upgrade_url: None }
             }
             Refused::TooManyPendingRequests { current, limit } => Self::TooManyPendingRequests { current, limit },
+            Refused::TooManyTopics { current, limit } => Self::TooManyTopics { current, limit },
             Refused::TooManyExports { retry_after, .. } => {
                 Self::TooManyExports { message, retry_after_seconds: retry_after }
             }
@@ -546,9 +561,7 @@ impl From<Refused> for Error {
             | Refused::UnknownPlan(_)
             | Refused::UnknownInvite => Self::UnknownItem { message },
             // Only operators get these.
-            Refused::PolicyPublished { .. } | Refused::TooManyTopics { .. } | Refused::InvalidState(_) => {
-                Self::InvalidState { status: None, message }
-            }
+            Refused::PolicyPublished { .. } | Refused::InvalidState(_) => Self::InvalidState { status: None, message },
             Refused::Invalid { field, reason } => Self::invalid_parameter(field, reason),
             Refused::Failed(error) => error.into(),
         }

@@ -49,6 +49,8 @@ pub enum RouteCost {
 pub(crate) enum Access {
     /// Nothing. A caller may authenticate all the same, and needs no account for it.
     Open,
+    /// The one-time token in its query. Credentials are not looked at: who has the token may be banned, or have no account any more.
+    OneTimeToken,
     /// Nothing, like `Open`, while the node serves everybody; where it serves members only, the same as `Member`.
     Reader,
     /// An account that is not being deleted. It may be disabled or banned: for the caller's own data (N-1, N-2).
@@ -126,6 +128,11 @@ pub trait Gate: Send + Sync + 'static {
 
     /// Counts an admitted request against the rate of the key that made it.
     fn admit_key(&self, _key: &PublicKey, _cost: RouteCost) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Counts the first visit of a key by the address: it makes an account (U-3).
+    fn admit_first_visit(&self, _request: &Parts) -> Result<(), Error> {
         Ok(())
     }
 
@@ -209,6 +216,7 @@ async fn admit(
     // What is the same for everybody is answered whatever the credentials are.
     let request = match cost {
         RouteCost::Static => request,
+        _ if access == Access::OneTimeToken => request,
         _ => credentials::authenticate(&state, request, access.now(&state), cost).await?,
     };
     let is_authenticated = matches!(request.extensions().get(), Some(Identity::Person(_)));
@@ -235,7 +243,7 @@ fn describe_access(operation: &mut Operation, method: &Method, cost: RouteCost, 
     if has_input && cost != RouteCost::Static {
         add("400", "The request is malformed; the message says how.");
     }
-    if cost != RouteCost::Static {
+    if cost != RouteCost::Static && access != Access::OneTimeToken {
         add("401", "Authentication is required, or the `Authorization` of the request proves nothing.");
     }
     add(
@@ -245,7 +253,7 @@ fn describe_access(operation: &mut Operation, method: &Method, cost: RouteCost, 
             _ => "The client's address is denied, or the account is disabled or banned.",
         },
     );
-    if access != Access::Open {
+    if !matches!(access, Access::Open | Access::OneTimeToken) {
         add("410", "The account is being deleted.");
         let mut forms = ["bearer", "nostr"].map(|name| SecurityRequirement::new::<_, _, &str>(name, [])).to_vec();
         if access.is_for_readers() {

@@ -23,7 +23,7 @@ const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// A longer request id of a client is replaced.
 const MAX_REQUEST_ID_LEN: usize = 64;
 /// From the request's headers to the first byte of the answer (U-4).
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// The largest body of a request.
 pub(crate) const MAX_BODY_BYTES: usize = 256 * 1024;
 

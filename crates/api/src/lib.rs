@@ -60,7 +60,7 @@ use kukuri_control::{
 };
 use kukuri_domain::{
     Millis, RelayUrls, Timestamp, TopicId, Visibility,
-    topic::{TopicRules, TopicValue},
+    topic::{TopicPatterns, TopicRules, TopicValue},
 };
 use kukuri_search::Finder;
 use kukuri_store::Store;
@@ -112,6 +112,8 @@ pub struct Api {
     pub request_limits: RequestLimits,
     /// What the configuration says about the node now.
     pub bootstrap: Box<dyn Fn() -> Arc<Profile> + Send + Sync>,
+    /// Topics that people can't ask for (S-2).
+    pub forbidden_topics: TopicPatterns,
     /// A page about larger plans, which refusals by a plan name.
     pub upgrade_url: Option<String>,
     /// The time now.
@@ -253,15 +255,12 @@ pub fn routes(api: Api) -> Router {
         ))
         .routes(gated(Control, Access::Member, handlers!(people::topic_subscriptions::list_topic_subscriptions)))
         .routes(gated(Control, Access::Account, handlers!(people::topic_subscriptions::end_topic_subscription)))
-        .routes(gated(
-            Control,
-            Access::Own,
-            handlers!(people::personal_data::request_export, people::personal_data::list_exports),
-        ))
+        .routes(gated(SignIn, Access::Own, handlers!(people::personal_data::request_export)))
+        .routes(gated(Control, Access::Own, handlers!(people::personal_data::list_exports)))
         .routes(gated(Control, Access::Own, handlers!(people::personal_data::read_export)))
-        .routes(gated(Control, Access::Open, handlers!(people::personal_data::download_export)))
-        .routes(gated(Control, Access::Own, handlers!(people::personal_data::request_deletion)))
-        .routes(gated(Control, Access::Open, handlers!(people::personal_data::read_deletion)))
+        .routes(gated(Control, Access::OneTimeToken, handlers!(people::personal_data::download_export)))
+        .routes(gated(SignIn, Access::Own, handlers!(people::personal_data::request_deletion)))
+        .routes(gated(Control, Access::OneTimeToken, handlers!(people::personal_data::read_deletion)))
         .split_for_parts();
     let router = router
         .route("/v1/", any(not_found))

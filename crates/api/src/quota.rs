@@ -8,8 +8,9 @@ use kukuri_control::{
     usage::{self, Outcome, Reservation},
 };
 use kukuri_domain::Millis;
+use tokio::time::Instant;
 
-use crate::{Api, error::Error, reader::Reader};
+use crate::{Api, error::Error, layers::ANSWER_TIMEOUT, reader::Reader};
 
 /// Does work that counts for the plan of a member, where the node serves members only. A refused or failed work is not counted.
 pub(crate) async fn counted<T>(
@@ -26,6 +27,7 @@ pub(crate) async fn counted<T>(
         control: Arc::clone(control),
         request_id: reader.request_id.clone(),
         clock: api.clock,
+        began_at: Instant::now(),
     };
     let answer = work.await;
     unsettled.settle(outcome_of(&answer)).await;
@@ -40,12 +42,14 @@ fn outcome_of<T>(answer: &Result<T, Error>) -> Outcome {
     }
 }
 
-/// A reserved unit. If the client leaves before the answer, the unit was used: the node has worked for it.
+/// A reserved unit. If the client leaves before the answer, the unit was used: the node has worked for it. Not if the time for an
+/// answer is over.
 struct Unsettled {
     reservation: Option<Reservation>,
     control: Arc<Control>,
     request_id: Option<String>,
     clock: fn() -> Millis,
+    began_at: Instant,
 }
 
 impl Unsettled {
@@ -64,7 +68,10 @@ impl Drop for Unsettled {
         let Some(reservation) = self.reservation.take() else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (control, request_id) = (Arc::clone(&self.control), self.request_id.take());
-        let mut left = Self { reservation: Some(reservation), control, request_id, clock: self.clock };
-        runtime.spawn(async move { left.settle(Outcome::Ok).await });
+        // Too late an answer is none.
+        let outcome = if self.began_at.elapsed() < ANSWER_TIMEOUT { Outcome::Ok } else { Outcome::Error };
+        let (clock, began_at) = (self.clock, self.began_at);
+        let mut left = Self { reservation: Some(reservation), control, request_id, clock, began_at };
+        runtime.spawn(async move { left.settle(outcome).await });
     }
 }

@@ -51,6 +51,8 @@ const BYTES_PER_TOPIC: usize = 256 << 10;
 /// Rows that looking for them may cost, and how long (Y-2).
 const QUERY_ROWS: usize = 5_000;
 const QUERY_TIME: Duration = Duration::from_secs(1);
+/// Time for the authors of all topics; those of further topics are not counted.
+const RANKING_TIME: Duration = Duration::from_secs(5);
 
 type Limit = PageLimit<20, 50>;
 
@@ -186,8 +188,9 @@ fn oldest_hour(now: Timestamp) -> u64 {
 /// Orders topics: a topic of many people comes before one in which few do much.
 async fn rank(api: &Api, topics: Vec<(TopicId, Activity)>, now: Millis) -> Result<Vec<RankedTopic>, StoreError> {
     let mut ranked = Vec::with_capacity(topics.len());
+    let end = Instant::now() + RANKING_TIME;
     for (topic, activity) in topics {
-        let authors = count_authors(api, &topic, now).await?;
+        let authors = if Instant::now() < end { count_authors(api, &topic, now).await? } else { 0 };
         ranked.push(RankedTopic { topic, activity, authors });
     }
     // The order by activity stays among those with as many authors.

@@ -74,20 +74,26 @@ pub async fn accept(
     account.status.require_active()?;
     // Published versions do not change; the transaction keeps new ones from coming in between.
     let published = policy::published(database, now).await?;
+    let mut is_new = false;
     for acceptance in acceptances {
-        accept_one(&mut transaction, person, acceptance, &published, now).await?;
+        is_new |= accept_one(&mut transaction, person, acceptance, &published, now).await?;
+    }
+    // The same consents once more are no news, for nobody.
+    if !is_new {
+        return Ok(());
     }
     account::touch(&mut transaction, person).await?;
     Ok(transaction.commit().await?)
 }
 
+/// Returns whether the consent is new.
 async fn accept_one(
     transaction: &mut Transaction,
     person: &PublicKey,
     acceptance: &Acceptance,
     published: &Published,
     now: Timestamp,
-) -> Result<(), Refused> {
+) -> Result<bool, Refused> {
     let Acceptance { of, content_hash } = acceptance;
     let (policy_type, version) = (of.policy_type.name(), of.version.as_str());
     let is_coming = published.coming.iter().any(|(coming, _)| coming == of);
@@ -103,8 +109,9 @@ async fn accept_one(
     };
     let insert = sql("INSERT INTO cn_user.policy_consents \
          (consent_id, accepter_pubkey, policy_type, version, locale, content_hash, accepted_at) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (accepter_pubkey, policy_type, version) DO NOTHING");
+         VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (accepter_pubkey, policy_type, version) DO NOTHING \
+         RETURNING 1");
     let insert = insert.bind(Uuid::new_v4().to_string()).bind(person).bind(policy_type).bind(version);
     let insert = insert.bind(shown.get::<String>(0)?).bind(content_hash).bind(now);
-    Ok(transaction.execute(insert).await?)
+    Ok(transaction.fetch_first(insert).await?.is_some())
 }

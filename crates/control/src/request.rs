@@ -209,6 +209,7 @@ pub async fn create(
     if pending >= limits.pending_per_person {
         return Err(Refused::TooManyPendingRequests { current: pending, limit: limits.pending_per_person });
     }
+    check_room(&mut transaction, &topic, limits).await?;
     check_max_topics(&mut transaction, person).await?;
     let services: Vec<Service> = [Service::Relay]
         .into_iter()
@@ -243,12 +244,7 @@ pub async fn approve(
         return Err(Refused::Banned { reason: ban.reason, until: ban.until });
     }
     check_max_topics(transaction, &person).await?;
-    if !subscription::is_wanted(transaction, &topic).await? {
-        let current = subscription::count_wanted(transaction).await?;
-        if current >= limits.topics {
-            return Err(Refused::TooManyTopics { current, limit: limits.topics });
-        }
-    }
+    check_room(transaction, &topic, limits).await?;
     subscription::begin(transaction, &person, &topic, &request.services, now).await?;
     if let Some(name) = &request.topic_name {
         topic_name::keep_first(transaction, &request.topic, name).await?;
@@ -299,11 +295,23 @@ pub async fn cancel(database: &Database, person: &PublicKey, id: &str, now: Time
     Err(refused(known.filter(|request| request.requester == *person)))
 }
 
-/// Cancels all pending requests of a person.
+/// Cancels all requests of a person that are pending, or whose topic the node does not carry yet.
 pub(crate) async fn cancel_all(transaction: &mut Transaction, person: &PublicKey, now: Timestamp) -> Result<()> {
     let update = sql("UPDATE cn_user.topic_subscription_requests SET status = 'cancelled', reviewed_at = $2 \
-         WHERE requester_pubkey = $1 AND status = 'pending'");
+         WHERE requester_pubkey = $1 AND status IN ('pending', 'approved')");
     transaction.execute(update.bind(person).bind(now)).await
+}
+
+/// Cancels the request of a person who has ended the subscription before the node carried the topic.
+pub(crate) async fn cancel_approved(
+    transaction: &mut Transaction,
+    person: &PublicKey,
+    topic: &TopicId,
+    now: Timestamp,
+) -> Result<()> {
+    let update = sql("UPDATE cn_user.topic_subscription_requests SET status = 'cancelled', reviewed_at = $3 \
+         WHERE requester_pubkey = $1 AND topic_id = $2 AND status = 'approved'");
+    transaction.execute(update.bind(person).bind(topic).bind(now)).await
 }
 
 /// Notes that the node carries a topic now. Returns how many requests became active.
@@ -361,6 +369,15 @@ pub async fn list(
     select += " ORDER BY created_at, request_id LIMIT $3";
     let select = values.into_iter().fold(sql(select), crate::database::Statement::bind);
     database.read(select).await?.iter().map(TopicRequest::of_row).collect()
+}
+
+/// Whether the node may carry another topic for its members, if it does not carry this one (S-4).
+async fn check_room(transaction: &mut Transaction, topic: &str, limits: RequestLimits) -> Result<(), Refused> {
+    if subscription::is_wanted(transaction, topic).await? {
+        return Ok(());
+    }
+    let (current, limit) = (subscription::count_wanted(transaction).await?, limits.topics);
+    if current < limit { Ok(()) } else { Err(Refused::TooManyTopics { current, limit }) }
 }
 
 async fn check_max_topics(transaction: &mut Transaction, person: &PublicKey) -> Result<(), Refused> {

@@ -34,12 +34,14 @@ struct Rule {
     is_over: &'static str,
 }
 
-/// Rows that are over, and those that a request in progress has left behind when its account was deleted (N-2).
+/// Rows that are over, and recent ones that a request in progress has left behind when its account was deleted (N-2).
 macro_rules! or_is_left {
-    ($is_over:literal) => {
+    ($is_over:literal, $is_recent:literal) => {
         concat!(
             $is_over,
-            " OR (length(pubkey) = 64 AND NOT EXISTS \
+            " OR (",
+            $is_recent,
+            " AND length(pubkey) = 64 AND NOT EXISTS \
               (SELECT 1 FROM cn_user.subscriber_accounts a WHERE a.subscriber_pubkey = pubkey))"
         )
     };
@@ -56,12 +58,17 @@ const RULES: [Rule; 15] = [
         keep: DAY,
         is_over: "created_at <= $1",
     },
-    Rule { table: "cn_user.usage_events", key: "usage_id", keep: 180 * DAY, is_over: or_is_left!("created_at <= $1") },
+    Rule {
+        table: "cn_user.usage_events",
+        key: "usage_id",
+        keep: 180 * DAY,
+        is_over: or_is_left!("created_at <= $1", "created_at > $1 + 178 * 86400"),
+    },
     Rule {
         table: "cn_user.usage_counters_daily",
         key: "pubkey, metric, day",
         keep: 90 * DAY,
-        is_over: or_is_left!("day < CAST($1 AS bigint) / 86400"),
+        is_over: or_is_left!("day < CAST($1 AS bigint) / 86400", "day > CAST($1 AS bigint) / 86400 + 88"),
     },
     Rule {
         table: "cn_user.topic_subscriptions",

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kukuri_domain::{PublicKey, Timestamp, TopicId};
 
 use crate::{
-    Refused, Result, account,
+    Refused, Result, account, ban,
     database::{Database, Row, Transaction, sql},
     request::{self, Service},
 };
@@ -47,10 +47,17 @@ pub async fn list(database: &Database, person: &PublicKey) -> Result<Vec<TopicSu
 }
 
 /// How many people subscribe to each topic that anybody subscribes to.
-pub async fn wanted(database: &Database) -> Result<BTreeMap<TopicId, u64>> {
-    let select =
-        sql("SELECT topic_id, count(*) FROM cn_user.topic_subscriptions WHERE status = 'active' GROUP BY topic_id");
-    let rows = database.read(select).await?;
+///
+/// A subscription is paused while its account is disabled or banned (S-1): then it does not count.
+pub async fn wanted(database: &Database, now: Timestamp) -> Result<BTreeMap<TopicId, u64>> {
+    let select = sql(format!(
+        "SELECT s.topic_id, count(*) FROM cn_user.topic_subscriptions s \
+         JOIN cn_user.subscriber_accounts a ON a.subscriber_pubkey = s.subscriber_pubkey AND a.status = 'active' \
+         WHERE s.status = 'active' AND NOT EXISTS \
+         (SELECT 1 FROM cn_user.bans b WHERE b.pubkey = s.subscriber_pubkey AND {}) GROUP BY s.topic_id",
+        ban::IS_IN_FORCE
+    ));
+    let rows = database.read(select.bind(now)).await?;
     rows.iter().map(|row| Ok((TopicId::new_unchecked(&row.get::<String>(0)?), row.get(1)?))).collect()
 }
 
@@ -104,6 +111,7 @@ pub async fn end(database: &Database, person: &PublicKey, topic: &TopicId, now: 
          WHERE subscriber_pubkey = $1 AND topic_id = $2 AND status = 'active' RETURNING 1");
     let ended = transaction.fetch_first(update.bind(person).bind(topic).bind(now)).await?;
     ended.ok_or(Refused::NotSubscribed)?;
+    request::cancel_approved(&mut transaction, person, topic, now).await?;
     account::touch(&mut transaction, person).await?;
     Ok(transaction.commit().await?)
 }

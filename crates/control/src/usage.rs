@@ -66,11 +66,11 @@ pub async fn reserve(
     let reserved = match most {
         0 => None,
         _ => {
-            let upsert = sql(
-                "INSERT INTO cn_user.usage_counters_daily AS counter (pubkey, metric, day, count) VALUES ($1, $2, $3, 1) \
+            let upsert = sql("INSERT INTO cn_user.usage_counters_daily AS counter (pubkey, metric, day, count) \
+                 SELECT CAST($1 AS text), CAST($2 AS text), CAST($3 AS bigint), 1 \
+                 WHERE EXISTS (SELECT 1 FROM cn_user.subscriber_accounts a WHERE a.subscriber_pubkey = $1) \
                  ON CONFLICT (pubkey, metric, day) DO UPDATE SET count = counter.count + 1 WHERE counter.count < $4 \
-                 RETURNING count",
-            );
+                 RETURNING count");
             database.change(upsert.bind(person).bind(metric.name()).bind(day).bind(most)).await?.into_iter().next()
         }
     };
@@ -96,7 +96,9 @@ pub async fn settle(
     }
     let insert = sql(
         "INSERT INTO cn_user.usage_events (usage_id, pubkey, metric, day, units, outcome, request_id, created_at) \
-         VALUES ($1, $2, $3, $4, 1, $5, $6, $7)",
+         SELECT CAST($1 AS text), CAST($2 AS text), CAST($3 AS text), CAST($4 AS bigint), 1, CAST($5 AS text), \
+         CAST($6 AS text), CAST($7 AS bigint) \
+         WHERE EXISTS (SELECT 1 FROM cn_user.subscriber_accounts a WHERE a.subscriber_pubkey = $2)",
     );
     let insert = insert.bind(Uuid::new_v4().to_string()).bind(&person).bind(metric.name()).bind(day);
     database.change(insert.bind(outcome.name()).bind(request_id).bind(now)).await.map(drop)

@@ -129,18 +129,36 @@ pub fn claims_to_be_topic(value: &str) -> bool {
 pub struct TopicRules {
     /// Whether events must name a topic.
     pub mode: TopicsMode,
-    /// Exact ids, and prefixes with `*` after the last colon.
-    reserved: Vec<String>,
+    reserved: TopicPatterns,
+}
+
+/// Topics, by exact ids and by prefixes with `*` after the last colon.
+#[derive(Clone, Debug, Default)]
+pub struct TopicPatterns(Vec<String>);
+
+impl TopicPatterns {
+    /// Patterns, each an exact id or `prefix:*`.
+    pub fn new(patterns: &[impl AsRef<str>]) -> Result<Self, TopicError> {
+        let patterns: Vec<String> = patterns.iter().map(|pattern| pattern.as_ref().to_owned()).collect();
+        match patterns.iter().find(|pattern| !is_pattern(pattern)) {
+            Some(pattern) => Err(TopicError::Reserved(pattern.clone())),
+            None => Ok(Self(patterns)),
+        }
+    }
+
+    /// Whether one of them is of this topic.
+    pub fn contains(&self, topic: &str) -> bool {
+        self.0.iter().any(|pattern| match pattern.strip_suffix('*') {
+            Some(prefix) => topic.len() > prefix.len() && topic.starts_with(prefix),
+            None => topic == pattern,
+        })
+    }
 }
 
 impl TopicRules {
     /// Rules with reserved ids, each an exact id or `prefix:*` (T-1).
     pub fn new(mode: TopicsMode, reserved: &[impl AsRef<str>]) -> Result<Self, TopicError> {
-        let reserved: Vec<String> = reserved.iter().map(|entry| entry.as_ref().to_owned()).collect();
-        match reserved.iter().find(|entry| !is_reservation(entry)) {
-            Some(entry) => Err(TopicError::Reserved(entry.clone())),
-            None => Ok(Self { mode, reserved }),
-        }
+        Ok(Self { mode, reserved: TopicPatterns::new(reserved)? })
     }
 
     /// Classifies the value of a `t` tag.
@@ -150,7 +168,7 @@ impl TopicRules {
         let is_topic = value == GLOBAL
             || hex::decode::<32>(name.as_bytes()).is_ok()
             || of_a_user()
-            || self.reserved.iter().any(|entry| reserves(entry, value));
+            || self.reserved.contains(value);
         if is_topic && value.len() <= TopicId::MAX_LEN {
             TopicValue::Topic(TopicId(value.into()))
         } else {
@@ -214,17 +232,10 @@ pub fn bound<E>(
     Ok(Cow::Owned(known))
 }
 
-/// Whether an entry of `topics.reserved` is `kukuri:<name>` or `kukuri:<name>:*`.
-fn is_reservation(entry: &str) -> bool {
-    let name = entry.strip_prefix(PREFIX).map(|name| name.strip_suffix(":*").unwrap_or(name));
-    entry.len() <= TopicId::MAX_LEN && name.is_some_and(|name| !name.is_empty() && !name.contains('*'))
-}
-
-fn reserves(entry: &str, value: &str) -> bool {
-    match entry.strip_suffix('*') {
-        Some(prefix) => value.len() > prefix.len() && value.starts_with(prefix),
-        None => value == entry,
-    }
+/// Whether a pattern is `kukuri:<name>` or `kukuri:<name>:*`.
+fn is_pattern(pattern: &str) -> bool {
+    let name = pattern.strip_prefix(PREFIX).map(|name| name.strip_suffix(":*").unwrap_or(name));
+    pattern.len() <= TopicId::MAX_LEN && name.is_some_and(|name| !name.is_empty() && !name.contains('*'))
 }
 
 /// A filter must name topics on this node (T-6). Its `Display` is the message of `CLOSED`.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kukuri_control::{Control, Refused, people::MemberRefused, request::Service};
-use kukuri_domain::{Filter, Kind, Letter, PublicKey, TopicId, admission::Screened, topic::TopicValue};
+use kukuri_domain::{Event, Filter, Kind, Letter, PublicKey, TopicId, admission::Screened, topic::TopicValue};
 use kukuri_engine::{
     Client, PublishRefused, ReadRefused,
     live::LiveSubscription,
@@ -29,17 +29,36 @@ impl MemberPolicy {
         !client.keys.is_empty() && context.config.auth.is_demanded(client.connected_at, context.now)
     }
 
-    /// Whether one of the client's keys may do all of what is asked for. Else, why the last of them may not.
-    fn check(&self, context: &Context<'_>, client: &Client, asked: &Asked<'_>) -> Result<(), PersonRefused> {
-        let mut refused = Ok(());
-        for key in client.keys.iter().rev() {
+    /// The key of the client that may do all of what is asked for: the last one that may. Else, why the last of all may not. A client
+    /// without keys is not asked.
+    fn check(&self, context: &Context<'_>, client: &Client, asked: &Asked<'_>) -> Result<PublicKey, PersonRefused> {
+        self.first_entitled(context, client.keys.iter().rev(), asked)
+    }
+
+    fn first_entitled<'k>(
+        &self,
+        context: &Context<'_>,
+        keys: impl Iterator<Item = &'k PublicKey>,
+        asked: &Asked<'_>,
+    ) -> Result<PublicKey, PersonRefused> {
+        let mut refused = Err(PersonRefused::AccountInactive);
+        for (tried, key) in keys.enumerate() {
             match self.check_key(context, key, asked) {
-                Ok(()) => return Ok(()),
-                Err(reason) if refused.is_ok() => refused = Err(reason),
+                Ok(()) => return Ok(*key),
+                Err(reason) if tried == 0 => refused = Err(reason),
                 Err(_) => {}
             }
         }
         refused
+    }
+
+    /// The member who publishes an event: its author, if that is a key of the client and may, or another of its keys that may.
+    pub(crate) fn publisher(&self, context: &Context<'_>, client: &Client, event: &Event) -> Option<PublicKey> {
+        let rules = &context.config.admission.topics;
+        let topics = rules.bind(event).ok()?;
+        let author = client.keys.iter().filter(|key| **key == event.pubkey);
+        let asked = Asked { topics: &topics, service: Service::Relay };
+        self.first_entitled(context, author.chain(client.keys.iter().rev()), &asked).ok()
     }
 
     fn check_key(&self, context: &Context<'_>, key: &PublicKey, asked: &Asked<'_>) -> Result<(), PersonRefused> {
@@ -55,7 +74,13 @@ impl MemberPolicy {
         })
     }
 
-    fn check_filter(&self, context: &Context<'_>, client: &Client, filter: &Filter) -> Result<(), PersonRefused> {
+    /// The key of the client that may read what a filter asks for.
+    pub(crate) fn check_filter(
+        &self,
+        context: &Context<'_>,
+        client: &Client,
+        filter: &Filter,
+    ) -> Result<PublicKey, PersonRefused> {
         let read = |value: &str| match context.config.admission.topics.read(value) {
             TopicValue::Topic(topic) => Some(topic),
             // A hashtag reads events of any topic.
@@ -84,9 +109,10 @@ impl Policy for MemberPolicy {
         }
         // The rest of a reconciliation has the filter of its beginning.
         if request.filters.is_empty() {
-            return Ok(self.check(context, request.client, &Asked { topics: &[], service: Service::Relay })?);
+            self.check(context, request.client, &Asked { topics: &[], service: Service::Relay })?;
+            return Ok(());
         }
-        let check = |filter| self.check_filter(context, request.client, filter);
+        let check = |filter| self.check_filter(context, request.client, filter).map(drop);
         Ok(request.filters.iter().try_for_each(check)?)
     }
 
@@ -94,7 +120,7 @@ impl Policy for MemberPolicy {
         if !Self::is_for_members(context, client) {
             return Ok(());
         }
-        Ok(live.filters().iter().try_for_each(|filter| self.check_filter(context, client, filter))?)
+        Ok(live.filters().iter().try_for_each(|filter| self.check_filter(context, client, filter).map(drop))?)
     }
 
     fn check_new_event(
@@ -108,6 +134,7 @@ impl Policy for MemberPolicy {
         if matches!(screened.event().kind, Kind::DELETION | Kind::VANISH) {
             return Ok(());
         }
-        Ok(self.check(context, client, &Asked { topics: screened.topics(), service: Service::Relay })?)
+        self.check(context, client, &Asked { topics: screened.topics(), service: Service::Relay })?;
+        Ok(())
     }
 }

@@ -13,26 +13,28 @@ use kukuri_engine::{
 use crate::MemberPolicy;
 
 /// Counts what members publish and what they ask of the past, where clients have to authenticate, and refuses what exceeds their
-/// plan. A plan without a limit is not counted.
+/// plan. A metric that no plan limits costs nothing.
 ///
-/// A client with several keys is counted by the last one that is served, an event by its author if that is one of them.
-pub struct QuotaPolicy(pub Arc<Control>);
+/// Of a client with several keys the one is counted by which [`MemberPolicy`] lets the request pass; of those an event's author first.
+pub struct QuotaPolicy(MemberPolicy);
 
 impl QuotaPolicy {
-    /// Counts a unit for the first of these keys that is served.
-    fn count<'k>(
-        &self,
-        context: &Context<'_>,
-        mut keys: impl Iterator<Item = &'k PublicKey>,
-        metric: Metric,
-    ) -> Result<(), PersonRefused> {
-        let (people, now) = (self.0.people(), context.now.seconds());
-        let Some(key) = keys.find(|key| people.check_served(key, now).is_ok()) else { return Ok(()) };
-        let Some(limit) = people.limit(key, metric) else { return Ok(()) };
-        match self.0.member_usage().count(key, metric, limit, now) {
+    /// Counts in this control plane.
+    pub fn new(control: Arc<Control>) -> Self {
+        Self(MemberPolicy(control))
+    }
+
+    fn count(&self, context: &Context<'_>, member: &PublicKey, metric: Metric) -> Result<(), PersonRefused> {
+        let (control, now) = (&self.0.0, context.now.seconds());
+        let Some(limit) = control.people().limit(member, metric) else { return Ok(()) };
+        match control.member_usage().count(member, metric, limit, now) {
             Err(Refused::QuotaExceeded { reset_at: Some(until), .. }) => Err(PersonRefused::QuotaExceeded { until }),
             _ => Ok(()),
         }
+    }
+
+    fn is_limited(&self, metric: Metric) -> bool {
+        self.0.0.people().is_limited(metric)
     }
 }
 
@@ -41,24 +43,29 @@ impl Policy for QuotaPolicy {
         if !MemberPolicy::is_for_members(context, request.client) || request.kind == ReadKind::Recent {
             return Ok(());
         }
-        let keys = || request.client.keys.iter().rev();
-        // A search costs what it costs over HTTP.
-        let searches = request.filters.iter().filter(|filter| filter.search().is_some()).count();
-        for _ in 0..searches {
-            self.count(context, keys(), Metric::SearchRequests)?;
+        let mut asks_for_the_past = None;
+        for filter in request.filters {
+            let metric = if filter.search().is_some() { Metric::SearchRequests } else { Metric::BackfillRequests };
+            if !self.is_limited(metric) {
+                continue;
+            }
+            let member = self.0.check_filter(context, request.client, filter)?;
+            match metric {
+                // A search costs what it costs over HTTP.
+                Metric::SearchRequests => self.count(context, &member, metric)?,
+                _ => asks_for_the_past = Some(member),
+            }
         }
-        if searches < request.filters.len() {
-            self.count(context, keys(), Metric::BackfillRequests)?;
-        }
-        Ok(())
+        Ok(asks_for_the_past.map_or(Ok(()), |member| self.count(context, &member, Metric::BackfillRequests))?)
     }
 
     fn check_admitted(&self, context: &Context<'_>, client: &Client, event: &Event) -> Result<(), PublishRefused> {
+        let metric = Metric::EventPublishes;
         // What is theirs, people may always take back.
-        if !MemberPolicy::is_for_members(context, client) || event.kind.is_request() {
+        if !self.is_limited(metric) || !MemberPolicy::is_for_members(context, client) || event.kind.is_request() {
             return Ok(());
         }
-        let author = client.keys.iter().filter(|key| **key == event.pubkey);
-        Ok(self.count(context, author.chain(client.keys.iter().rev()), Metric::EventPublishes)?)
+        let member = self.0.publisher(context, client, event);
+        Ok(member.map_or(Ok(()), |member| self.count(context, &member, metric))?)
     }
 }

@@ -72,7 +72,7 @@ impl Node {
             policies: vec![
                 Box::new(BanPolicy(Arc::clone(&control))),
                 Box::new(MemberPolicy(Arc::clone(&control))),
-                Box::new(QuotaPolicy(Arc::clone(&control))),
+                Box::new(QuotaPolicy::new(Arc::clone(&control))),
             ],
             recorder: Arc::new(metrics::NoopRecorder),
         };
@@ -295,6 +295,27 @@ async fn requests_for_history_and_searches_are_counted_by_the_last_key_up_to_the
     node.set_limit(Metric::BackfillRequests, None).await;
     assert_eq!(history(&node, &client, &[&page]), "ok");
     assert_eq!(node.used(&person(2), Metric::BackfillRequests).await, 2, "an unlimited plan is not counted");
+}
+
+#[tokio::test]
+async fn key_that_may_not_itself_is_not_charged_for_one_that_may() {
+    // a fresh account on the same connection is no way around a plan.
+    let node = Node::start(required()).await;
+    for number in [1, 2] {
+        node.join(&person(number)).await;
+        node.accept(&person(number)).await;
+    }
+    node.subscribe(&person(1)).await;
+    node.set_limit(Metric::BackfillRequests, Some(2)).await;
+    let client = client(&[person(1), person(2)], clock::now());
+    let page = of_topic(&topic());
+    for expected in ["ok", "ok"] {
+        assert_eq!(history(&node, &client, &[&page]), expected);
+    }
+    assert!(history(&node, &client, &[&page]).starts_with("restricted: quota exceeded until "));
+    let used =
+        [node.used(&person(1), Metric::BackfillRequests).await, node.used(&person(2), Metric::BackfillRequests).await];
+    assert_eq!(used, [2, 0]);
 }
 
 #[tokio::test]

@@ -72,6 +72,7 @@ static ROUTES: LazyLock<Mutex<(Runtime, Router)>> = LazyLock::new(|| {
         services: Service::ALL.to_vec(),
         request_limits: RequestLimits::default(),
         bootstrap: Box::new(|| Arc::new(Profile::new(PublicKey::from_bytes([1; 32]), Endpoints::default()))),
+        forbidden_topics: Default::default(),
         upgrade_url: None,
         clock: || NOW,
         stopping: stopping.subscribe(),

@@ -7,7 +7,7 @@ use axum::{
     Json,
     body::Body,
     extract::State,
-    http::header,
+    http::{Method, header},
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
@@ -149,10 +149,15 @@ pub(crate) struct DownloadParameters {
     ))]
 pub(crate) async fn download_export(
     State(api): State<Arc<ApiState>>,
+    method: Method,
     Path(id): Path<String>,
     Query(parameters): Query<DownloadParameters>,
 ) -> Result<Response, Error> {
     let id = read_id("export_request_id", &id)?;
+    // A look at the headers must not use up the token.
+    if method == Method::HEAD {
+        return Err(Error::MethodNotAllowed);
+    }
     let bytes = export::begin_download(api.control.database(), id, &parameters.token, api.now()).await?;
     let download = Download { control: Arc::clone(&api.control), id: id.to_owned(), part: 0, left: bytes };
     let headers = [

@@ -89,6 +89,12 @@ impl NewTopicRequest {
                 (topic, name)
             }
         };
+        if topic.is_global() {
+            return Err(Error::invalid_parameter("topic_id", "is a topic that everybody has"));
+        }
+        if api.forbidden_topics.contains(topic.as_str()) {
+            return Err(Error::invalid_parameter("topic_id", "is a topic that this node does not carry"));
+        }
         Ok(NewRequest {
             topic,
             topic_name,

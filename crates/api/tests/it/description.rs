@@ -98,11 +98,11 @@ const OPERATIONS: [(Method, &str, RouteCost, Access); 31] = [
     (Method::DELETE, REQUEST, RouteCost::Control, Member),
     (Method::GET, SUBSCRIPTIONS, RouteCost::Control, Member),
     (Method::DELETE, SUBSCRIPTION, RouteCost::Control, Account),
-    (Method::POST, EXPORTS, RouteCost::Control, Account),
+    (Method::POST, EXPORTS, RouteCost::SignIn, Account),
     (Method::GET, EXPORTS, RouteCost::Control, Account),
     (Method::GET, EXPORT, RouteCost::Control, Account),
     (Method::GET, DOWNLOAD, RouteCost::Control, Open),
-    (Method::POST, DELETIONS, RouteCost::Control, Account),
+    (Method::POST, DELETIONS, RouteCost::SignIn, Account),
     (Method::GET, DELETION, RouteCost::Control, Open),
 ];
 

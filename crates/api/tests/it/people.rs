@@ -484,6 +484,8 @@ async fn malformed_requests_for_topics_change_nothing() {
         ("a name of two lines", json!({ "topic_name": "a\nb" }), "topic_name"),
         ("a long name", json!({ "topic_name": "a".repeat(201) }), "topic_name"),
         ("another topic's name", json!({ "topic_id": TOPIC, "topic_name": "cats" }), "topic_name"),
+        ("everybody's topic", json!({ "topic_id": "kukuri:global" }), "topic_id"),
+        ("a forbidden topic", json!({ "topic_id": format!("kukuri:user:{}", "1".repeat(64)) }), "topic_id"),
         ("a service there is not", json!({ "topic_id": TOPIC, "requested_services": ["tea"] }), "requested_services"),
         ("a service not run here", json!({ "topic_id": TOPIC, "requested_services": ["trust"] }), "requested_services"),
         ("a long reason", json!({ "topic_id": TOPIC, "reason": "a".repeat(1_001) }), "reason"),

@@ -116,6 +116,8 @@ async fn export_is_made_and_downloaded_once() {
     assert_eq!(node.call(Method::GET, &path, &other, &Value::Null).await.code().0, 404, "another person's");
     let wrong = node.get(&format!("{path}/download?token={}", "0".repeat(64))).await;
     assert_eq!(wrong.code(), (404, "NOT_FOUND".to_owned()));
+    let look = node.call(Method::HEAD, &download, "", &Value::Null).await;
+    assert_eq!(look.status, 405, "a look does not use up the token");
     let (headers, archive) = node.download(&download).await;
     assert_eq!(headers["content-type"], "application/zip");
     assert_eq!(headers["content-length"], archive.len().to_string());
@@ -149,7 +151,10 @@ async fn account_is_deleted_and_the_receipt_tells() {
         let answer = node.call_signed(1, Method::GET, path, &Value::Null).await;
         assert_eq!(answer.code(), (410, "ACCOUNT_DELETED".to_owned()));
     }
-    assert_eq!(text(&node.get(&receipt).await.json(), "status"), "queued");
+    for authorization in ["", own.as_str(), "Bearer x"] {
+        let found = node.call(Method::GET, &receipt, authorization, &Value::Null).await.json();
+        assert_eq!(text(&found, "status"), "queued", "the receipt is enough, whatever the credentials are");
+    }
     node.work().await;
     let done = node.get(&receipt).await.json();
     assert_eq!((text(&done, "status"), &done["include_events"]), ("completed", &json!(true)));

@@ -90,7 +90,7 @@ fn bans() -> String {
 pub(super) struct Changes {
     pub(super) persons: HashMap<PublicKey, Person>,
     pub(super) nameless_bans: HashMap<String, Ban>,
-    /// Pseudonyms of nameless bans that are over.
+    /// Pseudonyms of bans that are not nameless, or not any more.
     pub(super) lifted: Vec<String>,
     pub(super) ended_tokens: HashMap<String, Timestamp>,
     /// All accounts that there are, if any was removed.
@@ -140,7 +140,6 @@ impl Changes {
     pub(super) fn concern(&self, known: &Known) -> bool {
         self.remaining.is_some()
             || !self.nameless_bans.is_empty()
-            || !self.ended_tokens.is_empty()
             || self.persons.iter().any(|(key, person)| known.persons.contains_key(key) || person.ban.is_some())
     }
 
@@ -195,6 +194,8 @@ impl Changes {
             let is_over = row.get::<Option<Timestamp>>(5)?.is_some() || ban.until.is_some_and(|until| until <= now);
             match ban.pubkey {
                 Some(key) => {
+                    // It may have been nameless until the person was banned anew.
+                    self.lifted.push(ban.pseudonym.clone());
                     let person = self.persons.entry(key).or_default();
                     if !is_over {
                         person.ban = Some(Box::new(ban));

@@ -241,6 +241,11 @@ impl People {
         known.plans.get(plan)?.limits.get(&metric).copied()
     }
 
+    /// Whether any plan limits a metric.
+    pub fn is_limited(&self, metric: Metric) -> bool {
+        self.known.read().plans.values().any(|plan| plan.limits.contains_key(&metric))
+    }
+
     /// The plan of a person.
     pub fn plan(&self, key: &PublicKey) -> Option<Plan> {
         let known = self.known.read();

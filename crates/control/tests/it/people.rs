@@ -110,6 +110,30 @@ on_both! {
         changes.await.unwrap();
     }
 
+    async fn lifted_ban_that_was_nameless_before_is_over(control) {
+        // the ban of a deleted account, which was banned anew.
+        let people = control.people(START).await;
+        let ban = async || {
+            let mut transaction = control.begin().await;
+            ban::ban(&mut transaction, &control.secrets, &person(1), "spam", None, START).await.unwrap();
+            transaction.commit().await.unwrap();
+        };
+        ban().await;
+        let forget = kukuri_control::database::sql("UPDATE cn_user.bans SET pubkey = NULL, revision = revision + 1");
+        control.database.change(forget).await.unwrap();
+        control.join(&person(2)).await;
+        people.refresh(&control.database, START).await.unwrap();
+        let pseudonyms = control.secrets.pseudonyms(&person(1));
+        assert_eq!(name(people.check_nameless_bans(&pseudonyms, START)), "Banned");
+        ban().await;
+        let mut transaction = control.begin().await;
+        ban::lift(&mut transaction, &control.secrets, &person(1), START).await.unwrap();
+        transaction.commit().await.unwrap();
+        people.refresh(&control.database, START).await.unwrap();
+        assert_eq!(name(people.check_nameless_bans(&pseudonyms, START)), "ok");
+        assert_eq!(name(people.check_ban(&person(1), START)), "ok");
+    }
+
     async fn ban_under_a_new_secret_is_not_hidden_by_a_lifted_one(control) {
         let mut transaction = control.begin().await;
         ban::ban(&mut transaction, &control.secrets, &person(1), "old", None, START).await.unwrap();

@@ -436,7 +436,7 @@ on_both! {
         // At once.
         let known = account::find(control_database(&office), &person(1)).await.unwrap().unwrap();
         assert_eq!(known.status, AccountStatus::Deleting);
-        assert_eq!(subscription::wanted(control_database(&office)).await.unwrap().len(), 1, "that of the other");
+        assert_eq!(subscription::wanted(control_database(&office), START).await.unwrap().len(), 1, "that of the other");
         let waiting = request::list(control_database(&office), Some(&person(1)), None, None, 10).await.unwrap();
         assert!(waiting.iter().all(|request| request.status != request::RequestStatus::Pending), "{waiting:?}");
         let found = export::find(control_database(&office), &person(1), &running).await.unwrap().unwrap();

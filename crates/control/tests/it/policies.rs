@@ -2,6 +2,7 @@
 
 use kukuri_control::{
     consent::{self, Acceptance},
+    people::Refreshed,
     policy::{self, PolicyType, PolicyVersion},
 };
 use kukuri_domain::Timestamp;
@@ -83,6 +84,8 @@ on_both! {
         assert_eq!(consents.iter().map(|consent| consent.locale.as_str()).collect::<Vec<_>>(), ["en"], "once");
         people.refresh(&control.database, START).await.unwrap();
         assert!(people.has_consented(&person(1)) && !people.has_consented(&person(2)));
+        assert_eq!(accept(control, &terms, "# 1\nen", START).await, "ok");
+        assert_eq!(people.refresh(&control.database, START).await.unwrap(), Refreshed::Same, "no news for anybody");
         let empty = consent::accept(&control.database, &person(1), &[], START).await;
         assert_eq!(name(empty), "Invalid", "section 3.3: an empty list accepted everything");
     }

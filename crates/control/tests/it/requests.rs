@@ -56,13 +56,13 @@ on_both! {
         control.join(&person(1)).await;
         let asked = ask(control, &person(1), 1).await.unwrap();
         assert_eq!((asked.status, asked.services.as_slice()), (RequestStatus::Pending, &[Service::Relay, Service::Index][..]));
-        assert!(subscription::wanted(&control.database).await.unwrap().is_empty());
+        assert!(subscription::wanted(&control.database, START).await.unwrap().is_empty());
         approve(control, &asked.id).await.unwrap();
         let approved = request::find(&control.database, &asked.id).await.unwrap().unwrap();
         assert_eq!(approved.status, RequestStatus::Approved);
         assert_eq!((approved.review_note.as_deref(), approved.reviewed_by.as_deref()), (Some("welcome"), Some("command")));
         assert_eq!(request::waiting_topics(&control.database).await.unwrap(), [topic(1)]);
-        assert_eq!(subscription::wanted(&control.database).await.unwrap()[&topic(1)], 1);
+        assert_eq!(subscription::wanted(&control.database, START).await.unwrap()[&topic(1)], 1);
         assert_eq!(request::taken_in(&control.database, &topic(1)).await.unwrap(), 1);
         assert_eq!(request::taken_in(&control.database, &topic(1)).await.unwrap(), 0);
         assert_eq!(status(control, &asked.id).await, RequestStatus::Active);
@@ -104,7 +104,7 @@ on_both! {
         assert_eq!(ask(control, &person(1), 1).await.unwrap().id, third.id, "the person has the topic");
         subscription::end(&control.database, &person(1), &topic(1), later(1)).await.unwrap();
         assert_eq!(name(subscription::end(&control.database, &person(1), &topic(1), later(1)).await), "NotSubscribed");
-        assert!(subscription::wanted(&control.database).await.unwrap().is_empty());
+        assert!(subscription::wanted(&control.database, START).await.unwrap().is_empty());
         let fourth = ask(control, &person(1), 1).await.unwrap();
         assert_ne!(fourth.id, third.id);
         approve(control, &fourth.id).await.unwrap();
@@ -145,7 +145,7 @@ on_both! {
         control.join(&person(2)).await;
         let asked = ask(control, &person(2), 1).await.unwrap();
         approve(control, &asked.id).await.unwrap();
-        assert_eq!(subscription::wanted(&control.database).await.unwrap()[&topic(1)], 2, "it is carried already");
+        assert_eq!(subscription::wanted(&control.database, START).await.unwrap()[&topic(1)], 2, "it is carried already");
     }
 
     async fn approvals_at_the_same_time_keep_the_limit(control) {
@@ -172,6 +172,50 @@ on_both! {
         transaction.commit().await.unwrap();
         assert_eq!(name(approve(control, &asked.id).await), "AccountDisabled");
         assert_eq!(name(ask(control, &person(1), 2).await), "AccountDisabled");
+    }
+
+    async fn subscription_is_paused_while_its_person_is_not_served(control) {
+        // S-1, S-7
+        set_max_topics(control, None).await;
+        for number in [1, 2] {
+            control.join(&person(number)).await;
+            let asked = ask(control, &person(number), 1).await.unwrap();
+            approve(control, &asked.id).await.unwrap();
+        }
+        let wanted = async |now| subscription::wanted(&control.database, now).await.unwrap().get(&topic(1)).copied();
+        assert_eq!(wanted(START).await, Some(2));
+        let mut transaction = control.begin().await;
+        ban::ban(&mut transaction, &control.secrets, &person(1), "spam", Some(later(60)), START).await.unwrap();
+        account::set_status(&mut transaction, &person(2), AccountStatus::Disabled, None, START).await.unwrap();
+        transaction.commit().await.unwrap();
+        assert_eq!(wanted(START).await, None);
+        assert_eq!(wanted(later(60)).await, Some(1), "the ban is over");
+    }
+
+    async fn request_of_a_subscription_that_ended_early_is_cancelled(control) {
+        // S-6
+        control.join(&person(1)).await;
+        let asked = ask(control, &person(1), 1).await.unwrap();
+        approve(control, &asked.id).await.unwrap();
+        subscription::end(&control.database, &person(1), &topic(1), START).await.unwrap();
+        assert!(request::waiting_topics(&control.database).await.unwrap().is_empty());
+        let found = request::find(&control.database, &asked.id).await.unwrap().unwrap();
+        assert_eq!(found.status, RequestStatus::Cancelled);
+    }
+
+    async fn node_that_carries_enough_topics_is_asked_for_no_more(control) {
+        // S-4
+        set_max_topics(control, None).await;
+        for number in 1..=4 {
+            control.join(&person(number)).await;
+        }
+        for number in 1..=3 {
+            let asked = ask(control, &person(number), number).await.unwrap();
+            approve(control, &asked.id).await.unwrap();
+        }
+        let refused = ask(control, &person(4), 4).await.unwrap_err();
+        assert!(matches!(refused, Refused::TooManyTopics { current: 3, limit: 3 }), "{refused:?}");
+        assert_eq!(name(ask(control, &person(4), 1).await), "ok", "one that it carries");
     }
 
     async fn requests_are_listed_in_pages(control) {

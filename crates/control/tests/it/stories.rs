@@ -73,10 +73,15 @@ impl Model {
         self.subscribed.iter().filter(|(of, _)| *of == who).count()
     }
 
+    /// Whether the node carries the topic, or has room for another one.
+    fn has_room(&self, topic: u8) -> bool {
+        let topics = self.topics();
+        topics.contains_key(&topic) || topics.len() < LIMITS.topics as usize
+    }
+
     /// The free plan has one topic.
     fn may_subscribe(&self, who: u8, topic: u8) -> bool {
-        let topics = self.topics();
-        self.topics_of(who) < 1 && (topics.contains_key(&topic) || topics.len() < LIMITS.topics as usize)
+        self.topics_of(who) < 1 && self.has_room(topic)
     }
 }
 
@@ -93,11 +98,12 @@ async fn play(control: &Control, model: &mut Model, step: &Step) {
                     assert!(model.ids.contains(&request.id), "the known one is returned");
                 }
                 Ok(request) => {
-                    assert!(model.pending(who) < 2 && model.topics_of(who) < 1, "{step:?}");
+                    assert!(model.pending(who) < 2 && model.may_subscribe(who, number), "{step:?}");
                     model.requests.push((who, number, RequestStatus::Pending));
                     model.ids.push(request.id);
                 }
                 Err(Refused::TooManyPendingRequests { .. }) => assert_eq!(model.pending(who), 2),
+                Err(Refused::TooManyTopics { .. }) => assert!(!model.has_room(number), "{step:?}"),
                 Err(Refused::QuotaExceeded { .. }) => assert_eq!(model.topics_of(who), 1),
                 Err(refused) => panic!("{step:?}: {refused}"),
             }
@@ -156,6 +162,11 @@ async fn play(control: &Control, model: &mut Model, step: &Step) {
         Step::End(who, number) => {
             let ended = subscription::end(database, &person(who), &topic(number), START).await.is_ok();
             assert_eq!(ended, model.subscribed.remove(&(who, number)));
+            for (_, _, status) in model.requests.iter_mut().filter(|(of, on, _)| ended && (*of, *on) == (who, number)) {
+                if *status == RequestStatus::Approved {
+                    *status = RequestStatus::Cancelled;
+                }
+            }
         }
         Step::TakenIn(number) => {
             request::taken_in(database, &topic(number)).await.unwrap();
@@ -174,7 +185,7 @@ async fn compare(control: &Control, model: &Model, people: &People) {
         let found = request::find(&control.database, id).await.unwrap().unwrap();
         assert_eq!(found.status, model.requests[nth].2, "request {nth}");
     }
-    let wanted = subscription::wanted(&control.database).await.unwrap();
+    let wanted = subscription::wanted(&control.database, START).await.unwrap();
     let expected: BTreeMap<_, _> = model.topics().into_iter().map(|(number, count)| (topic(number), count)).collect();
     assert_eq!(wanted, expected);
     people.refresh(&control.database, START).await.unwrap();

@@ -142,6 +142,7 @@ async fn show(control: &Control, key: &PublicKey) -> anyhow::Result<()> {
     if account.is_none() && ban.is_none() {
         return Err(Refused::UnknownAccount.into());
     }
+    let is_served = ban.is_none() && account.as_ref().is_some_and(|account| account.status == AccountStatus::Active);
     let status = account.as_ref().map_or_else(|| "no account".to_owned(), described);
     let mut lines = vec![("npub", npub(key)), ("hex", key.to_string()), ("status", status)];
     lines.push(("ban", ban.unwrap_or_else(|| "none".to_owned())));
@@ -151,7 +152,9 @@ async fn show(control: &Control, key: &PublicKey) -> anyhow::Result<()> {
         let topics = subscription::list(control.database(), key).await?;
         for topic in topics.iter().filter(|topic| topic.ended_at.is_none()) {
             let services = service_names(&topic.services).join(", ");
-            lines.push(("topic", format!("{} ({services}), since {}", topic.topic, moment(topic.started_at))));
+            let since = moment(topic.started_at);
+            let paused = if is_served { "" } else { "; paused" };
+            lines.push(("topic", format!("{} ({services}), since {since}{paused}", topic.topic)));
         }
         let pending = request::list(control.database(), Some(key), Some(RequestStatus::Pending), None, PAGE).await?;
         lines.extend(pending.iter().map(|request| ("request", format!("{} for {}", request.id, request.topic))));

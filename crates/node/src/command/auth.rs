@@ -53,7 +53,10 @@ pub(crate) async fn run(flags: &Flags, settings: &Settings, command: AuthCommand
             configure(flags, &control, "auth.require", &loaded, values).await
         }
         AuthCommand::Off => {
-            let values = [MODE, ENFORCE_AT, GRACE].map(|key| (key, None)).into();
+            // What a higher layer sets beside the mode does not keep it from being removed.
+            let set = control.people().configuration();
+            let others = [ENFORCE_AT, GRACE].into_iter().filter(|key| set.contains_key(*key));
+            let values = std::iter::once(MODE).chain(others).map(|key| (key, None)).collect();
             configure(flags, &control, "auth.off", &loaded, values).await
         }
     }
@@ -87,9 +90,9 @@ async fn configure(
     loaded: &Loaded,
     values: NewValues,
 ) -> anyhow::Result<()> {
-    for (key, _) in &values {
+    for (key, value) in &values {
         let layer = loaded.layer(key);
-        if *layer > Layer::Console {
+        if *layer > Layer::Console && (value.is_some() || *key == MODE) {
             bail!("{key} is set in {}; change it there", layer.location(key));
         }
     }

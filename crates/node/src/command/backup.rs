@@ -52,6 +52,8 @@ pub(crate) async fn backup(settings: &Settings, options: Backup) -> anyhow::Resu
     kukuri_files::create_directory(dir, 0o700).with_context(at)?;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).with_context(at)?;
     kukuri_files::create_directory(&dir.join(STORE), 0o700).with_context(at)?;
+    // Before the store: an account that is deleted meanwhile is in the backup, so that its deletion is repeated after a restore (N-2).
+    let control = backup_control(settings, dir).await?;
     let copy = dir.join(STORE).join(DATA_FILE);
     store.copy_to(&copy)?;
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o600))?;
@@ -64,8 +66,8 @@ pub(crate) async fn backup(settings: &Settings, options: Backup) -> anyhow::Resu
             files.push(BackupFile::of(dir, &key_file)?);
         }
     }
-    if let Some(copy) = backup_control(settings, dir).await? {
-        files.push(BackupFile::of(dir, &copy)?);
+    if let Some(control) = control {
+        files.push(BackupFile::of(dir, &control)?);
     }
     let size = files[0].bytes;
     let copied = stores::lmdb_for_reading(&dir.join(STORE), LmdbOptions::default())?.stats().await?;
@@ -81,7 +83,7 @@ pub(crate) async fn backup(settings: &Settings, options: Backup) -> anyhow::Resu
     output::print(&format!("{}: {} events, {}\n", dir.display(), copied.effective, bytes(size)))
 }
 
-/// Copies the control database, if it is a file and there is one. It may be a moment newer than the store: what has to take effect there
+/// Copies the control database, if it is a file and there is one. It may be older than the store: what has to take effect there
 /// follows when the node starts (S-7).
 async fn backup_control(settings: &Settings, dir: &Path) -> anyhow::Result<Option<PathBuf>> {
     match settings.control_place() {
@@ -100,6 +102,15 @@ async fn backup_control(settings: &Settings, dir: &Path) -> anyhow::Result<Optio
             Ok(Some(copy))
         }
     }
+}
+
+/// A file of SQLite, and those that it keeps beside it.
+fn with_logs(file: &Path) -> [PathBuf; 3] {
+    ["", "-wal", "-shm"].map(|end| {
+        let mut path = file.as_os_str().to_owned();
+        path.push(end);
+        path.into()
+    })
 }
 
 /// Puts the control database of a backup where this node has its own, which must not be there yet.
@@ -193,10 +204,11 @@ pub(crate) async fn restore(settings: &Settings, options: Restore) -> anyhow::Re
     if place.join(DATA_FILE).exists() {
         bail!("{}: there is a store here already; move it away first", place.display());
     }
-    if let ControlPlace::Sqlite(file) = settings.control_place()
-        && file.exists()
-    {
-        bail!("{}: there is a control database here already; move it away first", file.display());
+    if let ControlPlace::Sqlite(file) = settings.control_place() {
+        // SQLite would apply an old log to the restored file.
+        if let Some(file) = with_logs(&file).into_iter().find(|file| file.exists()) {
+            bail!("{}: there is a control database here already; move it away first", file.display());
+        }
     }
     // A damaged or unreadable backup must fail before anything is written, and a truncated one before it is mapped.
     Manifest::read(from)?.verify(from)?;

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use kukuri_control::{
     Control,
     actions::{ApproveRequest, RejectRequest},
-    request::{self, RequestLimits, RequestStatus, Service, TopicRequest},
+    request::{self, RequestStatus, Service, TopicRequest},
 };
 use kukuri_domain::nip19::npub;
 use serde_json::json;
@@ -58,7 +58,7 @@ pub(crate) async fn run(settings: &Settings, command: RequestCommand) -> anyhow:
             list(&*open().await?, status, &lines).await
         }
         RequestCommand::Approve(Decision { id, note }) => {
-            let action = ApproveRequest { id, note, limits: RequestLimits::default() };
+            let action = ApproveRequest { id, note, limits: settings.subscriptions.limits() };
             approve(&*open().await?, action).await
         }
         RequestCommand::Reject(Decision { id, note }) => {

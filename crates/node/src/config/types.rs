@@ -36,7 +36,7 @@ choices!(IndexPlace: "embedded, postgres or off",
 
 checked_text! {
     /// A topic id, or a prefix of ids, that the operator adds to the reserved ones (T-1).
-    pub(crate) ReservedTopic: "kukuri:<name> or kukuri:<name>:*, at most 200 bytes",
+    pub(crate) TopicPattern: "kukuri:<name> or kukuri:<name>:*, at most 200 bytes",
     |text| TopicRules::new(TopicsMode::Required, &[text]).is_ok()
 }
 

@@ -27,6 +27,8 @@ use crate::config::{
 
 /// A change by another process counts after this time.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(500);
+/// Open connections are asked again, and topics compared, this often at most, however fast changes come.
+const MIN_FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
 /// The topics of members are compared with those of the node at least this often.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(60);
 /// It holds personal data and secrets.
@@ -111,7 +113,7 @@ pub(crate) fn policies(control: &Arc<Control>) -> Vec<Box<dyn Policy>> {
         Box::new(BanPolicy(Arc::clone(control))),
         Box::new(MemberPolicy(Arc::clone(control))),
         // Last: it counts what the others let pass.
-        Box::new(QuotaPolicy(Arc::clone(control))),
+        Box::new(QuotaPolicy::new(Arc::clone(control))),
     ]
 }
 
@@ -168,6 +170,7 @@ async fn follow_changes(
             () = control.changed() => {}
             _ = stopping.wait_for(|stopping| *stopping) => return,
         }
+        tokio::time::sleep(MIN_FOLLOW_INTERVAL).await;
         let is_due = followed_at.is_none_or(|at| at.elapsed() >= FOLLOW_INTERVAL);
         let followed = follow_once(control, engine, stop_unused, is_due).await;
         configuration.send_if_modified(|known| {
@@ -186,6 +189,8 @@ async fn follow_changes(
                 }
             }
             Err(error) => {
+                // The change was taken note of: what is left of it is done with the next try.
+                followed_at = None;
                 if !std::mem::replace(&mut is_failing, true) {
                     let error = crate::output::one_line(&error);
                     tracing::error!(%error, "changes of accounts, policies and subscriptions wait");
@@ -207,7 +212,7 @@ async fn follow_once(control: &Control, engine: &Engine, stop_unused: bool, is_d
         return Ok(false);
     }
     let database = control.database();
-    engine.follow_members(&subscription::wanted(database).await?, stop_unused).await?;
+    engine.follow_members(&subscription::wanted(database, super::now().seconds()).await?, stop_unused).await?;
     for topic in request::waiting_topics(database).await? {
         // One that an operator has disabled stays so, and its request approved.
         if engine.is_topic_enabled(&topic) {

@@ -50,6 +50,10 @@ impl Gate for ReadGate {
         self.0.admit_key(key, kind).map_err(error_of)
     }
 
+    fn admit_first_visit(&self, request: &Parts) -> Result<(), Error> {
+        self.0.admit_sign_in(request).map_err(error_of)
+    }
+
     fn serves_members_only(&self) -> bool {
         self.0.engine().requires_authentication()
     }
@@ -110,6 +114,7 @@ pub(crate) fn routes(front: &Arc<HttpFront>, parts: ApiParts<'_>) -> Router {
         services,
         request_limits: settings.subscriptions.limits(),
         bootstrap: Box::new(move || Arc::clone(&profile.borrow())),
+        forbidden_topics: settings.topics.forbidden(),
         upgrade_url: settings.subscriptions.upgrade_url.as_ref().map(|url| url.as_ref().to_owned()),
         topics: Box::new(move || engine.config().admission.topics.clone()),
         visibility: Box::new(move || visibility.load().as_ref().clone()),

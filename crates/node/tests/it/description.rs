@@ -27,6 +27,9 @@ fn schemathesis() -> PathBuf {
 /// Runs it for some seconds.
 async fn try_api(node: &Node, seconds: u32, arguments: &[String]) {
     let mut command = Command::new(schemathesis());
+    command.env("SCHEMATHESIS_HOOKS", "hooks");
+    command.env("PYTHONPATH", Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/schemathesis"));
+    command.env("PYTHONDONTWRITEBYTECODE", "1");
     command.args([
         "run",
         "--checks",

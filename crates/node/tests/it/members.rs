@@ -149,7 +149,7 @@ async fn what_members_publish_and_ask_of_the_past_is_counted_over_restarts() {
     assert!(!client.publish(&forged).await.0, "nor does what is refused");
     client.accepted(&note(1, "second").sign()).await;
     let past = json!({ "#t": [TOPIC], "until": now() + 100 });
-    assert_eq!(client.request("r", &[past.clone()]).await.len(), 2);
+    assert_eq!(client.request("r", std::slice::from_ref(&past)).await.len(), 2);
 
     assert_eq!(node.stop(Signal::TERM).await.0.code(), Some(0));
     node.start_again();
@@ -167,7 +167,7 @@ async fn what_members_publish_and_ask_of_the_past_is_counted_over_restarts() {
     let refused = client.publish(&note(1, "fourth").sign()).await.1;
     assert!(refused.starts_with("restricted: quota exceeded until 2") && refused.ends_with("T00:00:00Z"), "{refused}");
     let refused = loop {
-        let (_, end) = client.ask("r", &[past.clone()]).await;
+        let (_, end) = client.ask("r", std::slice::from_ref(&past)).await;
         if end[0] == "CLOSED" {
             break end[2].as_str().unwrap().to_owned();
         }

@@ -323,18 +323,18 @@ fn command_about_people_creates_no_database() {
 async fn authentication_is_required_and_switched_off_by_command() {
     // W-7, A-7, K-7
     let mut node = stopped_node().await;
-    let status = || serde_json::from_str::<Value>(&node.run(&["auth", "status", "--json"]).ok()).unwrap();
-    assert_eq!((&status()["phase"], &status()["set_in"]["mode"]), (&json!("off"), &json!("default")));
-    assert_eq!(status()["grace_seconds"], json!(900));
+    let status = |node: &Node| serde_json::from_str::<Value>(&node.run(&["auth", "status", "--json"]).ok()).unwrap();
+    assert_eq!((&status(&node)["phase"], &status(&node)["set_in"]["mode"]), (&json!("off"), &json!("default")));
+    assert_eq!(status(&node)["grace_seconds"], json!(900));
     let said = node.run(&["auth", "require", "--grace", "60"]).ok();
     assert!(said.contains("mode set in") && said.contains("console"), "{said}");
-    assert_eq!(status()["grace_seconds"], json!(60));
-    let enforce_at = status()["enforce_at"].as_u64().unwrap();
+    assert_eq!(status(&node)["grace_seconds"], json!(60));
+    let enforce_at = status(&node)["enforce_at"].as_u64().unwrap();
     assert!((now()..now() + 3).contains(&(enforce_at + 1)) || enforce_at.abs_diff(now()) < 3, "{enforce_at}");
-    assert_eq!(status()["disconnect_at"], json!(enforce_at + 60));
+    assert_eq!(status(&node)["disconnect_at"], json!(enforce_at + 60));
     let shown = node.run(&["config"]).ok();
     assert!(shown.contains("mode = \"required\"  # console\n"), "{shown}");
-    eventually("it is in force", async || status()["phase"] == "grace").await;
+    eventually("it is in force", async || status(&node)["phase"] == "grace").await;
     assert!(error(&node, &["auth", "require"]).starts_with("clients have to authenticate already"));
     assert!(error(&node, &["auth", "require", "--at", "1000"]).starts_with("--at: the time is in the past"));
     assert!(error(&node, &["auth", "require", "--grace", "99999999999"]).contains("auth.grace_seconds = "));
@@ -349,6 +349,15 @@ async fn authentication_is_required_and_switched_off_by_command() {
     // What the file sets is changed there.
     fs::write(node.config_file(), "[auth]\nmode = \"off\"\n").unwrap();
     assert_eq!(error(&node, &["auth", "require"]), "auth.mode is set in kukuri.toml; change it there");
+    assert_eq!(error(&node, &["auth", "off"]), "auth.mode is set in kukuri.toml; change it there");
+    // Other keys of the file do not keep the mode from being changed.
+    fs::write(node.config_file(), "[auth]\ngrace_seconds = 7\n").unwrap();
+    node.run(&["auth", "require"]).ok();
+    assert_eq!(
+        (status(&node)["grace_seconds"].clone(), status(&node)["set_in"]["grace_seconds"].clone()),
+        (json!(7), json!("kukuri.toml"))
+    );
+    assert!(node.run(&["auth", "off"]).ok().starts_with("authentication  off: "));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

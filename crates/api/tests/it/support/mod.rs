@@ -28,7 +28,7 @@ use kukuri_control::{
 };
 use kukuri_domain::{
     Event, Kind, Millis, RelayUrls, TopicId, Visibility,
-    topic::{TopicRules, TopicsMode},
+    topic::{TopicPatterns, TopicRules, TopicsMode},
 };
 use kukuri_search::{Document, DocumentChange, Finder, SearchIndex, document::DEFAULT_KINDS};
 use kukuri_search_tantivy::TantivyIndex;
@@ -246,6 +246,7 @@ impl Node {
             services: vec![Service::Relay, Service::Index],
             request_limits: RequestLimits { pending_per_person: 3, topics: 100 },
             bootstrap: Box::new(move || Arc::clone(&told.lock().unwrap())),
+            forbidden_topics: TopicPatterns::new(&["kukuri:user:*"]).unwrap(),
             upgrade_url: Some(UPGRADE_URL.to_owned()),
             clock,
             stopping,

@@ -3,11 +3,11 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use kukuri_config::section;
-use kukuri_domain::topic::{TopicError, TopicRules, TopicsMode};
+use kukuri_domain::topic::{TopicError, TopicPatterns, TopicRules, TopicsMode};
 use kukuri_engine::config::TopicIntake;
 
 use super::Settings;
-use crate::config::{Foreign, types::ReservedTopic};
+use crate::config::{Foreign, types::TopicPattern};
 
 section! {
     /// Which topics there are, and who may open them.
@@ -25,7 +25,10 @@ section! {
         network: String = "kukuri:main:".to_owned(), needs restart;
         /// Further ids that are topics: exact ids, or all under a prefix, as in `kukuri:room:*`.
         ja "追加でトピックとみなす ID。ID そのもの、または `kukuri:room:*` のような接頭辞で指定します。"
-        reserved: Vec<ReservedTopic> = Vec::new();
+        reserved: Vec<TopicPattern> = Vec::new();
+        /// Topics that members can't ask for: exact ids, or all under a prefix, as in `kukuri:room:*`.
+        ja "メンバーが申請できないトピック。ID そのもの、または `kukuri:room:*` のような接頭辞で指定します。"
+        forbidden: Vec<TopicPattern> = Vec::new(), needs restart;
         /// Whether the first event in a topic opens it. `false`: only the operator opens topics.
         ja "最初のイベントでトピックを自動的に開くかどうか。`false` なら、トピックを開けるのは運営者だけです。"
         open: bool = true;
@@ -48,6 +51,14 @@ impl Topics {
             Some(opened_per_hour) if self.open => TopicIntake::Open { max: self.max, idle: self.idle, opened_per_hour },
             _ => TopicIntake::Closed,
         }
+    }
+}
+
+impl Topics {
+    /// Topics that members can't ask for (S-2).
+    pub(crate) fn forbidden(&self) -> TopicPatterns {
+        // They were checked when the configuration was loaded.
+        TopicPatterns::new(&self.forbidden).unwrap_or_default()
     }
 }
 
