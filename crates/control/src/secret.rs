@@ -163,6 +163,12 @@ pub async fn rotate(transaction: &mut Transaction, purpose: Purpose, now: Timest
     Ok(version)
 }
 
+/// Removes the versions of a secret before one: what was made with them is not valid any more.
+pub(crate) async fn remove_before(transaction: &mut Transaction, purpose: Purpose, version: u32) -> Result<()> {
+    let delete = sql("DELETE FROM cn_admin.secrets WHERE name = $1 AND version < $2");
+    transaction.execute(delete.bind(purpose.name()).bind(version)).await
+}
+
 /// Random bytes of the system.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];

@@ -89,7 +89,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Compact => command::backup::compact(settings),
         Command::Copy(options) => block_on(command::copy::run(settings, options)),
         Command::Migrate => block_on(command::migrate::run(settings)),
-        Command::Key(command) => command::key::run(settings, &command),
+        Command::Key(command) => block_on(command::key::run(settings, command)),
         Command::Serve(_) | Command::Config(_) | Command::Completions { .. } => Ok(()),
     }
 }

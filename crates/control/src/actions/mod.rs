@@ -10,6 +10,7 @@ mod jobs;
 mod plans;
 mod policies;
 mod requests;
+mod secrets;
 
 pub use account::{Ban, LiftBan, SetAccountStatus};
 pub use admission::{SetAdmission, SetAllowed};
@@ -19,6 +20,7 @@ pub use jobs::{CancelJob, RetryJob};
 pub use plans::{AssignPlan, SetPlanLimit};
 pub use policies::{DraftPolicy, PublishPolicy};
 pub use requests::{ApproveRequest, RejectRequest};
+pub use secrets::ReplaceTokenSecret;
 
 use crate::{
     Refused, Transaction,

@@ -5,7 +5,7 @@ use kukuri_control::{
     account::{self, AccountStatus},
     actions::{
         ApproveRequest, AssignPlan, Ban, Configure, CreateInvite, DraftPolicy, LiftBan, PublishPolicy, RejectRequest,
-        RevokeInvite, SetAccountStatus, SetAdmission, SetAllowed, SetPlanLimit,
+        ReplaceTokenSecret, RevokeInvite, SetAccountStatus, SetAdmission, SetAllowed, SetPlanLimit,
     },
     admission::{self, AdmissionMode},
     audit::{self, Actor, AuditRow, Door, Role},
@@ -14,6 +14,7 @@ use kukuri_control::{
     plan,
     policy::{self, PolicyType},
     request::{self, NewRequest, RequestLimits, RequestStatus, Service},
+    token,
 };
 use kukuri_domain::PublicKey;
 use serde_json::{Value, json};
@@ -240,6 +241,23 @@ on_both! {
         let left = [("auth.mode".to_owned(), "\"required\"".to_owned())];
         assert_eq!(home.people(START).await.configuration(), left.into(), "another process reads the same");
         assert_eq!(office.control.people().admission(), AdmissionMode::Open, "other settings are not keys");
+    }
+
+    async fn token_of_a_replaced_secret_is_not_valid_any_more(home) {
+        //
+        let office = Office::open(home, Actor::command()).await;
+        let url = "https://node.example";
+        let token = token::issue(&office.control.secrets(), url, &person(1), START).unwrap();
+        assert!(token::check(&office.control.secrets(), url, &token.text, START).is_ok());
+        let other = Control::open(home.database.clone(), START).await.unwrap();
+        let (version, row) = office.perform(ReplaceTokenSecret).await;
+        assert_eq!((version, row.target.as_str(), row.diff), (2, "secret:tokens", json!({ "version": [1, 2] })));
+        other.refresh(START).await.unwrap();
+        for control in [&office.control, &other] {
+            assert!(token::check(&control.secrets(), url, &token.text, START).is_err());
+            let newer = token::issue(&control.secrets(), url, &person(1), START).unwrap();
+            assert!(token::check(&control.secrets(), url, &newer.text, START).is_ok());
+        }
     }
 
     async fn no_row_has_the_key_of_a_person(home) {
