@@ -1,6 +1,7 @@
 //! A node that serves members only: what they read over HTTP, and what their plan allows (S-5, A-5, Q-2, Q-3, S-8).
 
 use std::{
+    collections::BTreeMap,
     io::{BufRead, BufReader},
     time::{Duration, Instant},
 };
@@ -253,4 +254,46 @@ async fn nodes_on_one_database_agree_on_members() {
         client.authenticate(1, &other.url()).await.0 && client.publish(&note(1, "back").sign()).await.0
     };
     eventually("the ban is lifted on the other node", is_back).await;
+}
+
+/// Who keeps each topic that the node takes in.
+fn keepers(node: &Node) -> BTreeMap<String, String> {
+    let listed = node.run(&["topic", "list", "--json"]).ok();
+    let topics = listed.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let enabled = topics.filter(|topic| topic["enabled"] == true);
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    enabled.map(|topic| (text(&topic["topic"]), text(&topic["opened_by"]))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn topics_of_use_and_of_the_operator_outlive_a_restart_and_the_last_subscriber() {
+    // S-3, S-7: what follows the members touches topics of members only.
+    let mut node = Node::start("required");
+    let by_use = kukuri_testing::topic(7);
+    let opening = draft(1, 1).tag(["t", &by_use]).content("opens it").sign();
+    node.client().await.accepted(&opening).await;
+    let by_operator = kukuri_testing::topic(8);
+    node.run(&["topic", "enable", &by_operator]).ok();
+    {
+        let control = control(&node).await;
+        join(&control, &key(1)).await;
+        subscribe(&node, &control, 1).await;
+    }
+    let all = [(&by_use, "use"), (&by_operator, "operator"), (&TOPIC.to_owned(), "people")];
+    let is_kept = |kept: &BTreeMap<String, String>, (topic, keeper): (&String, &str)| {
+        kept.get(topic).is_some_and(|by| by == keeper)
+    };
+    eventually("the topic of the member is taken in", async || all.iter().all(|one| is_kept(&keepers(&node), *one)))
+        .await;
+    node.stop(Signal::TERM).await;
+    node.start_again();
+    let kept = keepers(&node);
+    assert!(all.iter().all(|one| is_kept(&kept, *one)), "{kept:?}");
+
+    let control = control(&node).await;
+    let topic = TopicId::new_unchecked(TOPIC);
+    kukuri_control::subscription::end(control.database(), &key(1), &topic, Timestamp(now())).await.unwrap();
+    eventually("the last subscriber has left", async || !keepers(&node).contains_key(TOPIC)).await;
+    let kept = keepers(&node);
+    assert!(all[..2].iter().all(|one| is_kept(&kept, *one)), "{kept:?}");
 }

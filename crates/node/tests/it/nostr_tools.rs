@@ -157,6 +157,13 @@ async fn connections_from_before_authentication_was_required_are_told_and_closed
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transition_on_postgres_is_the_same() {
+    let database = Database::new().await;
+    let configuration = format!("store = \"{}\"\n", database.url());
+    run_on("transition.mjs", Node::start_with("required", &configuration)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn worked_example_of_the_documentation_works() {
     let node = Node::start_with("required", MEMBERS);
     let text = node.place("terms.md");
