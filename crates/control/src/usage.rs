@@ -7,7 +7,7 @@ use kukuri_domain::{PublicKey, Timestamp};
 use uuid::Uuid;
 
 use crate::{
-    Refused, Result,
+    Refused, Result, account,
     database::{Database, Statement, sql},
     metric::Metric,
 };
@@ -76,6 +76,7 @@ pub async fn reserve(
     };
     match reserved {
         Some(_) => Ok(Reservation { person: *person, metric, day }),
+        None if account::find(database, person).await?.is_none() => Err(Refused::UnknownAccount),
         None => Err(Refused::QuotaExceeded { metric, current: most, limit: most, reset_at: Some(reset_at(now)) }),
     }
 }

@@ -436,7 +436,10 @@ on_both! {
         // At once.
         let known = account::find(control_database(&office), &person(1)).await.unwrap().unwrap();
         assert_eq!(known.status, AccountStatus::Deleting);
-        assert_eq!(subscription::wanted(control_database(&office), START).await.unwrap().len(), 1, "that of the other");
+        for (number, expected) in [(1, 0), (2, 1)] {
+            let all = subscription::list(control_database(&office), &person(number)).await.unwrap();
+            assert_eq!(all.iter().filter(|one| one.ended_at.is_none()).count(), expected, "{number}");
+        }
         let waiting = request::list(control_database(&office), Some(&person(1)), None, None, 10).await.unwrap();
         assert!(waiting.iter().all(|request| request.status != request::RequestStatus::Pending), "{waiting:?}");
         let found = export::find(control_database(&office), &person(1), &running).await.unwrap().unwrap();

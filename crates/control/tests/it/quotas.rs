@@ -26,6 +26,7 @@ async fn use_one(control: &Control, limit: Option<u64>, outcome: Outcome, now: T
 on_both! {
     /// Q-2; section 4 of the earlier node: requests at the same time overshot.
     async fn requests_at_the_same_time_never_exceed_a_limit(control) {
+        control.join(&person(2)).await;
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..40 {
             let database = control.database.clone();
@@ -48,6 +49,9 @@ on_both! {
 
     async fn work_that_failed_is_not_counted(control) {
         // Q-2; section 4 of the earlier node: an invalid request cost a unit.
+        let of_nobody = usage::reserve(&control.database, &person(1), Metric::SearchRequests, None, START).await;
+        assert!(matches!(of_nobody, Err(Refused::UnknownAccount)), "{of_nobody:?}");
+        control.join(&person(1)).await;
         for outcome in [Outcome::Error, Outcome::Rejected, Outcome::Ok] {
             assert_eq!(use_one(control, Some(1), outcome, START).await, "ok");
         }
@@ -59,6 +63,7 @@ on_both! {
 
     async fn refusal_names_the_limit_and_when_it_begins_anew(control) {
         //
+        control.join(&person(1)).await;
         let refused = usage::reserve(&control.database, &person(1), Metric::SearchRequests, Some(0), START).await;
         let Err(Refused::QuotaExceeded { metric, limit, reset_at, .. }) = refused else { panic!("{refused:?}") };
         assert_eq!((metric, limit), (Metric::SearchRequests, 0));

@@ -137,9 +137,8 @@ on_both! {
         else { panic!("{refused:?}") };
         set_max_topics(control, None).await;
         approve(control, &pending[1].id).await.unwrap();
-        for number in [3, 4] {
-            let asked = ask(control, &person(1), number).await.unwrap();
-            let expected = if number == 3 { "ok" } else { "TooManyTopics" };
+        let asked = [ask(control, &person(1), 3).await.unwrap(), ask(control, &person(1), 4).await.unwrap()];
+        for (asked, expected) in asked.iter().zip(["ok", "TooManyTopics"]) {
             assert_eq!(name(approve(control, &asked.id).await), expected);
         }
         control.join(&person(2)).await;

@@ -180,10 +180,13 @@ on_both! {
     async fn what_a_request_in_progress_left_of_a_deleted_account_goes(control) {
         // N-2
         control.join(&person(1)).await;
+        control.join(&person(2)).await;
         for number in [1, 2] {
             let reserved = usage::reserve(&control.database, &person(number), Metric::SearchRequests, None, START).await;
             usage::settle(&control.database, reserved.unwrap(), usage::Outcome::Ok, None, START).await.unwrap();
         }
+        let delete = sql("DELETE FROM cn_user.subscriber_accounts WHERE subscriber_pubkey = $1").bind(&person(2));
+        control.database.change(delete).await.unwrap();
         sweep(control, false).await;
         for table in ["cn_user.usage_events", "cn_user.usage_counters_daily"] {
             assert_eq!(values(control, table, "pubkey").await, [person(1).to_string()], "{table}");
