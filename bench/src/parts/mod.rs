@@ -54,7 +54,7 @@ pub(crate) async fn measure(bench: &mut Bench, part: Part, relay: &Relay) {
         Part::Postgres => postgres::measure(bench, relay).await,
         Part::Store => store::measure(bench).await,
         Part::Search => search::measure(bench, relay).await,
-        Part::People => people::measure(bench).await,
+        Part::People => people::measure(bench, relay).await,
     };
     if let Err(error) = measured {
         let reason = format!("{error:#}");

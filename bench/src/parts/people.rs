@@ -1,7 +1,8 @@
-//! What it costs that people are known: the policies for members with each event and each REQ, the check of a token, and memory. In this
-//! process, without sockets: the same calls are made in turns with the policies and without them, and the difference is reported.
+//! What it costs that people are known: memory of a node with very many accounts; the policies for members with each event and each REQ,
+//! and the check of a token, in this process without sockets: the same calls are made in turns with the policies and without them, and
+//! the difference is reported.
 
-use std::{net::IpAddr, path::Path, sync::Arc};
+use std::{net::IpAddr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
 use kukuri_control::{
@@ -25,6 +26,7 @@ use kukuri_testing::events::{draft, topic};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::Bench;
+use crate::relay::Relay;
 
 const ACCOUNTS: usize = 100_000;
 /// Each account subscribes to one of so many.
@@ -36,16 +38,22 @@ const ROUNDS: usize = 7;
 const EVENTS: usize = 2_000;
 const REQUESTS: usize = 50_000;
 const TOKENS: usize = 20_000;
+const SETTLING_TIME: Duration = Duration::from_secs(15);
 const URL: &str = "https://node.example";
 
-pub(super) async fn measure(bench: &mut Bench) -> anyhow::Result<()> {
+pub(super) async fn measure(bench: &mut Bench, relay: &Relay) -> anyhow::Result<()> {
     let place = bench.dir.join("people");
     std::fs::create_dir_all(&place)?;
     let member = PublicKey::from_hex(kukuri_testing::events::key_of(1)).context("a key of the tests")?;
-    let before = resident_bytes()?;
-    let control = control_of_many(&place.join("control.db"), &member).await?;
-    let memory = resident_bytes()?.saturating_sub(before) as f64 / 1e6;
-    bench.report.number("100,000 accounts", "memory", "MB", memory);
+    let file = place.join("control.db");
+    let control = control_of_many(&file, &member).await?;
+    let copy = tempfile::tempdir_in(&bench.dir)?;
+    control.database().backup_sqlite(&copy.path().join("control.db")).await?;
+    let (without, with) = (bench.start(relay).await?, relay.start_on(copy, bench.timeout()).await?);
+    // What was needed for reading goes back to the system within this time.
+    tokio::time::sleep(SETTLING_TIME).await;
+    let (without, with) = (without.private_memory(), with.private_memory());
+    bench.report.number("100,000 accounts", "memory", "MB", with.saturating_sub(without) as f64 / 1e6);
 
     let token = token::issue(&control.secrets(), URL, &member, clock::now().seconds())?.text;
     let people = control.people();
@@ -145,8 +153,8 @@ async fn engine(place: &Path, policies: Vec<Box<dyn Policy>>) -> anyhow::Result<
     }
     let auth = Auth::Required {
         enforce_at: kukuri_domain::Millis(0),
-        grace: std::time::Duration::ZERO,
-        timeout: std::time::Duration::from_secs(60),
+        grace: Duration::ZERO,
+        timeout: Duration::from_secs(60),
     };
     let config = EngineConfig {
         admission: Admission::default(),
@@ -213,11 +221,4 @@ fn cpu_of(calls: usize, mut call: impl FnMut() -> anyhow::Result<()>) -> anyhow:
 fn cpu_time() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
-}
-
-fn resident_bytes() -> anyhow::Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).context("no RssAnon in /proc")?;
-    let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse()?;
-    Ok(kilobytes * 1_024)
 }
