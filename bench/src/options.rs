@@ -88,7 +88,7 @@ pub(crate) enum Part {
     Store,
     /// An index by itself, as it grows, and the time until a node finds an accepted event.
     Search,
-    /// What policies for members, tokens and accounts cost.
+    /// The cost of policies for members, of tokens and of accounts.
     People,
 }
 

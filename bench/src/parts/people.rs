@@ -1,4 +1,4 @@
-//! What it costs that people are known: memory of a node with very many accounts; the policies for members with each event and each REQ,
+//! The cost of knowing people: memory of a node with very many accounts; the policies for members with each event and each REQ,
 //! and the check of a token, in this process without sockets: the same calls are made in turns with the policies and without them, and
 //! the difference is reported.
 
@@ -50,7 +50,7 @@ pub(super) async fn measure(bench: &mut Bench, relay: &Relay) -> anyhow::Result<
     let copy = tempfile::tempdir_in(&bench.dir)?;
     control.database().backup_sqlite(&copy.path().join("control.db")).await?;
     let (without, with) = (bench.start(relay).await?, relay.start_on(copy, bench.timeout()).await?);
-    // What was needed for reading goes back to the system within this time.
+    // Memory that the start needed goes back to the system within this time.
     tokio::time::sleep(SETTLING_TIME).await;
     let (without, with) = (without.private_memory(), with.private_memory());
     bench.report.number("100,000 accounts", "memory", "MB", with.saturating_sub(without) as f64 / 1e6);

@@ -17,7 +17,7 @@ const TAG_BYTES: usize = 16;
 /// The last second that a date of HTTP can name: the end of the year 9999.
 const MAX_DATE: u64 = 253_402_300_799;
 
-/// What tells one state of an answer from another.
+/// The validators of an answer: entity tag and time of the last change.
 #[derive(Clone, Debug)]
 pub(crate) struct Validators {
     /// A strong entity tag, with its quotes.

@@ -64,7 +64,7 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    /// What the route asks for now.
+    /// The access that the route asks for at this moment.
     fn now(self, state: &ApiState) -> Self {
         let is_for_members = match self {
             Self::Reader => state.gate.serves_members_only(),

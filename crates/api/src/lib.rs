@@ -110,7 +110,7 @@ pub struct Api {
     pub services: Vec<Service>,
     /// How much people may ask for (S-4).
     pub request_limits: RequestLimits,
-    /// What the configuration says about the node now.
+    /// The node's profile, from the current configuration.
     pub bootstrap: Box<dyn Fn() -> Arc<Profile> + Send + Sync>,
     /// Topics that people can't ask for (S-2).
     pub forbidden_topics: TopicPatterns,

@@ -100,7 +100,7 @@ pub(crate) async fn list_topics(
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct SuggestParameters {
-    /// What a person has typed of a name.
+    /// The part of a name that a person has typed.
     q: String,
     /// Suggestions; clamped.
     #[serde(default)]

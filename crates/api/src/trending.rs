@@ -66,7 +66,7 @@ struct Cached {
     ranked: Option<(Instant, Arc<Vec<RankedTopic>>)>,
 }
 
-/// What happened in topics, by hours.
+/// Activity in topics, by hours.
 #[derive(Default)]
 struct Counts {
     epoch: Epoch,

@@ -1,4 +1,4 @@
-//! When an event of the node is issued anew (B-1): on change or when half of its time is over, never otherwise. The stored version
+//! When an event of the node is issued again (B-1): on change or when half of its time is over, never otherwise. The stored version
 //! decides, so that a restart, or another process with the same key on the same database, issues nothing twice.
 
 use kukuri_domain::{Event, Timestamp};
@@ -18,7 +18,7 @@ pub enum Cause {
     Change,
 }
 
-/// What to do about one event of the node.
+/// The next step for one event of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Nothing; there is none, and there is to be none.
@@ -30,7 +30,7 @@ pub enum Step {
     },
     /// Sign this.
     Issue {
-        /// What to sign.
+        /// The statement to sign.
         statement: Statement,
         /// The time to sign it with.
         created_at: Timestamp,

@@ -14,11 +14,11 @@ pub struct Profile {
     pub is_published: bool,
     /// The name.
     pub name: String,
-    /// What the node is for.
+    /// The purpose of the node.
     pub description: String,
     /// How to reach the operator.
     pub contact: Option<String>,
-    /// Who runs the node.
+    /// The operator of the node.
     pub operator: Operator,
     /// The roles in which it serves its topics.
     pub roles: Vec<Role>,
@@ -34,7 +34,7 @@ pub struct Profile {
     pub shutdown: Shutdown,
     /// Other nodes that its lists name.
     pub known: Vec<PublicKey>,
-    /// Who may read its lists.
+    /// The readers that its lists are for.
     pub access: ListAccess,
 }
 
@@ -60,7 +60,7 @@ impl Profile {
     }
 }
 
-/// Who runs a node.
+/// The operator of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Operator {
     /// A person or an organisation.
@@ -121,7 +121,7 @@ pub struct Shutdown {
     pub alternatives: Vec<String>,
 }
 
-/// Who may read the lists of nodes and of services (B-5).
+/// The readers that the lists of nodes and of services are for (B-5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ListAccess {
     /// Everybody.

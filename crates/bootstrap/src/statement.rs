@@ -44,7 +44,7 @@ impl Role {
     }
 }
 
-/// What a node tells of itself in one event. Signed again later it says the same, for a while longer.
+/// One statement of a node about itself, as an event. Signed again later it says the same, for a while longer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {
     kind: Kind,

@@ -78,7 +78,7 @@ pub async fn accept(
     for acceptance in acceptances {
         is_new |= accept_one(&mut transaction, person, acceptance, &published, now).await?;
     }
-    // The same consents once more are no news, for nobody.
+    // Repeated consents change nothing: no revision, no recheck of clients.
     if !is_new {
         return Ok(());
     }

@@ -57,7 +57,7 @@ impl Control {
         &self.people
     }
 
-    /// What members use over WebSocket, counted in memory.
+    /// Counters of WebSocket usage, in memory.
     pub fn member_usage(&self) -> &MemberUsage {
         &self.member_usage
     }

@@ -35,7 +35,7 @@ pub struct KeptAnswer {
     pub body: String,
 }
 
-/// What is known of a request.
+/// The state of a request with an `Idempotency-Key`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Begun {
     /// Nothing: its work may begin, and is noted.

@@ -1,4 +1,4 @@
-//! What members use over WebSocket: counted in memory, because it is decided on without waiting for a database, and written in
+//! WebSocket usage of members: counted in memory, because it is decided on without waiting for a database, and written in
 //! batches.
 //!
 //! Several nodes share a limit by the counters in the database: each write returns the day's count on all nodes. Between two writes a

@@ -1,4 +1,4 @@
-//! What members may use a day over WebSocket.
+//! Daily limits of WebSocket usage.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ impl Policy for QuotaPolicy {
 
     fn check_admitted(&self, context: &Context<'_>, client: &Client, event: &Event) -> Result<(), PublishRefused> {
         let metric = Metric::EventPublishes;
-        // What is theirs, people may always take back.
+        // People may always delete their own events.
         if !self.is_limited(metric) || !MemberPolicy::is_for_members(context, client) || event.kind.is_request() {
             return Ok(());
         }

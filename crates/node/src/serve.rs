@@ -64,7 +64,7 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     };
     let control = wiring::control::for_serving(&loaded.settings).await?;
     let (configure, configured) = watch::channel(control.people().configuration());
-    // What the databases are opened with is never set while the node runs.
+    // No key of the console's layer is needed to open the databases.
     let loaded = config::load(&flags, &configured.borrow())?;
     let settings = &loaded.settings;
     wiring::check_retention(settings, &*store).await?;
@@ -159,7 +159,7 @@ async fn serve(flags: Flags, loaded: Loaded) -> anyhow::Result<()> {
     for worker in jobs {
         let _ = worker.await;
     }
-    // What the last events counted.
+    // Usage counted for the last events.
     wiring::control::write_usage(&control, false).await;
     control.database().close().await;
     admin_socket::server::remove(&data);
@@ -201,7 +201,7 @@ fn install_signals() -> anyhow::Result<[Signal; 3]> {
 struct Reloader {
     flags: Flags,
     loaded: Loaded,
-    /// What is set while the node runs (K-7).
+    /// The console's layer of the configuration (K-7).
     configured: watch::Receiver<Configuration>,
     listening: SocketAddr,
     own_key: PublicKey,

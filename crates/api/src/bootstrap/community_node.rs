@@ -25,7 +25,7 @@ pub(crate) struct CommunityNode {
     schema: &'static str,
     /// The public key that signs for the node.
     node_id: String,
-    /// The same as NIP-19 writes it.
+    /// The key in NIP-19 form.
     npub: String,
     name: String,
     description: String,

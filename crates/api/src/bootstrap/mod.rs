@@ -1,4 +1,4 @@
-//! What this node and others tell of themselves (B-3, B-4): `nodes` and `services` are lists of signed events, `community_node` is the
+//! Descriptions of this node and of others (B-3, B-4): `nodes` and `services` are lists of signed events, `community_node` is the
 //! document at a well-known place.
 
 pub(crate) mod community_node;
@@ -32,7 +32,7 @@ const MAX_LIST_BYTES: usize = 1 << 20;
 /// Lists whose last change is remembered.
 const MAX_REMEMBERED: usize = 1_000;
 const PUBLIC: &str = "public, max-age=300";
-/// What only members get is for no shared cache (RFC 9111).
+/// An answer for members must not enter a shared cache (RFC 9111).
 const PRIVATE: &str = "private, max-age=300";
 
 /// Signed events, as they are stored.
@@ -65,7 +65,7 @@ impl ChangeTimes {
     }
 }
 
-/// Who reads a list now (B-5).
+/// The reader of a list (B-5).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reader {
     /// Anybody: the list is open.

@@ -259,7 +259,7 @@ pub(crate) struct ReceiptParameters {
     token: String,
 }
 
-/// What became of a deletion. The receipt is enough: there may be no account any more.
+/// The state of a deletion. The receipt is enough: there may be no account any more.
 #[utoipa::path(get, path = "/v1/personal-data-deletion-requests/{deletion_request_id}",
     params(("deletion_request_id" = String, Path, description = "Its id."), ReceiptParameters),
     responses(

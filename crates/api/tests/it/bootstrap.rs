@@ -1,4 +1,4 @@
-//! What nodes tell of themselves: the lists, conditional requests, the well-known document (B-3 to B-5).
+//! Descriptions of nodes: the lists, conditional requests, the well-known document (B-3 to B-5).
 
 use axum::http::Request;
 use kukuri_bootstrap::{ListAccess, Operator, Profile, Role, Shutdown, ShutdownStatus, Statement};

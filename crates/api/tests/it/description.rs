@@ -338,7 +338,7 @@ async fn answers_about_personal_data() -> Vec<Answered> {
     answers
 }
 
-/// What members get where the node serves nobody else.
+/// Answers to members where the node serves nobody else.
 async fn answers_to_members() -> Vec<Answered> {
     let node = Node::for_members().await;
     let own = node.sign_in(1).await;

@@ -74,11 +74,11 @@ impl fmt::Display for JobStatus {
 pub struct Job {
     /// Its id.
     pub id: String,
-    /// What it does.
+    /// The kind of work.
     pub kind: String,
     /// The pseudonym of the person whom it is about.
     pub subject: Option<String>,
-    /// What its handler needs to know.
+    /// Parameters for its handler.
     pub parameters: Json,
     /// Its state.
     pub status: JobStatus,
@@ -132,11 +132,11 @@ impl Job {
 /// A job to be queued.
 #[derive(Clone, Debug)]
 pub struct NewJob {
-    /// What it does.
+    /// The kind of work.
     pub kind: &'static str,
     /// The pseudonym of the person whom it is about.
     pub subject: Option<String>,
-    /// What its handler needs to know.
+    /// Parameters for its handler.
     pub parameters: Json,
     /// When it is due.
     pub run_at: Timestamp,

@@ -301,7 +301,7 @@ impl Ban {
     }
 }
 
-/// What holds for all people.
+/// Facts that hold for all people.
 struct SharedFacts {
     plans: HashMap<String, Plan>,
     admission: AdmissionMode,

@@ -183,7 +183,7 @@ pub(super) struct Archive<'j> {
     written: Buffer,
 }
 
-/// What the writer has written and was not taken yet.
+/// Bytes that the zip writer has written and nobody has taken yet.
 #[derive(Clone, Default)]
 struct Buffer(Arc<Mutex<Vec<u8>>>);
 

@@ -138,7 +138,7 @@ pub async fn repeat_listed(control: &Control, list: &DeletionList, now: Timestam
             let pseudonyms = secrets.pseudonyms(&account.pubkey);
             let found = pseudonyms.iter().find_map(|pseudonym| listed.get(pseudonym));
             let Some(ListedDeletion { deleted_at, include_events }) = found else { continue };
-            // Who came back after the deletion stays.
+            // An account made after the deletion stays.
             if account.created_at >= *deleted_at {
                 continue;
             }
@@ -244,7 +244,7 @@ impl Person {
 
     /// Everything that is left. Consents, usage and bans stay under a pseudonym.
     async fn delete(&self, transaction: &mut Transaction, now: Timestamp) -> Result<()> {
-        // What came in between the steps and now.
+        // Rows that were written between the steps and now.
         for statement in self.steps() {
             while transaction.fetch(statement.clone()).await?.len() as u64 == STEP {}
         }

@@ -22,7 +22,7 @@ const ACCOUNT_AND_EVENTS: &str = "account+events";
 #[derive(Clone, Debug)]
 pub struct DeletionList(PathBuf);
 
-/// What the list knows of a deletion.
+/// A deletion in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListedDeletion {
     /// When it was done.

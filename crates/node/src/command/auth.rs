@@ -53,7 +53,7 @@ pub(crate) async fn run(flags: &Flags, settings: &Settings, command: AuthCommand
             configure(flags, &control, "auth.require", &loaded, values).await
         }
         AuthCommand::Off => {
-            // What a higher layer sets beside the mode does not keep it from being removed.
+            // A higher layer that sets another key than the mode does not block the command.
             let set = control.people().configuration();
             let others = [ENFORCE_AT, GRACE].into_iter().filter(|key| set.contains_key(*key));
             let values = std::iter::once(MODE).chain(others).map(|key| (key, None)).collect();

@@ -22,7 +22,7 @@ pub(crate) async fn check(store: &dyn Store) -> anyhow::Result<()> {
     print("events and indexes", report.rows, &report.problems)
 }
 
-/// The same for the control database.
+/// Checks the control database in the same way.
 pub(crate) async fn check_control(control: &kukuri_control::Database) -> anyhow::Result<()> {
     let rows = control.counts().await?.iter().map(|(_, count)| count).sum();
     print("accounts and settings", rows, &control.check().await?)

@@ -7,7 +7,7 @@ use crate::{
 
 pub(crate) async fn run(flags: &Flags) -> anyhow::Result<()> {
     let loaded = config::load(flags, &Default::default())?;
-    // What was set while the node runs is in the control database. The rest can be shown without it.
+    // Keys of the console's layer are in the control database. The other layers can be shown without it.
     let console = wiring::control::configuration(&loaded.settings).await.unwrap_or_else(|error| {
         eprintln!("kukuri-node: values set by commands are not shown: {}", output::one_line(&error));
         Default::default()

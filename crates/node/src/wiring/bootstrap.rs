@@ -1,4 +1,4 @@
-//! What the node tells of itself: its [`Profile`] from the configuration, and the task that signs and publishes the events about it
+//! Bootstrap: the node's [`Profile`] from the configuration, and the task that signs and publishes the events about it
 //! (B-1).
 //!
 //! The task looks at an event when the node starts, when the configuration or the topics change, and when half of the event's time is
@@ -41,7 +41,7 @@ const RETRY_SECONDS: u64 = 60;
 const MAX_OWN_EVENTS: usize = 50_000;
 const EVENTS_PER_READ: usize = 200;
 
-/// The profile of the node, made anew at each reload of the configuration.
+/// The profile of the node, rebuilt at each reload of the configuration.
 pub(crate) struct ProfileSource {
     own_key: PublicKey,
     gossip_id: Option<PeerId>,
@@ -287,7 +287,7 @@ impl Issuer {
                 of_topics.push(topic);
             }
         }
-        // What is left is in roles, or of topics, that the node does not serve any more.
+        // The remaining events are of roles or topics that the node does not serve any more.
         for event in stored.values() {
             let of_event = |(topic, _): &&(TopicId, Due)| event.tags.values("t").any(|value| value == topic.as_str());
             let Some((topic, due)) = topics.iter().find(of_event) else { continue };

@@ -35,7 +35,7 @@ struct EngineEvents(Arc<Engine>);
 #[async_trait]
 impl PersonEvents for EngineEvents {
     async fn page(&self, author: &PublicKey, from: EventCursor) -> Result<EventPage, JobError> {
-        // Those of the second at which the page begins come again.
+        // Events of the second at which the page begins are read again, and skipped by id.
         let limit = EVENTS_PAGE + from.seen.len();
         let filter = Filter::new().with_authors([*author]).with_until(from.until).with_limit(limit);
         let query = Query::of(filter, Viewer::Node, super::now());
