@@ -55,7 +55,7 @@ pub(crate) enum Access {
     Reader,
     /// An account that is not being deleted. It may be disabled or banned: for the caller's own data (N-1, N-2).
     Own,
-    /// The same for the lists of bootstrap, which the configuration keeps for members, or not (B-5).
+    /// Like `Reader`, for the lists of bootstrap, which have a setting of their own (B-5).
     ListReader,
     /// An account.
     Account,

@@ -138,7 +138,7 @@ impl Api {
         Ok(self.read_named_topic(parameter, text)?.0)
     }
 
-    /// The same, with the name unless it is an id (T-2).
+    /// Reads a topic given by id or name. Returns the name as well, unless it is an id (T-2).
     fn read_named_topic(&self, parameter: &str, text: &str) -> Result<(TopicId, Option<String>), Error> {
         let name = read_name(parameter, text)?;
         let topic = TopicId::from_name(&self.topic_network, name, &(self.topics)());

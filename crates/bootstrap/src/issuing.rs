@@ -37,7 +37,7 @@ pub enum Step {
     },
 }
 
-/// What to do, if the node wants to say this, or nothing, and this version is stored.
+/// The next step, given the statement that the node wants to make (or none) and the stored version of it.
 pub fn next_step(wanted: Option<Statement>, stored: Option<&Event>, cause: Cause, now: Timestamp) -> Step {
     // Versions of one second would be ordered by their ids (E-3).
     let created_at = stored.map_or(now, |stored| now.max(Timestamp(stored.created_at.0 + 1)));

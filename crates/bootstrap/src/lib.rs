@@ -5,7 +5,7 @@
 //! - [`profile`]: everything that the configuration says about the node: the source of its descriptor and of the well-known document.
 //! - [`statement`]: the two events, kind 39000 (the descriptor) and kind 39001 (a topic in one role), before they are signed.
 //! - [`issuing`]: when one is issued again, decided by the stored version.
-//! - [`listing`]: which stored events belong in a list, whoever signed them, and when a client asks again.
+//! - [`listing`]: which stored events of any node belong in a list, and when a client asks again.
 
 pub mod issuing;
 pub mod listing;

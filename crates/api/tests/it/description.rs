@@ -63,7 +63,7 @@ enum Access {
     Open,
     /// Open, or for members, as the node serves.
     Reader,
-    /// The same for the lists of bootstrap.
+    /// Like `Reader`, for the lists of bootstrap.
     ListReader,
     Account,
     Member,

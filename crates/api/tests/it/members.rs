@@ -188,7 +188,7 @@ async fn stream_ends_within_two_seconds_of_losing_the_right_to_it() {
                 assert_eq!(ended.status, 200);
             }
         }
-        // What happens from now on is not told.
+        // Later events are not delivered.
         node.send(&[note("after").build()]).await;
         tokio::time::pause();
         let ended = tokio::time::timeout(Duration::from_secs(2), stream.next()).await;

@@ -189,7 +189,7 @@ async fn follow_changes(
                 }
             }
             Err(error) => {
-                // The change was taken note of: what is left of it is done with the next try.
+                // `take_refreshed` has consumed the change: the next try compares the topics again.
                 followed_at = None;
                 if !std::mem::replace(&mut is_failing, true) {
                     let error = crate::output::one_line(&error);
